@@ -1,0 +1,69 @@
+"""`mar`: train and use asymmetric retrievers."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="mar", help="MAR: asymmetric medical text retrieval.", no_args_is_help=True, pretty_exceptions_enable=False,
+    add_completion=False,
+)  # fmt: skip
+
+
+@app.command()
+def recipes(as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False) -> None:
+    """List the recipes that come with the package."""
+    from mar_st.recipe import load_recipe, recipe_names
+
+    found = {name: load_recipe(name).description for name in recipe_names()}
+    if as_json:
+        print(json.dumps(found, ensure_ascii=False, indent=2))
+    else:
+        for name, description in found.items():
+            print(f"{name:24} {description}")
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="Name of a shipped recipe or a YAML file.")],
+    out: Annotated[Path | None, typer.Option(help="Run folder; default runs/NAME.")] = None,
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE, e.g. stages.0.epochs=2.")] = None,
+    save_steps: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 200,
+    fresh: Annotated[bool, typer.Option(help="Delete the run folder first instead of going on.")] = False,
+) -> None:
+    """Train a model from a recipe; a run that was interrupted goes on where it stopped."""
+    from mar_st.recipe import load_recipe
+
+    loaded = load_recipe(recipe, overrides)
+    folder = out or Path("runs") / loaded.name
+    if fresh and folder.exists():
+        import shutil
+
+        shutil.rmtree(folder)
+    from mar_st.train import train as run
+
+    run(loaded, folder, save_steps=save_steps, say=lambda line: print(line, flush=True))
+
+
+@app.command()
+def info(model: Annotated[Path, typer.Argument(help="A saved MAR.")]) -> None:
+    """Show what a saved MAR is made of, without loading weights."""
+    from mar_st.describe import describe
+
+    print(json.dumps(describe(model), ensure_ascii=False, indent=2))
+
+
+def main() -> None:
+    """Entry point: errors of the user are one line and exit code 2."""
+    from mar_st.errors import MarError
+
+    try:
+        app()
+    except MarError as error:
+        print(f"mar: {error}", file=sys.stderr)
+        sys.exit(2)

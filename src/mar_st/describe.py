@@ -1,0 +1,60 @@
+"""What a saved MAR is made of, read from its files without loading weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+from mar_st.errors import MarError
+
+
+def describe(folder: str | Path) -> dict[str, Any]:
+    """Routes, architectures, widths, parameters and prompts of a saved MAR.
+
+    Args:
+        folder: A saved MAR.
+
+    Returns:
+        A JSON-ready dict; `parameters` counts the elements of the weight files of each route.
+
+    Raises:
+        MarError: The folder is no saved MAR.
+    """
+    root = Path(folder)
+    listing = root / "router_config.json"
+    if not listing.is_file():
+        raise MarError(f"{root} has no router_config.json, so it is no saved MAR. Train one with 'mar train'.")
+    settings = json.loads((root / "config_sentence_transformers.json").read_text(encoding="utf-8"))
+    routes = {}
+    for route, modules in json.loads(listing.read_text(encoding="utf-8"))["structure"].items():
+        present = all((root / name).is_dir() for name in modules)
+        routes[route] = {"modules": modules, "present": present}
+        if present:
+            config = json.loads((root / modules[0] / "config.json").read_text(encoding="utf-8"))
+            routes[route] |= {
+                "model_type": config["model_type"],
+                "hidden_size": config.get("hidden_size"),
+                "layers": config.get("num_hidden_layers"),
+                "parameters": sum(count_parameters(root / name) for name in modules if "Dense" not in name),
+            }
+    return {
+        "routes": routes,
+        "similarity": settings.get("similarity_fn_name"),
+        "prompts": settings.get("prompts", {}),
+    }
+
+
+def count_parameters(folder: str | Path) -> int:
+    """Number of elements in the safetensors files below `folder`, from their headers alone."""
+    total = 0
+    for path in Path(folder).rglob("*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 -- not a dict
+                size = 1
+                for length in file.get_slice(name).get_shape():
+                    size *= length
+                total += size
+    return total

@@ -1,0 +1,336 @@
+"""MAR, the asymmetric retriever: a sentence-transformers model with a query route and a document route."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+import numpy as np
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Router
+from sentence_transformers.util import import_module_class, load_file_path
+
+from mar_st.encoders import EncoderSource, load_encoder
+from mar_st.errors import MarError
+from mar_st.modules import is_truncation, truncation
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sentence_transformers.base.modules.module import Module
+
+Routes: TypeAlias = Literal["both", "query", "document"]
+Task: TypeAlias = Literal["retrieval", "rerank", "sts"]
+Document: TypeAlias = "str | Mapping[str, str]"
+
+#: Name of the stored prompt for the query side of each task. The names are the ones mteb looks up:
+#: prompt type, task type and prompt type, task type.
+PROMPT_NAMES: dict[Task, str] = {"retrieval": "query", "rerank": "Reranking-query", "sts": "STS"}
+
+#: Route of texts without a role (`encode` without a task): sentences that are compared with each other.
+DEFAULT_ROUTE = "query"
+
+#: The instructions of the MAR paper (Table 8) in the format of its released code.
+PUBLISHED_PROMPTS = {
+    name: f"<instruct>{instruction}\n<query>"
+    for name, instruction in {
+        "query": "Given a Chinese medical question, retrieve medical documents that answer the question.",
+        "Reranking-query": (
+            "Based on a Chinese medical question, evaluate and rank the medical information that provide answers "
+            "to the question."
+        ),
+        "STS": "Retrieve semantically similar text.",
+    }.items()
+}
+
+
+def join_document(document: Document) -> str:
+    """The text of a corpus entry: the string itself, or title, newline, text (as the published corpus has it).
+
+    Raises:
+        TypeError: `document` is neither a string nor a mapping.
+        KeyError: A mapping without `text`.
+    """
+    if isinstance(document, str):
+        return document
+    if not hasattr(document, "get"):
+        raise TypeError(f"A document is a string or a dict with 'text' and maybe 'title'; got {type(document).__name__}.")
+    if "text" not in document:
+        raise KeyError(f"A document needs a 'text' key; this one has {sorted(document)}.")
+    title = document.get("title") or ""
+    return f"{title}\n{document['text']}" if title else document["text"]
+
+
+class MAR(SentenceTransformer):
+    """An asymmetric retriever: queries by a small encoder, documents by a large one, one vector space.
+
+    The saved form is a plain sentence-transformers folder (`SentenceTransformer(folder)` loads it). This class adds
+    building from two encoders, loading of one route alone, `encode_queries` and `encode_corpus`, and the checks
+    that make a mismatch fail early.
+
+    Example:
+        ::
+
+            from mar_st import MAR
+
+            mar = MAR.from_pretrained("mar")                       # both routes
+            online = MAR.from_pretrained("mar", routes="query")    # touches no document weight
+            scores = online.similarity(online.encode_queries(["头疼吃什么药"]), mar.encode_corpus(documents))
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        router = self[0]
+        if not isinstance(router, Router) or not {"query", "document"} & set(router.sub_modules):
+            raise MarError(
+                f"A MAR starts with a Router that has a 'query' or a 'document' route; this model starts with "
+                f"{type(router).__name__}. Load it with SentenceTransformer, or build a MAR with MAR.from_encoders."
+            )
+        for modules in router.sub_modules.values():
+            for module in modules:
+                if is_truncation(module):
+                    module.requires_grad_(False)
+        self._check_widths()
+
+    # -- building and loading -------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_encoders(
+        cls,
+        query: EncoderSource,
+        document: EncoderSource,
+        *,
+        dim: int | None = None,
+        renormalise: bool = True,
+        prompts: Mapping[str, str] | None = None,
+        max_length: int | None = None,
+        merge_adapter: bool = True,
+        device: str | None = None,
+        model_kwargs: dict[str, Any] | None = None,
+    ) -> Self:
+        """Build a MAR from a query encoder and a document encoder.
+
+        The document vector is cut to `dim` (its first dimensions, Matryoshka), there is no projection layer.
+
+        Args:
+            query: BERT-style encoder (`gte`, `bert`, `xlm-roberta`, `modernbert`, ...): folder, Hub name or
+                `(config, tokenizer)`. Pooled at CLS.
+            document: Causal LM (`qwen3`, `qwen2`, ...), likewise. EOS is appended and pooled.
+            dim: Width of the shared space; default the query encoder's hidden size, which it must equal.
+            renormalise: Cut before the L2 normalisation, so that scores are cosines (default). `False` cuts after it
+                and scores by dot product, as the released code of the authors does.
+            prompts: Stored prompts by name, see `PROMPT_NAMES`; default the published ones.
+            max_length: Tokens per text on both sides, default 512 or what the models take.
+            merge_adapter: Merge LoRA adapters found in the folders (default) or keep them as adapters.
+            device: Device of the model; default the best one present.
+            model_kwargs: Passed to transformers for both sides (`dtype`, `attn_implementation`, ...).
+
+        Returns:
+            The model, in evaluation mode, both routes loaded.
+
+        Raises:
+            MarError: Widths do not fit, or a tokenizer does not fit its encoder (sizes in the message).
+        """
+        options: dict[str, Any] = {
+            "max_length": max_length, "merge_adapter": merge_adapter, "model_kwargs": model_kwargs
+        }  # fmt: skip
+        query_modules = load_encoder(query, "query", **options)
+        document_modules = load_encoder(document, "document", **options)
+        return cls.from_modules(
+            query_modules, document_modules, dim=dim, renormalise=renormalise, prompts=prompts, device=device
+        )
+
+    @classmethod
+    def from_modules(
+        cls,
+        query: Sequence[Module],
+        document: Sequence[Module],
+        *,
+        dim: int | None = None,
+        renormalise: bool = True,
+        prompts: Mapping[str, str] | None = None,
+        device: str | None = None,
+    ) -> Self:
+        """Build a MAR from the modules of both sides, see `from_encoders` and `mar_st.encoders.load_encoder`."""
+        width, full = query[-1].get_embedding_dimension(), document[-1].get_embedding_dimension()
+        dim = dim or width
+        if width != dim or full < dim:
+            raise MarError(
+                f"A MAR of {dim} dimensions needs a query encoder of {dim} and a document encoder of at least {dim} "
+                f"dimensions; the query encoder has {width}, the document encoder {full}."
+            )
+        cut = [truncation(full, dim)] if full > dim else []
+        if renormalise:
+            routes = Router.for_query_document([*query], [*document, *cut], default_route=DEFAULT_ROUTE)
+            modules = [routes, Normalize()]
+        else:
+            routes = Router.for_query_document(
+                [*query, Normalize()], [*document, Normalize(), *cut], default_route=DEFAULT_ROUTE
+            )
+            modules = [routes]
+        return cls(
+            modules=modules,
+            prompts={"document": "", **(PUBLISHED_PROMPTS if prompts is None else prompts)},
+            similarity_fn_name="cosine" if renormalise else "dot",
+            device=device,
+        ).eval()
+
+    @classmethod
+    def from_pretrained(cls, path: str | Path, *, routes: Routes = "both", **kwargs: Any) -> Self:
+        """Load a saved MAR, whole or one route of it.
+
+        With `routes="query"` neither the weights nor the files of the document encoder are opened; its folders may be
+        absent.
+
+        Args:
+            path: Folder or Hub name.
+            routes: Which side to load.
+            **kwargs: As for `SentenceTransformer` (`device`, `backend`, `model_kwargs`, `token`, ...).
+
+        Raises:
+            MarError: `routes` is unknown, or the folder has no such route or is no MAR.
+        """
+        if routes not in ("both", "query", "document"):
+            raise MarError(f"routes is 'both', 'query' or 'document'; got {routes!r}.")
+        if isinstance(path, Path) or "/" in str(path) or Path(path).exists():
+            _check_folder(Path(path))
+        if routes == "both":
+            return cls(str(path), **kwargs).eval()
+        return cls._load_route(str(path), routes, **kwargs).eval()
+
+    @classmethod
+    def _load_route(cls, path: str, route: str, **kwargs: Any) -> Self:
+        """Build the model from the modules of one route, leaving the files of the other untouched."""
+        hub = {key: kwargs.pop(key, None) for key in ("token", "cache_folder", "revision")}
+        hub["local_files_only"] = kwargs.pop("local_files_only", False)
+        loading = {key: kwargs.pop(key, None) for key in ("model_kwargs", "processor_kwargs", "config_kwargs")}
+        loading["backend"] = kwargs.get("backend", "torch")
+
+        def read(name: str) -> Any:
+            file = load_file_path(path, name, **hub)
+            return json.loads(Path(file).read_text(encoding="utf-8")) if file else None
+
+        config = read("config_sentence_transformers.json") or {}
+        modules: list[Any] = []
+        for entry in read("modules.json"):
+            module_class = import_module_class(entry["type"], path, **hub)
+            if issubclass(module_class, Router):
+                listing = Router.load_config(path, subfolder=entry["path"], **hub)
+                if route not in listing["structure"]:
+                    raise MarError(f"{path} has no {route!r} route; it has {', '.join(listing['structure'])}.")
+                chain = [
+                    import_module_class(listing["types"][key], path, **hub).load(
+                        path, subfolder=(Path(entry["path"]) / key).as_posix(), **hub, **loading
+                    )
+                    for key in listing["structure"][route]
+                ]
+                modules.append(Router({route: chain}, default_route=route))
+            else:
+                modules.append(module_class.load(path, subfolder=entry["path"], **hub))
+        prompts = {**config.get("prompts", {}), **(kwargs.pop("prompts", None) or {})}
+        kwargs.setdefault("similarity_fn_name", config.get("similarity_fn_name"))
+        return cls(modules=modules, prompts=prompts, **kwargs)
+
+    # -- what it is made of ---------------------------------------------------------------------------------------
+
+    @property
+    def routes(self) -> tuple[str, ...]:
+        """Names of the loaded routes."""
+        return tuple(self[0].sub_modules)
+
+    def route_modules(self, route: str) -> list[Module]:
+        """Modules of one route, in order.
+
+        Raises:
+            MarError: The route is not loaded.
+        """
+        if route not in self.routes:
+            raise MarError(
+                f"The {route} route is not loaded (loaded: {', '.join(self.routes)}). "
+                f"Load it with MAR.from_pretrained(path, routes='both') or routes={route!r}."
+            )
+        return list(self[0].sub_modules[route])
+
+    def encoder(self, route: str) -> SentenceTransformer:
+        """One side as a symmetric sentence-transformers model that shares its weights (no truncation, no prompt)."""
+        modules = [module for module in self.route_modules(route) if not is_truncation(module)]
+        if not any(isinstance(module, Normalize) for module in modules):
+            modules.append(Normalize())
+        return SentenceTransformer(modules=modules, device=str(self.device))
+
+    def _check_widths(self) -> None:
+        widths = {}
+        for route, modules in self[0].sub_modules.items():
+            sized = [module for module in modules if hasattr(module, "get_embedding_dimension")]
+            widths[route] = sized[-1].get_embedding_dimension()
+        if len(set(widths.values())) > 1:
+            sizes = ", ".join(f"{route} {width}" for route, width in widths.items())
+            raise MarError(
+                f"The routes end in different widths ({sizes}); scores between them are undefined. "
+                "Cut the wider one with mar_st.modules.truncation, or build with MAR.from_encoders(dim=...)."
+            )
+
+    def _get_model_config(self) -> dict[str, Any]:
+        # What is saved must load where only sentence-transformers is installed.
+        return {**super()._get_model_config(), "model_type": SentenceTransformer.__name__}
+
+    # -- encoding -------------------------------------------------------------------------------------------------
+
+    def encode_queries(self, queries: str | Sequence[str], *, task: Task = "retrieval", **kwargs: Any) -> np.ndarray:
+        """Encode queries with the query encoder.
+
+        Args:
+            queries: One text or several.
+            task: Chooses the stored prompt: `retrieval`, `rerank` or `sts`.
+            **kwargs: As for `SentenceTransformer.encode` (`batch_size`, `convert_to_tensor`, `prompt`, ...).
+
+        Returns:
+            float32 array `(len(queries), dim)`, or `(dim,)` for a single text.
+
+        Raises:
+            MarError: The query route is not loaded, or the task is unknown.
+        """
+        self.route_modules("query")
+        if task not in PROMPT_NAMES:
+            raise MarError(f"Unknown task {task!r}; choose one of {', '.join(PROMPT_NAMES)}.")
+        name = PROMPT_NAMES[task]
+        if "prompt" not in kwargs and name in self.prompts:
+            kwargs.setdefault("prompt_name", name)
+        return self.encode(queries, task="query", **kwargs)
+
+    def encode_corpus(self, documents: Document | Sequence[Document], **kwargs: Any) -> np.ndarray:
+        """Encode documents with the document encoder.
+
+        Args:
+            documents: One document or several; each a string or a `{title, text}` dict (joined by a newline).
+            **kwargs: As for `SentenceTransformer.encode`.
+
+        Returns:
+            float32 array `(len(documents), dim)`, or `(dim,)` for a single document.
+
+        Raises:
+            MarError: The document route is not loaded.
+        """
+        self.route_modules("document")
+        single = isinstance(documents, str) or hasattr(documents, "get")
+        texts = [join_document(document) for document in ([documents] if single else documents)]
+        vectors = self.encode(texts, task="document", **kwargs)
+        return vectors[0] if single else vectors
+
+
+def _check_folder(path: Path) -> None:
+    """Refuse a folder that exists but is no MAR with one clear message."""
+    if not path.is_dir():
+        if path.is_absolute() or str(path).startswith("."):
+            raise MarError(f"No folder {path}. Give a saved MAR folder or a Hub name such as org/model.")
+        return
+    listing = path / "modules.json"
+    if not listing.is_file():
+        raise MarError(f"{path} holds no modules.json, so it is no saved MAR. Build one with MAR.from_encoders.")
+    types = [entry["type"] for entry in json.loads(listing.read_text(encoding="utf-8"))]
+    if not any(kind.endswith(".Router") for kind in types):
+        raise MarError(
+            f"{path} is a sentence-transformers model without routes ({', '.join(t.rsplit('.', 1)[-1] for t in types)}); "
+            "a MAR has a Router. Load it with SentenceTransformer instead."
+        )

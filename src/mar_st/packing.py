@@ -1,0 +1,39 @@
+"""Storing weights in a smaller dtype than they are computed in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+
+def pack(folder: str | Path, dtype: str = "float16") -> int:
+    """Rewrite every safetensors file below `folder` with its floating-point tensors in `dtype`.
+
+    The configuration files keep the dtype they declare, so transformers converts the weights back when it loads
+    them: half the size on disk, the computation as before. Vectors change by the rounding of the weights.
+
+    Args:
+        folder: A saved model.
+        dtype: `float16`, `bfloat16` or `float32`.
+
+    Returns:
+        Bytes of all safetensors files afterwards.
+    """
+    target: torch.dtype = getattr(torch, dtype)
+    size = 0
+    for path in sorted(Path(folder).rglob("*.safetensors")):
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata()
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 -- not a dict
+        packed = {
+            name: tensor.to(target).contiguous() if tensor.is_floating_point() else tensor
+            for name, tensor in tensors.items()
+        }
+        part = path.with_suffix(".part")
+        save_file(packed, str(part), metadata=metadata)
+        part.replace(path)
+        size += path.stat().st_size
+    return size

@@ -1,0 +1,159 @@
+"""The authors' published weights in MAR's saved form.
+
+The published repositories hold two transformers folders: a BERT-style query encoder (`gte`; older checkpoints carry
+the name `new` and ask for remote code) and a Qwen3 document encoder (merged weights, or a LoRA adapter beside the
+name of its base). Their code scores differently from the paper: the document vector is normalised over its full
+width, then cut to the query encoder's width and not normalised again, and the score is a dot product. The
+assembled model does the same. These weights themselves have not been run by this project: no copy was at hand, the
+assembling is tested on folders of that shape with random weights.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mar_st.encoders import load_encoder
+from mar_st.errors import MarError
+from mar_st.model import MAR, PUBLISHED_PROMPTS
+
+if TYPE_CHECKING:
+    from sentence_transformers.base.modules.module import Module
+
+#: Hub names by our model name, and their licence.
+PUBLISHED = {"mar-0.3b-4b": "PhilipGAQ/CARE-0.3B-4B", "mar-0.3b-8b": "PhilipGAQ/CARE-0.3B-8B"}
+PUBLISHED_LICENCE = "cc-by-nc-sa-4.0"
+
+_QUERY_TYPES = ("new", "gte", "bert", "xlm-roberta", "modernbert")
+_DOCUMENT_TYPES = ("qwen3", "qwen2")
+
+
+def assemble(
+    source: str | Path, *, revision: str | None = None, device: str | None = None, **model_kwargs: Any
+) -> MAR:
+    """Assemble the published two-folder form into a MAR with the authors' own scoring.
+
+    Args:
+        source: Hub name (downloaded) or a folder with the same content.
+        revision: Revision of the Hub repository.
+        device: Device of the model.
+        **model_kwargs: Passed to transformers for both encoders (`dtype`, `attn_implementation`, ...).
+
+    Returns:
+        A MAR that scores by dot product; documents are cut after normalisation and not renormalised.
+
+    Raises:
+        MarError: Not exactly one query encoder and one document encoder were found, or the name cannot be
+            downloaded.
+    """
+    root = _fetch(str(source), revision)
+    folders = find_encoders(root)
+    query = _load_query(folders["query"], model_kwargs)
+    document = load_encoder(folders["document"], "document", model_kwargs=model_kwargs)
+    document[0].tokenizer.padding_side = "left"
+    width = query[-1].get_embedding_dimension()
+    return MAR.from_modules(
+        query, document, dim=width, renormalise=False, prompts=PUBLISHED_PROMPTS, device=device
+    )  # fmt: skip
+
+
+def find_encoders(root: Path) -> dict[str, Path]:
+    """Folders of the query encoder and of the document encoder below `root`, told apart by their architecture.
+
+    Raises:
+        MarError: There is not exactly one of each.
+    """
+    found: dict[str, list[Path]] = {"query": [], "document": []}
+    for folder in sorted({path.parent for path in [*root.rglob("config.json"), *root.rglob("adapter_config.json")]}):
+        kind = _model_type(folder)
+        if kind in _QUERY_TYPES:
+            found["query"].append(folder)
+        elif kind in _DOCUMENT_TYPES:
+            found["document"].append(folder)
+    if any(len(folders) != 1 for folders in found.values()):
+        seen = "; ".join(f"{side}: {[str(f.relative_to(root)) for f in folders]}" for side, folders in found.items())
+        raise MarError(
+            f"{root} should hold one query encoder ({', '.join(_QUERY_TYPES)}) and one document encoder "
+            f"({', '.join(_DOCUMENT_TYPES)}), each in a folder with config.json; found {seen}. "
+            "Build the model from the two folders yourself with MAR.from_encoders(query=..., document=...)."
+        )
+    return {side: folders[0] for side, folders in found.items()}
+
+
+def _model_type(folder: Path) -> str | None:
+    for name in ("config.json", "adapter_config.json"):
+        file = folder / name
+        if file.is_file():
+            config = json.loads(file.read_text(encoding="utf-8"))
+            if "model_type" in config:
+                return str(config["model_type"])
+            base = str(config.get("base_model_name_or_path") or "").lower()
+            return next((kind for kind in _DOCUMENT_TYPES if kind in base), None)
+    return None
+
+
+def _fetch(source: str, revision: str | None) -> Path:
+    if Path(source).is_dir():
+        return Path(source)
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(
+            snapshot_download(source, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model"])
+        )
+    except Exception as error:  # noqa: BLE001 -- whatever the Hub client raises, the way out is the same
+        raise MarError(
+            f"Cannot download {source} ({type(error).__name__}: {error}). Download it where there is a network and "
+            "give the folder."
+        ) from error
+
+
+def _load_query(folder: Path, model_kwargs: dict[str, Any]) -> list[Module]:
+    """Load the query encoder; `new` checkpoints are read by transformers' native `gte`, without remote code."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if config["model_type"] != "new":
+        return load_encoder(folder, "query", model_kwargs=model_kwargs)
+    with tempfile.TemporaryDirectory() as scratch:
+        native = Path(scratch) / folder.name
+        native.mkdir()
+        for file in folder.iterdir():
+            if file.is_file() and file.suffix != ".py" and file.name != "config.json":
+                _link_or_copy(file, native / file.name)
+        (native / "config.json").write_text(json.dumps(native_gte_config(config)), encoding="utf-8")
+        return load_encoder(native, "query", model_kwargs=model_kwargs)
+
+
+def native_gte_config(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of a `new` checkpoint as transformers' native `gte` names it.
+
+    Raises:
+        MarError: The checkpoint uses a variant that the native model does not have.
+    """
+    if config.get("position_embedding_type", "rope") != "rope" or config.get("layer_norm_type", "layer_norm") != "layer_norm":
+        raise MarError(
+            "This checkpoint is not of the gte form with rotary positions and layer norm (position_embedding_type "
+            f"{config.get('position_embedding_type')!r}, layer_norm_type {config.get('layer_norm_type')!r})."
+        )
+    drop = {"auto_map", "rope_theta", "rope_scaling", "position_embedding_type", "layer_norm_type", "architectures",
+            "pack_qkv", "unpad_inputs", "use_memory_efficient_attention", "logn_attention_scale",
+            "logn_attention_clip1"}  # fmt: skip
+    native = {key: value for key, value in config.items() if key not in drop}
+    scaling = config.get("rope_scaling") or {}
+    native["model_type"] = "gte"
+    native["architectures"] = ["GteModel"]
+    native["rope_parameters"] = {
+        "rope_theta": config.get("rope_theta", 10_000.0),
+        "rope_type": scaling.get("type", "default"),
+        **{key: value for key, value in scaling.items() if key != "type"},
+    }
+    return native
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        target.symlink_to(source.resolve())
+    except OSError:
+        shutil.copy2(source, target)

@@ -1,0 +1,108 @@
+"""Registers this package with mteb once mteb has been imported, and never before.
+
+mteb has no plugin mechanism. ``medteb_autoload.pth`` imports this package at interpreter start, which costs
+well under 2 ms: all that happens is that a finder is placed in front of ``sys.meta_path``. It lets the other
+finders look for mteb and has registration run right after mteb's own code. ``MEDTEB_AUTOLOAD=0`` switches
+the ``.pth`` off; importing ``medteb_mteb`` by hand still registers.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False  # importing typing would cost more than everything else here
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+# Registration needs these whole. If one of them is what pulled mteb in, it is still half-way through its
+# own import when mteb is done; registration then waits until that module calls `finish`.
+_NEEDED = tuple(f"medteb_mteb.{name}" for name in ("tasks", "benchmarks", "models", "bm25"))
+
+
+class _Finder:
+    """Finds mteb through the other finders and adds one step after its import."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != "mteb":
+            return None
+        for finder in sys.meta_path:
+            if finder is not self and hasattr(finder, "find_spec"):
+                spec = finder.find_spec(name, path, target)
+                if spec is not None:
+                    _run_after(spec)
+                    return spec
+        return None
+
+
+_FINDER = _Finder()
+
+
+def arm() -> None:
+    """Registers now if mteb is imported already, else as soon as it is."""
+    if sys.modules.get("mteb") is not None:
+        finish()
+    elif _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
+
+
+def finish(importing: str = "") -> None:
+    """Registers, unless mteb is not there yet or a module that registration needs is half imported.
+
+    Args:
+        importing: Name of the calling module when this is its last statement; it counts as whole.
+    """
+    if sys.modules.get("mteb") is None or (in_progress("mteb") and _FINDER in sys.meta_path):
+        return
+    if not any(name != importing and in_progress(name) for name in _NEEDED):
+        register_or_warn()
+
+
+def register_or_warn() -> None:
+    """Registers; a failure leaves mteb working and says once what went wrong."""
+    try:
+        from medteb_mteb import registry
+
+        registry.register()
+    except Exception as error:
+        warn(
+            "medteb could not register its tasks and models, mteb works without them. "
+            f"{type(error).__name__}: {error}"
+        )
+
+
+def warn(message: str) -> None:
+    """Warns, and falls back on stderr where warnings are errors: importing mteb must not fail here."""
+    import warnings
+
+    try:
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+    except RuntimeWarning:
+        sys.stderr.write(f"warning: {message}\n")
+
+
+def _run_after(spec: ModuleSpec) -> None:
+    loader = spec.loader
+    if loader is None or not hasattr(loader, "exec_module"):
+        return
+    execute = loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        # An attribute of this one loader object, not a wrapper around it: afterwards mteb.__loader__ is
+        # exactly what it would have been without us.
+        del loader.exec_module
+        execute(module)
+        if _FINDER in sys.meta_path:
+            sys.meta_path.remove(_FINDER)
+        finish()
+
+    loader.exec_module = exec_module  # type: ignore[method-assign]
+
+
+def in_progress(name: str) -> bool:
+    """Whether a module is in the middle of its own import."""
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))

@@ -1,0 +1,89 @@
+"""What can be told of a saved MAR folder without loading it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import struct
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_WHOLE_FILE = 16 << 20
+_SAMPLE = 1 << 20
+_LENGTHS = (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length"))
+_NO_LIMIT = 10**9  # transformers writes a huge number where a tokenizer has no limit
+_EMBEDDING_WEIGHTS = ("word_embeddings.weight", "embed_tokens.weight", "tok_embeddings.weight")
+
+
+def folder_revision(folder: Path) -> str:
+    """sha256 (first 40 hex digits) over a model folder's files, so that results follow the weights.
+
+    Of files above 16 MiB the size and the first and last MiB count.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        relative = path.relative_to(folder)
+        if not path.is_file() or any(part.startswith(".") for part in relative.parts):
+            continue
+        if path.suffix == ".md":
+            continue  # the card may be corrected
+        size = path.stat().st_size
+        digest.update(f"{relative.as_posix()}\0{size}\0".encode())
+        with path.open("rb") as stream:
+            if size <= _WHOLE_FILE:
+                digest.update(stream.read())
+            else:
+                digest.update(stream.read(_SAMPLE))
+                stream.seek(-_SAMPLE, os.SEEK_END)
+                digest.update(stream.read())
+    return digest.hexdigest()[:40]
+
+
+def describe_folder(folder: Path) -> dict[str, Any]:
+    """What can be told of a saved MAR without loading it: counts come from the headers of its weight files.
+
+    Returns:
+        ``revision``, ``n_parameters``, ``n_embedding_parameters``, ``embed_dim``, ``max_tokens`` and
+        ``similarity_fn_name``, as `ModelMeta` wants them.
+    """
+    shapes = dict(_shapes(folder))
+    embeddings = [shape for name, shape in shapes.items() if name.endswith(_EMBEDDING_WEIGHTS)]
+    settings = _json(folder / "config_sentence_transformers.json")
+    query = _route_folder(folder, "query")
+    lengths = [_json(path).get(key) for name, key in _LENGTHS for path in sorted(folder.rglob(name))]
+    return {
+        "revision": folder_revision(folder),
+        "n_parameters": sum(map(math.prod, shapes.values())) or None,
+        "n_embedding_parameters": sum(map(math.prod, embeddings)) or None,
+        "embed_dim": _json(query / "config.json").get("hidden_size") if query else None,
+        "max_tokens": min((length for length in lengths if length and length < _NO_LIMIT), default=None),
+        "similarity_fn_name": settings.get("similarity_fn_name"),
+    }
+
+
+def _shapes(folder: Path) -> Iterator[tuple[str, list[int]]]:
+    for path in sorted(folder.rglob("*.safetensors")):
+        with path.open("rb") as stream:
+            (length,) = struct.unpack("<Q", stream.read(8))
+            header = json.loads(stream.read(length))
+        for name, entry in header.items():
+            if name != "__metadata__":
+                yield f"{path.relative_to(folder)}/{name}", entry["shape"]
+
+
+def _route_folder(folder: Path, route: str) -> Path | None:
+    for path in sorted(folder.rglob("router_config.json")):
+        first = _json(path).get("structure", {}).get(route)
+        if first:
+            return path.parent / str(first[0])
+    return None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return content

@@ -1,0 +1,85 @@
+"""The benchmarks: MedTEB as published (five tasks) and the part of it that needs no network (three)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import mteb
+from mteb.benchmarks.benchmark import Benchmark, BenchmarkAggregation
+
+from medteb_mteb import _autoload
+from medteb_mteb.editions import DATA_VARIABLE
+from medteb_mteb.tasks._edition_task import CITATION, REFERENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mteb.abstasks.abstask import AbsTask
+
+__all__ = ["BENCHMARKS", "MEDTEB_CMN_MINI", "MEDTEB_CMN_V1", "EditionBenchmark"]
+
+# In this order: mteb saves each result as it goes and stops at the first task that fails, and only the last
+# two need a network.
+PACKAGED = ("MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS")
+PUBLIC = ("CMedQAv1-reranking", "CMedQAv2-reranking")
+
+
+class EditionBenchmark(Benchmark):
+    """A benchmark whose tasks are constructed when asked for, so that they follow ``MEDTEB_DATA``."""
+
+    def __init__(self, *, task_names: Sequence[str], **fields: Any) -> None:
+        self.task_names = tuple(task_names)
+        self._made: tuple[str | None, Sequence[AbsTask]] | None = None
+        super().__init__(tasks=(), **fields)
+
+    @property
+    def tasks(self) -> Sequence[AbsTask]:
+        """The tasks; the same objects until ``MEDTEB_DATA`` changes."""
+        root = os.environ.get(DATA_VARIABLE)
+        if self._made is None or self._made[0] != root:
+            self._made = (root, mteb.get_tasks(tasks=list(self.task_names)))
+        return self._made[1]
+
+    @tasks.setter
+    def tasks(self, tasks: Sequence[AbsTask]) -> None:
+        # The dataclass assigns its field, and `available-benchmarks` a sorted copy.
+        if tasks:
+            self._made = (os.environ.get(DATA_VARIABLE), tasks)
+
+
+MEDTEB_CMN_V1 = EditionBenchmark(
+    name="MedTEB(cmn, v1)",
+    display_name="Chinese medical",
+    task_names=(*PACKAGED, *PUBLIC),
+    description=(
+        "Chinese medical text retrieval: retrieval, reranking and synonym STS, with CMedQA v1 and v2 "
+        "reranking; the score is the plain mean of the five. The three MedTEB tasks are scored on the "
+        "edition in force, by default the packaged synthetic `mini` edition: compare scores only where the "
+        "dataset revisions agree, and never with the published ones, whose data are closed."
+    ),
+    reference=REFERENCE,
+    citation=CITATION,
+    aggregations=(BenchmarkAggregation.MEAN_TASK, BenchmarkAggregation.TASK_TYPES),
+)
+
+MEDTEB_CMN_MINI = EditionBenchmark(
+    name="MedTEB(cmn, mini)",
+    display_name="Chinese medical, packaged tasks",
+    task_names=PACKAGED,
+    description=(
+        "The three tasks of MedTEB(cmn, v1) whose data comes with medteb, so no network is needed. The "
+        "packaged `mini` edition is synthetic: for smoke tests and teaching, not for ranking models."
+    ),
+    reference=REFERENCE,
+    citation=CITATION,
+    aggregations=(BenchmarkAggregation.MEAN_TASK, BenchmarkAggregation.TASK_TYPES),
+)
+
+# By the variable name under which mteb's module of benchmarks will hold them.
+BENCHMARKS: Mapping[str, Benchmark] = {
+    "MEDTEB_CMN_V1": MEDTEB_CMN_V1,
+    "MEDTEB_CMN_MINI": MEDTEB_CMN_MINI,
+}
+
+_autoload.finish(__name__)

@@ -1,0 +1,206 @@
+"""BM25 for Chinese as an mteb model, over jieba words or character bigrams.
+
+Retrieval and reranking rank with BM25 (bm25s, Lucene's idf, k1 = 1.2, b = 0.75). Other task types need a
+vector per text; they get the same tokens as a hashed vector of term weights, which has no idf because there
+is no corpus to take it from.
+"""
+
+from __future__ import annotations
+
+import logging
+import unicodedata
+from typing import TYPE_CHECKING, Any
+
+import bm25s
+import numpy as np
+from mteb.similarity_functions import cos_sim, pairwise_cos_sim
+from sklearn.feature_extraction.text import HashingVectorizer
+
+from medteb_mteb import _autoload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from mteb.abstasks.task_metadata import TaskMetadata
+    from mteb.models import ModelMeta
+    from mteb.types import (
+        Array,
+        BatchedInput,
+        CorpusDatasetType,
+        PromptType,
+        QueryDatasetType,
+        RetrievalOutputType,
+        TopRankedDocumentsType,
+    )
+    from numpy.typing import NDArray
+    from torch.utils.data import DataLoader
+
+__all__ = ["TOKENISERS", "BM25Model", "char_bigrams", "jieba_words", "normalise"]
+
+K1 = 1.2
+B = 0.75
+HASH_DIMENSIONS = 4096
+
+
+def normalise(text: str) -> str:
+    """NFKC, lower case; everything but letters and digits becomes a space."""
+    folded = unicodedata.normalize("NFKC", text).lower()
+    return "".join(char if char.isalnum() else " " for char in folded)
+
+
+def char_bigrams(text: str) -> list[str]:
+    """Overlapping character pairs of the normalised text without spaces; a single character stands alone."""
+    joined = normalise(text).replace(" ", "")
+    return [joined[i : i + 2] for i in range(len(joined) - 1)] or ([joined] if joined else [])
+
+
+def jieba_words(text: str) -> list[str]:
+    """Words of the normalised text as jieba's default dictionary segments it."""
+    import jieba
+
+    jieba.setLogLevel(logging.WARNING)  # it reports loading its dictionary
+    return [word for word in jieba.lcut(normalise(text)) if not word.isspace()]
+
+
+TOKENISERS: Mapping[str, Callable[[str], list[str]]] = {"jieba": jieba_words, "char-bigram": char_bigrams}
+
+
+class BM25Model:
+    """BM25 search, and hashed term weights where mteb asks for vectors.
+
+    Documents are ranked by descending score, equal scores by position in the corpus (in the candidate list
+    when reranking). A document without any query token is not retrieved; a candidate without one comes last.
+    """
+
+    mteb_model_meta: ModelMeta
+
+    def __init__(self, tokeniser: str = "jieba", *, k1: float = K1, b: float = B) -> None:
+        if tokeniser not in TOKENISERS:
+            raise ValueError(f"Unknown tokeniser {tokeniser!r}; choose one of {', '.join(TOKENISERS)}.")
+        self.tokenise = TOKENISERS[tokeniser]
+        self.k1 = k1
+        self.b = b
+        self._index: bm25s.BM25 | None = None
+        self._ids: list[str] = []
+        self._vectorizer = HashingVectorizer(
+            analyzer=self.tokenise, n_features=HASH_DIMENSIONS, norm=None, dtype=np.float32
+        )
+
+    def index(self, corpus: CorpusDatasetType, **kwargs: Any) -> None:
+        """Indexes a corpus with columns ``id``, ``text`` and maybe ``title``; other arguments are unused."""
+        del kwargs
+        self._ids = list(corpus["id"])
+        texts: Iterable[str] = corpus["text"]
+        if "title" in corpus.column_names:
+            pairs = zip(corpus["title"], corpus["text"], strict=True)
+            texts = (f"{title}\n{text}" if title else text for title, text in pairs)
+        tokens = [self.tokenise(text) for text in texts]
+        logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets itself to DEBUG
+        self._index = None
+        if any(tokens):
+            self._index = bm25s.BM25(method="lucene", k1=self.k1, b=self.b)
+            self._index.index(tokens, show_progress=False)
+
+    def search(
+        self,
+        queries: QueryDatasetType,
+        *,
+        top_k: int,
+        top_ranked: TopRankedDocumentsType | None = None,
+        **kwargs: Any,
+    ) -> RetrievalOutputType:
+        """Ranks the corpus, or each query's candidates, for queries with columns ``id`` and ``text``.
+
+        Returns:
+            Per query id the scores by document id, best first. Scores are BM25, lowered by the least amount
+            where they would be equal, so that every evaluator sees the same order.
+
+        Raises:
+            RuntimeError: If nothing was indexed.
+            KeyError: If a candidate is not in the corpus.
+        """
+        del kwargs
+        if not self._ids:
+            raise RuntimeError("BM25 has no corpus to search; call index() first.")
+        positions = {document: place for place, document in enumerate(self._ids)} if top_ranked else {}
+        results: RetrievalOutputType = {}
+        for query, text in zip(queries["id"], _query_texts(queries), strict=True):
+            scores = self.scores(text)
+            if top_ranked is not None and query in top_ranked:
+                chosen = np.array([positions[document] for document in top_ranked[query]], dtype=np.int64)
+            else:
+                chosen = np.flatnonzero(scores > 0)
+            order = chosen[np.argsort(-scores[chosen], kind="stable")][:top_k]
+            ranked = _strictly_falling(scores[order])
+            results[query] = {
+                self._ids[place]: float(score) for place, score in zip(order, ranked, strict=True)
+            }
+        return results
+
+    def scores(self, query: str) -> NDArray[np.float32]:
+        """BM25 of every document of the corpus for one query, float32 (number of documents)."""
+        zeros = np.zeros(len(self._ids), dtype=np.float32)
+        if self._index is None:
+            return zeros
+        known = self._index.get_tokens_ids(self.tokenise(query))
+        return np.asarray(self._index.get_scores_from_ids(known), dtype=np.float32) if known else zeros
+
+    def encode(
+        self,
+        inputs: DataLoader[BatchedInput],
+        *,
+        task_metadata: TaskMetadata | None = None,
+        hf_split: str = "",
+        hf_subset: str = "",
+        prompt_type: PromptType | None = None,
+        **kwargs: Any,
+    ) -> Array:
+        """Hashed term weights of the texts: 1 + log(count) per token, signed hashing, L2-normalised.
+
+        Returns:
+            float32 array (number of texts, 4096). A text without tokens is a zero vector.
+        """
+        del task_metadata, hf_split, hf_subset, prompt_type, kwargs
+        texts = [text for batch in inputs for text in batch["text"]]
+        counts = self._vectorizer.transform(texts)
+        counts.data = np.sign(counts.data) * (1 + np.log(np.maximum(np.abs(counts.data), 1)))
+        vectors: NDArray[np.float32] = counts.toarray().astype(np.float32, copy=False)
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors / np.where(norms > 0, norms, 1)
+
+    def similarity(self, embeddings1: Array, embeddings2: Array) -> Array:
+        """Cosine between all pairs."""
+        return cos_sim(embeddings1, embeddings2)
+
+    def similarity_pairwise(self, embeddings1: Array, embeddings2: Array) -> Array:
+        """Cosine between corresponding rows."""
+        return pairwise_cos_sim(embeddings1, embeddings2)
+
+
+def _query_texts(queries: QueryDatasetType) -> Sequence[str]:
+    texts = [_flat(text) for text in queries["text"]]
+    if "instruction" in queries.column_names:
+        return [
+            f"{text} {extra}" if extra else text
+            for text, extra in zip(texts, queries["instruction"], strict=True)
+        ]
+    return texts
+
+
+def _flat(query: Any) -> str:
+    """A query's text; a conversation is the text of its turns."""
+    if isinstance(query, str):
+        return query
+    return " ".join(turn if isinstance(turn, str) else str(turn["content"]) for turn in query)
+
+
+def _strictly_falling(scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Sorted scores with ties broken by the smallest steps that float32, trec_eval's type, can tell."""
+    steps = scores.copy()
+    for i in range(1, len(steps)):
+        if steps[i] >= steps[i - 1]:
+            steps[i] = np.nextafter(steps[i - 1], np.float32(-np.inf))
+    return steps
+
+
+_autoload.finish(__name__)

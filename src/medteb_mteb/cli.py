@@ -1,0 +1,249 @@
+"""The `medteb` command: parsing and printing; what it does is in `medteb_mteb.commands`, imported late."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from medteb_mteb.report import ResultTable
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="medteb",
+    help="Medical text retrieval: evaluate models on MedTEB or on your own data.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+edition_app = typer.Typer(
+    help="The data that tasks are scored on.", no_args_is_help=True, rich_markup_mode=None
+)
+app.add_typer(edition_app, name="edition")
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        print(f"medteb {version('medteb')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    del version
+
+
+@app.command("run", no_args_is_help=True)
+def run_command(
+    models: Annotated[
+        list[str] | None,
+        typer.Option("-m", "--model", help="A model mteb knows or a model folder; repeat for more."),
+    ] = None,
+    data: Annotated[
+        list[Path] | None, typer.Option("--data", help="A data folder in the Hub layout; repeat for more.")
+    ] = None,
+    more_data: Annotated[
+        list[Path] | None, typer.Argument(help="Further data folders, after --data.", metavar="[FOLDER]...")
+    ] = None,
+    tasks: Annotated[
+        list[str] | None, typer.Option("-t", "--task", help="A task mteb knows; repeat for more.")
+    ] = None,
+    benchmarks: Annotated[
+        list[str] | None, typer.Option("-b", "--benchmark", help="A benchmark, e.g. 'MedTEB(cmn, mini)'.")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output-folder", help="Where results are kept.")] = Path(
+        "results"
+    ),
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Evaluate anew where results exist.")
+    ] = False,
+    batch_size: Annotated[int, typer.Option(help="Texts encoded at once.", min=1)] = 32,
+    device: Annotated[str | None, typer.Option(help="Torch device, e.g. cpu or cuda:0.")] = None,
+    save_predictions: Annotated[
+        bool, typer.Option("--save-predictions", help="Keep runs and similarities too.")
+    ] = False,
+    random_weights: Annotated[
+        int | None,
+        typer.Option(
+            "--random-weights", metavar="SEED", help="For model folders with a config but no weights."
+        ),
+    ] = None,
+    as_json: JsonFlag = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show the libraries' warnings.")] = False,
+) -> None:
+    """Evaluate models on tasks, benchmarks or your own data folders, and print the scores.
+
+    Scores carry 95 % bootstrap intervals over the test items. Results are saved in mteb's own format and
+    reused when the data and the model are the same. Exit code 1: something failed, the rest is saved.
+    """
+    from medteb_mteb.commands.errors import UserError
+
+    if as_json and as_markdown:
+        raise UserError("choose one of --json and --markdown")
+    if more_data and not data:
+        raise UserError(f"unexpected argument {str(more_data[0])!r}; data folders come after --data")
+    from medteb_mteb.commands.run import RunOptions, run
+
+    outcome = run(
+        RunOptions(
+            data=[*(data or []), *(more_data or [])],
+            tasks=tasks or [],
+            benchmarks=benchmarks or [],
+            models=models or [],
+            output=output,
+            overwrite=overwrite,
+            batch_size=batch_size,
+            device=device,
+            save_predictions=save_predictions,
+            random_weights=random_weights,
+            quiet=quiet,
+            verbose=verbose,
+        )
+    )
+    if as_json:
+        print(json.dumps({**outcome.table.to_json(), "errors": outcome.errors}, ensure_ascii=False, indent=2))
+    elif as_markdown:
+        print(outcome.table.to_markdown())
+    else:
+        _print_table(outcome.table)
+    if outcome.errors:
+        for line in outcome.errors:
+            print(f"medteb: failed: {line}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def _print_table(table: ResultTable) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=200)
+    console.print(table.to_rich())
+    console.print("[low, high]: 95 % bootstrap interval over the test items.", markup=False)
+    for line in [*table.comparison_lines(), *table.notes()]:
+        console.print(line, markup=False)
+
+
+@edition_app.command("list")
+def edition_list(as_json: JsonFlag = False) -> None:
+    """List the editions in force, one per task ($MEDTEB_DATA first, then the packaged ones)."""
+    from medteb_mteb.commands import edition as commands
+
+    found = commands.editions()
+    if as_json:
+        print(json.dumps([commands.as_json(edition) for edition in found], ensure_ascii=False, indent=2))
+        return
+    for edition in found:
+        counts = ", ".join(f"{count} {kind}" for kind, count in edition.counts.items())
+        identity = f"{edition.name} {edition.version}  {edition.digest[:12]}"
+        print(f"{edition.task}  {identity}  {counts}  {edition.path}")
+
+
+@edition_app.command("show")
+def edition_show(
+    name: Annotated[str, typer.Argument(help="Task name or edition folder.")], as_json: JsonFlag = False
+) -> None:
+    """Show one edition: licence, counts, digest, files."""
+    from medteb_mteb.commands import edition as commands
+
+    edition = commands.resolve(name)
+    if as_json:
+        print(json.dumps(commands.as_json(edition), ensure_ascii=False, indent=2))
+        return
+    print(f"{edition.task}, edition {edition.name} {edition.version}")
+    print(f"digest   {edition.digest}\nlicence  {edition.licence}\npath     {edition.path}")
+    for kind, count in edition.counts.items():
+        print(f"{count:>10} {kind}")
+    for key, value in edition.extra.items():
+        print(f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
+    for relative, entry in edition.files.items():
+        print(f"{entry.sha256[:12]}  {entry.bytes:>10}  {relative}")
+
+
+@edition_app.command("verify")
+def edition_verify(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Task names or edition folders; none for all in force.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Compare every data file with its manifest."""
+    from medteb_mteb.commands import edition as commands
+    from medteb_mteb.editions import EditionError
+
+    found = commands.verify_all(names or [])
+    problems = [problem for _, problem in found if problem]
+    if as_json:
+        report = [
+            {"task": e.task, "digest": e.digest, "path": str(e.path), "problem": p or None} for e, p in found
+        ]
+        print(json.dumps(report, ensure_ascii=False, indent=2))
+    else:
+        for edition, problem in found:
+            if not problem:
+                print(f"{edition.task}  {edition.digest[:12]}  ok, {len(edition.files)} files")
+    if problems:
+        raise EditionError(" | ".join(problems))
+
+
+@edition_app.command("write")
+def edition_write(
+    folder: Annotated[Path, typer.Argument(help="Folder that holds the data files.")],
+    licence: Annotated[str, typer.Option(help="Licence of the data, e.g. cc-by-4.0.")],
+    task: Annotated[str | None, typer.Option(help="Task name; default: the folder's name.")] = None,
+    name: Annotated[str, typer.Option(help="Edition name.")] = "local",
+    edition_version: Annotated[str, typer.Option(help="Edition version.")] = "1",
+) -> None:
+    """Check a folder's data and write its manifest, which pins every data file."""
+    from medteb_mteb.commands import edition as commands
+
+    edition = commands.write(folder, task, name, edition_version, licence)
+    print(f"{edition.task}  {edition.digest}  {len(edition.files)} files")
+
+
+def main() -> None:
+    """Entry point: errors of the user end with a message on stderr and exit code 2."""
+    # typer brings its own copy of click in some versions; this is the base of its usage errors.
+    usage_error = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+    from medteb_mteb.commands.errors import UserError
+    from medteb_mteb.editions import EditionError
+
+    def fail(message: str) -> None:
+        print(f"medteb: error: {message}", file=sys.stderr)
+        sys.exit(2)
+
+    try:
+        sys.exit(app(standalone_mode=False) or 0)
+    except (UserError, EditionError) as error:
+        fail(str(error))
+    except (typer.Abort, KeyboardInterrupt):
+        print("medteb: interrupted; finished results are saved", file=sys.stderr)
+        sys.exit(130)
+    except Exception as error:
+        if isinstance(error, usage_error):
+            fail(getattr(error, "format_message", error.__str__)())
+        # Imported by now if it can have been raised at all; importing it here would slow every start.
+        folders = sys.modules.get("medteb_mteb.folders.problems")
+        if folders is not None and isinstance(error, folders.FolderError):
+            fail(str(error))
+        raise
+
+
+if __name__ == "__main__":
+    main()

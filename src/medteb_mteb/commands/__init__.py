@@ -1,0 +1,1 @@
+"""What the commands of `medteb` do; `medteb_mteb.cli` only parses."""

@@ -1,0 +1,77 @@
+"""`medteb edition`: list, show, verify and write editions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from medteb_mteb.editions import (
+    MANIFEST_NAME,
+    Edition,
+    EditionError,
+    find_edition,
+    list_editions,
+    load_edition,
+    verify,
+    write_manifest,
+)
+
+__all__ = ["as_json", "editions", "resolve", "verify_all", "write"]
+
+
+def editions() -> list[Edition]:
+    """The editions in force."""
+    return list_editions()
+
+
+def resolve(name_or_folder: str) -> Edition:
+    """An edition by task name, or by folder where the argument is one."""
+    folder = Path(name_or_folder).expanduser()
+    # Task names hold no separators and do not begin with a dot.
+    looks_like_path = folder.is_dir() or name_or_folder.startswith((".", "~")) or "/" in name_or_folder
+    return load_edition(folder) if looks_like_path else find_edition(name_or_folder)
+
+
+def verify_all(names: list[str]) -> list[tuple[Edition, str]]:
+    """Verifies the named editions (all in force if none is named): (edition, problem or empty)."""
+    found = []
+    for edition in [resolve(name) for name in names] or editions():
+        problem = ""
+        try:
+            verify(edition)
+        except EditionError as error:
+            problem = str(error)
+        found.append((edition, problem))
+    return found
+
+
+def write(folder: Path, task: str | None, name: str, version: str, licence: str) -> Edition:
+    """Checks a folder's data and writes its manifest, with the counts found."""
+    from medteb_mteb.folders import read_folder
+
+    # What a former manifest says beyond the files is kept; that its files have changed is the point.
+    kept: dict[str, Any] = load_edition(folder).extra if (folder / MANIFEST_NAME).is_file() else {}
+    content = read_folder(folder, check_manifest=False)
+    if content.retrieval is not None:
+        data = content.retrieval
+        counts = {
+            "queries": len(data.queries),
+            "corpus": len(data.corpus),
+            "qrels": sum(len(documents) for documents in data.qrels.values()),
+        }
+    else:
+        counts = {split: len(rows) for split, rows in content.records.items()}
+    return write_manifest(
+        folder,
+        task=task or folder.resolve().name,
+        name=name,
+        version=version,
+        licence=licence,
+        counts=counts,
+        **kept,
+    )
+
+
+def as_json(edition: Edition) -> dict[str, Any]:
+    """An edition as JSON values: its manifest, digest and path."""
+    return {**edition.to_manifest(), "digest": edition.digest, "path": str(edition.path)}

@@ -1,0 +1,361 @@
+"""Editions: where the data of a task comes from, and how a score says which data it was measured on.
+
+An edition is a folder in the Hub layout with a ``manifest.json`` beside its data files::
+
+    MedTEBRetrieval/
+        README.md          the card; not part of the identity
+        manifest.json      task, name, version, licence, counts, sha256 and size of every data file
+        corpus.jsonl  queries.jsonl  qrels/test.tsv
+
+The digest of the canonical manifest is the dataset revision that results carry. The manifest pins every
+*data* file, so equal digests mean equal data. The card, licence texts and dot files are left out on
+purpose: correcting a sentence of the card must not separate scores that were measured on the same data.
+
+This module is cheap to import: standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = [
+    "DATA_VARIABLE",
+    "MANIFEST_NAME",
+    "Edition",
+    "EditionError",
+    "FileEntry",
+    "data_files",
+    "find_edition",
+    "list_editions",
+    "load_edition",
+    "packaged_root",
+    "sha256_of",
+    "verify",
+    "write_manifest",
+]
+
+MANIFEST_NAME = "manifest.json"
+SCHEMA_VERSION = 1
+DATA_VARIABLE = "MEDTEB_DATA"
+_RESERVED = ("schema_version", "task", "name", "version", "licence", "counts", "files")
+
+
+class EditionError(ValueError):
+    """An edition is missing, its manifest is malformed, or a file differs from the manifest."""
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """What the manifest says about one data file."""
+
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Edition:
+    """One edition of one task's data.
+
+    Attributes:
+        task: The task's name, which is also the folder's name under a data root.
+        name: Edition name, for example ``mini``.
+        version: Edition version, for example ``1.0.0``.
+        licence: Licence identifier of the data.
+        counts: Number of records by kind, for example ``{"queries": 300, "corpus": 5000}``.
+        files: Data files by path relative to the folder (``/`` separated).
+        path: The folder on this machine; not part of the identity.
+        extra: Further manifest fields (generator, seed, description, ...); part of the identity.
+    """
+
+    task: str
+    name: str
+    version: str
+    licence: str
+    counts: dict[str, int]
+    files: dict[str, FileEntry]
+    path: Path = field(compare=False)
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def to_manifest(self) -> dict[str, Any]:
+        """The manifest's content as it is written to ``manifest.json``."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "task": self.task,
+            "name": self.name,
+            "version": self.version,
+            "licence": self.licence,
+            "counts": dict(self.counts),
+            **self.extra,
+            "files": {path: {"sha256": e.sha256, "bytes": e.bytes} for path, e in self.files.items()},
+        }
+
+    @property
+    def digest(self) -> str:
+        """sha256 (64 hex digits) of the canonical manifest: sorted keys, no spaces, UTF-8."""
+        canonical = json.dumps(
+            self.to_manifest(), sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+        )
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def packaged_root() -> Path:
+    """The folder of the editions that ship with this package.
+
+    Raises:
+        EditionError: If the installation holds no packaged editions.
+    """
+    here = Path(__file__).resolve().parent
+    # The wheel carries the repository's tasks/ as _tasks/; an editable install reads tasks/ itself.
+    for root in (here / "_tasks", here.parents[1] / "tasks"):
+        if root.is_dir():
+            return root
+    raise EditionError(
+        f"This installation has no packaged editions (looked for {here / '_tasks'}). "
+        f"Reinstall medteb, or point {DATA_VARIABLE} at a folder of editions."
+    )
+
+
+def find_edition(task: str) -> Edition:
+    """The edition in force for a task: ``$MEDTEB_DATA/<task>/`` if that folder exists, else the packaged one.
+
+    Only the manifest is read; call :func:`verify` before trusting the files.
+
+    Raises:
+        EditionError: If there is none, or its manifest is missing, malformed or of another task.
+    """
+    user_root = _user_root()
+    if user_root is not None and (user_root / task).is_dir():
+        return _load_as(user_root / task, task)
+    packaged = packaged_root()
+    if (packaged / task / MANIFEST_NAME).is_file():
+        return _load_as(packaged / task, task)
+    known = sorted(_task_names(packaged) | (_task_names(user_root) if user_root else set()))
+    near = get_close_matches(task, known, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(known) or 'none'}."
+    where = f"{user_root} or the packaged editions" if user_root else "the packaged editions"
+    raise EditionError(f"No edition of task {task!r} in {where}.{hint} Set {DATA_VARIABLE} to add your own.")
+
+
+def list_editions() -> list[Edition]:
+    """The editions in force, one per task, sorted by task name.
+
+    Raises:
+        EditionError: If one of them has a malformed manifest, or ``MEDTEB_DATA`` is not a folder.
+    """
+    user_root = _user_root()
+    names = _task_names(packaged_root()) | (_task_names(user_root) if user_root else set())
+    return [find_edition(name) for name in sorted(names)]
+
+
+def load_edition(folder: Path | str) -> Edition:
+    """Reads the manifest of an edition folder; the data files are not touched.
+
+    Raises:
+        EditionError: If the manifest is missing or malformed, with the field at fault.
+    """
+    folder = Path(folder)
+    path = folder / MANIFEST_NAME
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise EditionError(
+            f"{folder} has no {MANIFEST_NAME}. Write one with `medteb edition write {folder}`."
+        ) from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise EditionError(f"{path} is not valid UTF-8 JSON: {error}") from None
+    except OSError as error:
+        raise EditionError(f"{path} cannot be read: {error.strerror}") from None
+    return _from_manifest(content, folder, str(path))
+
+
+def write_manifest(
+    folder: Path | str,
+    *,
+    task: str,
+    name: str,
+    version: str,
+    licence: str,
+    counts: Mapping[str, int],
+    **extra: Any,
+) -> Edition:
+    """Hashes every data file below ``folder`` and writes its manifest (aside, then moved).
+
+    Args:
+        folder: Edition folder holding the data files already.
+        task: Task name.
+        name: Edition name.
+        version: Edition version.
+        licence: Licence identifier of the data.
+        counts: Number of records by kind.
+        **extra: Further JSON values to record (generator, seed, description, ...).
+
+    Returns:
+        The edition as it will be read back.
+
+    Raises:
+        EditionError: If the folder has no data files, a field has the wrong type or is reserved.
+    """
+    folder = Path(folder)
+    if clash := sorted(set(extra) & set(_RESERVED)):
+        raise EditionError(f"The manifest fields {clash} are reserved; choose other names.")
+    files = {
+        relative: {"sha256": sha256_of(path), "bytes": path.stat().st_size}
+        for relative, path in data_files(folder)
+    }
+    if not files:
+        raise EditionError(f"{folder} holds no data files, so there is nothing to write a manifest of.")
+    content = {
+        "schema_version": SCHEMA_VERSION,
+        "task": task,
+        "name": name,
+        "version": version,
+        "licence": licence,
+        "counts": dict(counts),
+        **extra,
+        "files": files,
+    }
+    try:
+        text = json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise EditionError(f"The manifest of {task!r} cannot be written as JSON: {error}") from None
+    # Through JSON and back, so that what is returned is exactly what a reader will see.
+    edition = _from_manifest(json.loads(text), folder, str(folder / MANIFEST_NAME))
+    part = folder / f"{MANIFEST_NAME}.part"
+    part.write_text(text + "\n", encoding="utf-8")
+    part.replace(folder / MANIFEST_NAME)
+    return edition
+
+
+def verify(edition: Edition) -> None:
+    """Compares every data file with the manifest: sizes first, then digests.
+
+    Raises:
+        EditionError: Naming the first file that is missing, unlisted, or differs.
+    """
+    present = dict(data_files(edition.path))
+    for relative in sorted(set(edition.files) - set(present)):
+        raise EditionError(f"{edition.path / relative} is in the manifest but missing on disk.")
+    for relative in sorted(set(present) - set(edition.files)):
+        raise EditionError(
+            f"{edition.path / relative} is not in the manifest. Remove it, or write a new manifest "
+            f"with `medteb edition write {edition.path}`."
+        )
+    for relative, entry in edition.files.items():
+        path = present[relative]
+        size = path.stat().st_size
+        if size != entry.bytes:
+            raise EditionError(f"{path} has {size} bytes, the manifest says {entry.bytes}.{_RESTORE}")
+        digest = sha256_of(path)
+        if digest != entry.sha256:
+            raise EditionError(f"{path} has sha256 {digest}, the manifest says {entry.sha256}.{_RESTORE}")
+
+
+_RESTORE = " The data was changed: restore it, or write a new manifest so that scores do not mix."
+
+
+def data_files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yields (relative ``/`` path, path) of every data file below ``folder``, sorted by relative path.
+
+    Everything counts except the manifest, cards (``*.md``), licence texts, dot files and unfinished
+    ``*.part`` files.
+    """
+    found = ((path.relative_to(folder), path) for path in folder.rglob("*") if path.is_file())
+    yield from sorted((r.as_posix(), path) for r, path in found if _is_data(r))
+
+
+def sha256_of(path: Path) -> str:
+    """sha256 (hex) of a file's bytes."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _is_data(relative: Path) -> bool:
+    if any(part.startswith(".") or part == "__pycache__" for part in relative.parts):
+        return False
+    if relative.as_posix() == MANIFEST_NAME or relative.suffix.lower() in {".md", ".part"}:
+        return False
+    return relative.stem.upper() not in {"LICENSE", "LICENCE", "NOTICE"}
+
+
+def _user_root() -> Path | None:
+    value = os.environ.get(DATA_VARIABLE)
+    if not value:
+        return None
+    root = Path(value).expanduser()
+    if not root.is_dir():
+        raise EditionError(
+            f"{DATA_VARIABLE}={value} is not a folder. Point it at a folder that holds <TaskName>/ editions, "
+            "or unset it to use the packaged ones."
+        )
+    return root
+
+
+def _task_names(root: Path) -> set[str]:
+    return {path.parent.name for path in root.glob(f"*/{MANIFEST_NAME}")}
+
+
+def _load_as(folder: Path, task: str) -> Edition:
+    edition = load_edition(folder)
+    if edition.task != task:
+        raise EditionError(
+            f"{folder / MANIFEST_NAME} is of task {edition.task!r}, but the folder is named {task!r}."
+        )
+    return edition
+
+
+def _from_manifest(content: Any, folder: Path, where: str) -> Edition:
+    if not isinstance(content, dict):
+        raise EditionError(f"{where}: expected a JSON object, got {type(content).__name__}.")
+    if content.get("schema_version") != SCHEMA_VERSION:
+        raise EditionError(
+            f"{where}: schema_version {content.get('schema_version')!r} is not supported; "
+            f"this version of medteb reads {SCHEMA_VERSION}."
+        )
+    for key in ("task", "name", "version", "licence"):
+        if not isinstance(content.get(key), str) or not content[key].strip():
+            raise EditionError(f"{where}: {key!r} must be a non-empty string, got {content.get(key)!r}.")
+    counts = content.get("counts")
+    if not isinstance(counts, dict) or not all(_is_count(value) for value in counts.values()):
+        raise EditionError(f"{where}: 'counts' must map names to whole numbers >= 0, got {counts!r}.")
+    files = content.get("files")
+    if not isinstance(files, dict) or not files:
+        raise EditionError(f"{where}: 'files' must be a non-empty object of path -> sha256 and bytes.")
+    return Edition(
+        task=content["task"],
+        name=content["name"],
+        version=content["version"],
+        licence=content["licence"],
+        counts=counts,
+        files={path: _file_entry(path, entry, where) for path, entry in sorted(files.items())},
+        path=folder,
+        extra={key: value for key, value in content.items() if key not in _RESERVED},
+    )
+
+
+def _file_entry(path: str, entry: Any, where: str) -> FileEntry:
+    pure = PurePosixPath(path)
+    if pure.is_absolute() or ".." in pure.parts or "\\" in path or pure.as_posix() != path:
+        raise EditionError(f"{where}: the path {path!r} must stay inside the edition's folder.")
+    ok = isinstance(entry, dict) and set(entry) == {"sha256", "bytes"} and _is_count(entry["bytes"])
+    if not ok or not _is_sha256(entry["sha256"]):
+        raise EditionError(
+            f"{where}: {path!r} needs a 'sha256' of 64 hex digits and a size in 'bytes', got {entry!r}."
+        )
+    return FileEntry(sha256=entry["sha256"], bytes=entry["bytes"])
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_sha256(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")

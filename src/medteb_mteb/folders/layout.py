@@ -1,0 +1,292 @@
+"""Finds the tables of a data folder and what its card and manifest say about it; reads no table."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, get_args
+
+import yaml
+
+from medteb_mteb.editions import MANIFEST_NAME, Edition, EditionError, load_edition, sha256_of, verify
+from medteb_mteb.folders.problems import FolderError
+from medteb_mteb.folders.rows import SUFFIXES
+
+__all__ = ["Layout", "Settings", "TaskType", "alternatives", "inspect_folder"]
+
+TaskType = Literal["Retrieval", "Reranking", "STS", "PairClassification", "Classification", "Clustering"]
+
+_SETTING_KEYS = ("name", "type", "prompt", "main_score", "languages", "domains", "description")
+_EXPECTED = (
+    "Expected corpus, queries and qrels/<split> (retrieval; reranking with top_ranked), or <split> with the "
+    f"columns of STS, pair classification, classification or clustering, as {', '.join(SUFFIXES)}"
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the manifest, or the ``medteb:`` mapping of the README header, says about the task."""
+
+    name: str | None = None
+    type: TaskType | None = None
+    prompt: str | dict[str, str] | None = None
+    main_score: str | None = None
+    languages: list[str] = field(default_factory=list)
+    domains: list[str] | None = None
+    description: str | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A folder's tables and description.
+
+    Attributes:
+        path: The folder, absolute.
+        split: The split to evaluate.
+        tables: Files by role: ``corpus``, ``queries``, ``qrels``, ``top_ranked``, or ``rows`` and ``train``.
+        settings: Declared settings.
+        licence: Licence as declared, if any.
+        edition: The edition, when the folder has a manifest (its files are verified).
+    """
+
+    path: Path
+    split: str
+    tables: dict[str, list[Path]]
+    settings: Settings
+    licence: str | None
+    edition: Edition | None
+
+    @property
+    def name(self) -> str:
+        """The task's name: the manifest's, else the declared one, else the folder's base name."""
+        if self.edition is not None:
+            return self.edition.task
+        return self.settings.name or self.path.name
+
+    def revision(self) -> str:
+        """sha256 (hex) that changes with the data and with whatever else changes scores.
+
+        The edition's digest if there is a manifest, else a digest of the contents of the tables, their
+        roles, the split and the declared type, prompt and main score. The folder's place does not count.
+        """
+        if self.edition is not None:
+            return self.edition.digest
+        described = {
+            "split": self.split,
+            "tables": {role: [sha256_of(file) for file in files] for role, files in self.tables.items()},
+            "type": self.settings.type,
+            "prompt": self.settings.prompt,
+            "main_score": self.settings.main_score,
+        }
+        canonical = json.dumps(described, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def inspect_folder(path: Path | str, split: str = "test", *, check_manifest: bool = True) -> Layout:
+    """Finds the tables of a folder; with a manifest, verifies every file against it.
+
+    Args:
+        path: The folder.
+        split: The split to evaluate.
+        check_manifest: False to take the files as they are, for instance to write a new manifest.
+
+    Raises:
+        FolderError: If the folder, a table or a declaration is missing or malformed.
+    """
+    folder = Path(path).expanduser().resolve()
+    if not folder.is_dir():
+        raise FolderError(folder, ["no such folder"])
+    edition = None
+    if (folder / MANIFEST_NAME).exists():
+        try:
+            edition = load_edition(folder)
+            if check_manifest:
+                verify(edition)
+        except EditionError as error:
+            raise FolderError(folder, [str(error)]) from None
+    header = _header(folder)
+    settings = _settings(folder, header, edition)
+    tables = _tables(folder, header, split)
+    licence = edition.licence if edition else header.get("license")
+    return Layout(folder, split, tables, settings, str(licence) if licence else None, edition)
+
+
+def alternatives(layout: Layout, role: str) -> list[Path]:
+    """Files that hold the same table as ``role`` under the usual names, in another format."""
+    used = set(layout.tables.get(role, []))
+    return [file for files in _usual(layout.path, role, layout.split) for file in files if file not in used]
+
+
+def _header(folder: Path) -> dict[str, Any]:
+    card = folder / "README.md"
+    if not card.is_file():
+        return {}
+    try:
+        text = card.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FolderError(folder, [f"README.md: not valid UTF-8 at byte {error.start + 1}"]) from None
+    match = re.match(r"---[ \t]*\r?\n(.*?)\r?\n---[ \t]*(\r?\n|$)", text, flags=re.DOTALL)
+    if match is None:
+        return {}
+    try:
+        header = yaml.safe_load(match.group(1))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 2}" if mark else ""
+        raise FolderError(folder, [f"README.md{line}: the YAML header is malformed"]) from None
+    if header is None:
+        return {}
+    if not isinstance(header, dict):
+        raise FolderError(folder, ["README.md: the YAML header must be a mapping"])
+    return header
+
+
+def _settings(folder: Path, header: dict[str, Any], edition: Edition | None) -> Settings:
+    declared = header.get("medteb") or {}
+    if not isinstance(declared, dict) or set(declared) - set(_SETTING_KEYS):
+        raise FolderError(
+            folder, [f"README.md: 'medteb' must be a mapping with keys among {', '.join(_SETTING_KEYS)}"]
+        )
+    source = "README.md"
+    if edition is not None:
+        # The manifest pins everything that changes scores, so the card may not say otherwise.
+        source = MANIFEST_NAME
+        pinned = {key: edition.extra[key] for key in _SETTING_KEYS if key in edition.extra}
+        for key in ("type", "prompt", "main_score"):
+            if key in declared and declared[key] != pinned.get(key):
+                message = (
+                    f"README.md: {key} is {declared[key]!r}, but {MANIFEST_NAME} says {pinned.get(key)!r}"
+                )
+                raise FolderError(folder, [message])
+        declared = {**declared, **pinned}
+    values = {key: declared[key] for key in _SETTING_KEYS if declared.get(key) is not None}
+    values["languages"] = _string_list(values.get("languages") or header.get("language") or [])
+    if "domains" in values:
+        values["domains"] = _string_list(values["domains"])
+    wrong = [key for key in ("name", "main_score", "description") if not isinstance(values.get(key, ""), str)]
+    wrong += [key for key in ("languages", "domains") if values.get(key, []) is None]
+    if not _is_prompt(values.get("prompt", "")):
+        wrong.append("prompt")
+    if "type" in values and values["type"] not in get_args(TaskType):
+        raise FolderError(
+            folder, [f"{source}: type {values['type']!r} is not one of {', '.join(get_args(TaskType))}"]
+        )
+    if wrong:
+        raise FolderError(folder, [f"{source}: {key} has the wrong type: {values[key]!r}" for key in wrong])
+    return Settings(**values)
+
+
+def _string_list(value: Any) -> list[str] | None:
+    values = [value] if isinstance(value, str) else value
+    if isinstance(values, list) and all(isinstance(item, str) for item in values):
+        return values
+    return None
+
+
+def _is_prompt(value: Any) -> bool:
+    if isinstance(value, dict):
+        return set(value) <= {"query", "document"} and all(isinstance(text, str) for text in value.values())
+    return isinstance(value, str)
+
+
+def _tables(folder: Path, header: dict[str, Any], split: str) -> dict[str, list[Path]]:
+    configs = _configs(folder, header)
+    if "instruction" in configs:
+        raise FolderError(folder, ["README.md: instruction retrieval is not supported"])
+    names = {"corpus": ("corpus",), "queries": ("queries", "query"), "top_ranked": ("top_ranked",)}
+    tables: dict[str, list[Path]] = {}
+    for role, aliases in names.items():
+        files = _find(folder, configs, role, aliases, split, any_split=True)
+        if files:
+            tables[role] = files
+    if "corpus" in tables or "queries" in tables:
+        tables["qrels"] = _find(folder, configs, "qrels", ("qrels", "default"), split, any_split=False)
+        missing = [role for role in ("corpus", "queries", "qrels") if not tables.get(role)]
+        if missing:
+            raise FolderError(folder, [f"no {' and no '.join(missing)} for split {split!r}. {_EXPECTED}"])
+        return tables
+    rows = _find(folder, configs, "rows", ("default",), split, any_split=False)
+    if not rows:
+        found = ", ".join(sorted(item.name for item in folder.iterdir())) or "nothing"
+        raise FolderError(folder, [f"no data for split {split!r}. {_EXPECTED}; found {found}"])
+    tables["rows"] = rows
+    train = _find(folder, configs, "train", ("default",), "train", any_split=False)
+    return tables | ({"train": train} if train else {})
+
+
+def _find(
+    folder: Path,
+    configs: dict[str, dict[str, list[str]]],
+    role: str,
+    aliases: tuple[str, ...],
+    split: str,
+    *,
+    any_split: bool,
+) -> list[Path]:
+    for alias in aliases:
+        splits = configs.get(alias, {})
+        # A corpus is usually declared under one split, whatever that is called.
+        patterns = splits.get(split) or (
+            next(iter(splits.values())) if any_split and len(splits) == 1 else []
+        )
+        if patterns:
+            return _declared_files(folder, patterns)
+    found = _usual(folder, role, split)
+    if len(found) > 1 and role != "qrels":  # two forms of the qrels are compared when they are read
+        names = " and ".join(str(files[0].relative_to(folder)) for files in found)
+        raise FolderError(folder, [f"{names} hold the same table; keep one of them"])
+    return found[0] if found else []
+
+
+def _declared_files(folder: Path, patterns: list[str]) -> list[Path]:
+    files: list[Path] = []
+    for pattern in patterns:
+        pure = PurePosixPath(pattern)
+        if pure.is_absolute() or ".." in pure.parts or ":" in pattern:
+            raise FolderError(folder, [f"README.md: data_files {pattern!r} must stay inside the folder"])
+        matches = sorted(path for path in folder.glob(pattern) if path.is_file())
+        if not matches:
+            raise FolderError(folder, [f"README.md: declares {pattern!r}, but there is no such file"])
+        files.extend(matches)
+    return files
+
+
+def _usual(folder: Path, role: str, split: str) -> list[list[Path]]:
+    stems = {
+        "qrels": [f"qrels/{split}"],
+        "rows": [split, f"data/{split}"],
+        "train": [split, f"data/{split}"],
+    }.get(role, [role, f"{role}/{split}", f"{role}/{role}"])
+    found: list[list[Path]] = []
+    for stem in stems:
+        for suffix in SUFFIXES:
+            file = folder / f"{stem}{suffix}"
+            if file.is_file():
+                found.append([file])
+        if shards := sorted(folder.glob(f"{stem}-*-of-*.parquet")):
+            found.append(shards)
+    return found
+
+
+def _configs(folder: Path, header: dict[str, Any]) -> dict[str, dict[str, list[str]]]:
+    """``configs`` of a Hub card as config -> split -> patterns."""
+    result: dict[str, dict[str, list[str]]] = {}
+    configs = header.get("configs") or []
+    try:
+        for config in configs:
+            data_files = config.get("data_files") or []
+            if isinstance(data_files, str) or (data_files and isinstance(data_files[0], str)):
+                data_files = [{"split": "train", "path": data_files}]
+            splits: dict[str, list[str]] = {}
+            for entry in data_files:
+                patterns = entry["path"]
+                splits[str(entry["split"])] = [patterns] if isinstance(patterns, str) else list(patterns)
+            result[str(config.get("config_name", "default"))] = splits
+    except (AttributeError, KeyError, TypeError):
+        raise FolderError(
+            folder, ["README.md: 'configs' must list config_name and data_files (split, path)"]
+        ) from None
+    return result

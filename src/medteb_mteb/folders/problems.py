@@ -1,0 +1,79 @@
+"""Problems found in a data folder: collected with file and line, then raised as one error."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+__all__ = ["FolderError", "Problems"]
+
+
+class FolderError(ValueError):
+    """A data folder cannot be used as a task.
+
+    Attributes:
+        folder: The folder.
+        problems: One line per problem shown, each ``file:line: what is wrong``.
+        total: Number of problems found, shown or not.
+    """
+
+    def __init__(self, folder: Path, problems: list[str], total: int | None = None) -> None:
+        self.folder = folder
+        self.problems = problems
+        self.total = len(problems) if total is None else total
+        rest = self.total - len(problems)
+        if self.total == 1:
+            message = f"{folder}: {problems[0]}"
+        else:
+            lines = [f"{folder}: {self.total} problems", *(f"  {line}" for line in problems)]
+            message = "\n".join(lines + ([f"  ... and {rest} more"] if rest else []))
+        super().__init__(message)
+
+
+class Problems:
+    """Collects problems of one folder.
+
+    Args:
+        folder: The folder being read.
+        limit: Number of problems to show.
+        per_kind: Number of problems of one kind in one file to show, so that a single mistake made on
+            every line does not hide the others.
+    """
+
+    def __init__(self, folder: Path, limit: int = 20, per_kind: int = 5) -> None:
+        self.folder = folder
+        self.limit = limit
+        self.per_kind = per_kind
+        self.shown: list[str] = []
+        self.counts: Counter[tuple[str, str]] = Counter()
+
+    def add(self, file: Path | str, line: int | None, kind: str, message: str) -> None:
+        """Records a problem.
+
+        Args:
+            file: File at fault.
+            line: 1-based line (row for Parquet), None for the file as a whole.
+            kind: Short key that groups problems of the same cause.
+            message: What is wrong and, where it helps, what was expected.
+        """
+        name = self.name(file)
+        self.counts[name, kind] += 1
+        if self.counts[name, kind] <= self.per_kind and len(self.shown) < self.limit:
+            unit = "row " if name.endswith(".parquet") else ""
+            where = name if line is None else f"{name}:{unit}{line}"
+            self.shown.append(f"{where}: {message}")
+
+    def name(self, file: Path | str) -> str:
+        """A file's path relative to the folder."""
+        path = Path(file)
+        return path.relative_to(self.folder).as_posix() if path.is_relative_to(self.folder) else str(file)
+
+    @property
+    def total(self) -> int:
+        """Number of problems recorded."""
+        return sum(self.counts.values())
+
+    def raise_if_any(self) -> None:
+        """Raises :class:`FolderError` with everything recorded so far, if there is anything."""
+        if self.total:
+            raise FolderError(self.folder, self.shown, self.total)

@@ -1,0 +1,225 @@
+"""Reads and checks the tables of retrieval and reranking folders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.folders.layout import alternatives
+from medteb_mteb.folders.rows import Cell, Row, as_id, as_number, as_text, read_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from medteb_mteb.folders.layout import Layout
+    from medteb_mteb.folders.problems import Problems
+
+__all__ = ["RetrievalData", "read_retrieval"]
+
+Qrels = dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True)
+class RetrievalData:
+    """Corpus, queries, qrels and, for reranking, the candidates of one split.
+
+    Attributes:
+        corpus: Documents as ``{"id", "title", "text"}``, in file order; the title may be empty.
+        queries: Queries of this split as ``{"id", "text"}``, in file order.
+        qrels: Query id -> document id -> score; every query has at least one score above 0.
+        top_ranked: Query id -> candidate document ids in file order, or None for retrieval.
+    """
+
+    corpus: list[dict[str, str]]
+    queries: list[dict[str, str]]
+    qrels: Qrels
+    top_ranked: dict[str, list[str]] | None
+
+
+def read_retrieval(layout: Layout, problems: Problems) -> RetrievalData:
+    """Reads the tables of a retrieval or reranking folder; raises on any problem.
+
+    Queries that are judged only in another split's qrels belong to that split and are left out.
+
+    Raises:
+        FolderError: With every problem found, each with file and line.
+    """
+    corpus = _texts(read_rows(layout.tables["corpus"], problems), problems, with_title=True)
+    queries = _texts(read_rows(layout.tables["queries"], problems), problems, with_title=False)
+    qrels, _ = _qrels(layout.tables["qrels"], problems, queries, corpus)
+    _compare_alternatives(layout, problems, qrels, queries, corpus)
+    elsewhere = _judged_elsewhere(layout)
+    for identifier, (row, _) in queries.items():
+        if identifier not in qrels:
+            if identifier not in elsewhere:
+                problems.add(
+                    row.file, row.line, "judged", f"query {identifier!r} has no judgement in the qrels"
+                )
+        elif not any(score > 0 for score in qrels[identifier].values()):
+            message = f"query {identifier!r} has no positive document (no qrels score above 0)"
+            problems.add(row.file, row.line, "positives", message)
+    top_ranked = None
+    if "top_ranked" in layout.tables:
+        top_ranked = _top_ranked(read_rows(layout.tables["top_ranked"], problems), problems, queries, corpus)
+        for identifier in qrels:
+            if identifier in queries and identifier not in top_ranked:
+                row = queries[identifier][0]
+                problems.add(row.file, row.line, "candidates", f"query {identifier!r} has no top_ranked list")
+        top_ranked = {identifier: top_ranked[identifier] for identifier in qrels if identifier in top_ranked}
+    problems.raise_if_any()
+    return RetrievalData(
+        corpus=[{"id": key, **values} for key, (_, values) in corpus.items()],
+        queries=[{"id": key, "text": values["text"]} for key, (_, values) in queries.items() if key in qrels],
+        qrels=qrels,
+        top_ranked=top_ranked,
+    )
+
+
+Texts = dict[str, tuple[Row, dict[str, str]]]
+
+
+def _texts(rows: list[Row], problems: Problems, *, with_title: bool) -> Texts:
+    texts: Texts = {}
+    for row in rows:
+        key = "_id" if "_id" in row.values else "id"
+        if _wrong_columns(row, problems, (key if key in row.values else "_id", "text")):
+            continue
+        identifier = as_id(row.values[key])
+        if identifier is None:
+            problems.add(row.file, row.line, "id", f"{key} must be non-empty text, got {row.values[key]!r}")
+            continue
+        if identifier in texts:
+            first = texts[identifier][0]
+            message = f"duplicate {key} {identifier!r} (first in {problems.name(first.file)}:{first.line})"
+            problems.add(row.file, row.line, "duplicate", message)
+            continue
+        title = row.values.get("title") if with_title else None
+        text = row.values["text"]
+        if title is not None and not isinstance(title, str):
+            problems.add(row.file, row.line, "title", f"title must be text, got {title!r}")
+            continue
+        usable = as_text(text) is not None and (not title or title.isspace() or as_text(title) is not None)
+        # A document may consist of its title alone; one with nothing at all can only be a mistake.
+        if not usable and not (text == "" and as_text(title) is not None):
+            problems.add(row.file, row.line, "text", f"empty or unusable text: {_short(text)}")
+        texts[identifier] = (
+            row,
+            {"title": str(title or ""), "text": str(text)} if with_title else {"text": str(text)},
+        )
+    return texts
+
+
+def _qrels(
+    files: list[Path], problems: Problems, queries: Texts, corpus: Texts
+) -> tuple[Qrels, dict[tuple[str, str], int]]:
+    qrels: Qrels = {}
+    lines: dict[tuple[str, str], int] = {}
+    for row in read_rows(files, problems):
+        if _wrong_columns(row, problems, ("query-id", "corpus-id", "score")):
+            continue
+        query, document = as_id(row.values["query-id"]), as_id(row.values["corpus-id"])
+        score = as_number(row.values["score"])
+        if query is None or document is None:
+            problems.add(row.file, row.line, "id", "query-id and corpus-id must be non-empty text")
+            continue
+        if query not in queries:
+            problems.add(row.file, row.line, "query", f"query-id {query!r} is not in the queries")
+        if document not in corpus:
+            problems.add(row.file, row.line, "document", f"corpus-id {document!r} is not in the corpus")
+        if score is None or score != int(score) or abs(score) >= 2**31:
+            problems.add(
+                row.file, row.line, "score", f"score must be a whole number, got {row.values['score']!r}"
+            )
+            continue
+        if (query, document) in lines:
+            message = f"({query!r}, {document!r}) is judged twice (first at line {lines[query, document]})"
+            problems.add(row.file, row.line, "duplicate", message)
+            continue
+        lines[query, document] = row.line
+        qrels.setdefault(query, {})[document] = int(score)
+    return qrels, lines
+
+
+def _compare_alternatives(
+    layout: Layout, problems: Problems, qrels: Qrels, queries: Texts, corpus: Texts
+) -> None:
+    """Two forms of the same qrels must agree, or an edit of one of them would silently not count."""
+    used = layout.tables["qrels"][0]
+    for file in alternatives(layout, "qrels"):
+        other, lines = _qrels([file], problems, queries, corpus)
+        pairs = {
+            (query, document): score for query, docs in qrels.items() for document, score in docs.items()
+        }
+        others = {
+            (query, document): score for query, docs in other.items() for document, score in docs.items()
+        }
+        differing = sorted(
+            pair for pair in pairs.keys() | others.keys() if pairs.get(pair) != others.get(pair)
+        )
+        if differing:
+            pair = differing[0]
+            message = (
+                f"differs from {problems.name(used)} in {len(differing)} judgements, for example "
+                f"{pair}: {others.get(pair)} here, {pairs.get(pair)} there. Keep one of the files"
+            )
+            problems.add(file, lines.get(pair), "differs", message)
+
+
+def _judged_elsewhere(layout: Layout) -> set[str]:
+    """Ids of the queries judged in other splits (``qrels/<other split>.*``)."""
+    from medteb_mteb.folders.problems import Problems as Collector
+
+    used = {*layout.tables["qrels"], *alternatives(layout, "qrels")}
+    others = [
+        file for file in sorted((layout.path / "qrels").glob("*")) if file.is_file() and file not in used
+    ]
+    rows = read_rows((file for file in others if not file.name.startswith(".")), Collector(layout.path))
+    found = (as_id(row.values.get("query-id")) for row in rows)
+    return {identifier for identifier in found if identifier is not None}
+
+
+def _top_ranked(rows: list[Row], problems: Problems, queries: Texts, corpus: Texts) -> dict[str, list[str]]:
+    lists: dict[str, list[str]] = {}
+    for row in rows:
+        if _wrong_columns(row, problems, ("query-id", "corpus-ids")):
+            continue
+        query, documents = as_id(row.values["query-id"]), row.values["corpus-ids"]
+        if query is None or query not in queries:
+            problems.add(row.file, row.line, "query", f"query-id {query!r} is not in the queries")
+            continue
+        if query in lists:
+            problems.add(row.file, row.line, "duplicate", f"a second list for query {query!r}")
+            continue
+        ids = [as_id(document) for document in documents] if isinstance(documents, list) else []
+        if not ids or None in ids:
+            message = f"corpus-ids must be a non-empty list of ids, got {_short(documents)}"
+            problems.add(row.file, row.line, "list", message)
+            continue
+        known = [identifier for identifier in ids if identifier is not None]
+        for identifier in dict.fromkeys(known):
+            if identifier not in corpus:
+                message = f"corpus-id {identifier!r} of query {query!r} is not in the corpus"
+                problems.add(row.file, row.line, "document", message)
+        if len(set(known)) != len(known):
+            twice = next(identifier for identifier in known if known.count(identifier) > 1)
+            message = f"corpus-id {twice!r} is listed twice for query {query!r}"
+            problems.add(row.file, row.line, "repeated", message)
+        lists[query] = known
+    return lists
+
+
+def _wrong_columns(row: Row, problems: Problems, expected: tuple[str, ...]) -> bool:
+    missing = [column for column in expected if column not in row.values]
+    if missing:
+        got = ", ".join(row.values) or "none"
+        hint = (
+            " (is the header line missing?)" if any(isinstance(v, Cell) for v in row.values.values()) else ""
+        )
+        message = f"columns {', '.join(missing)} are missing; got {got}{hint}"
+        problems.add(row.file, row.line, "columns", message)
+    return bool(missing)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,149 @@
+"""Reads JSONL, TSV and Parquet rows straight from files.
+
+Not through ``datasets``: its cache finds a local folder that has a README header by the folder's base
+name, so a folder rebuilt in place, or another folder of the same name, would give back stale rows.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from medteb_mteb.folders.problems import Problems
+
+__all__ = ["SUFFIXES", "Cell", "Row", "as_id", "as_number", "as_text", "read_rows"]
+
+SUFFIXES = (".jsonl", ".tsv", ".parquet")
+
+
+class Cell(str):
+    """A TSV cell: text that may stand for a number."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One record with its place: the file, and the 1-based line (row for Parquet)."""
+
+    file: Path
+    line: int
+    values: dict[str, Any]
+
+
+def read_rows(files: Iterable[Path], problems: Problems) -> list[Row]:
+    """All rows of one table, which may be cut into several files.
+
+    Unreadable lines are recorded in ``problems`` and left out; the caller raises.
+    """
+    readers = {".jsonl": _read_jsonl, ".tsv": _read_tsv, ".parquet": _read_parquet}
+    rows: list[Row] = []
+    for file in files:
+        reader = readers.get(file.suffix.lower())
+        if reader is None:
+            problems.add(file, None, "format", f"expected one of {', '.join(SUFFIXES)}")
+            continue
+        found = list(reader(file, problems))
+        if not found and not any(name == problems.name(file) for name, _ in problems.counts):
+            problems.add(file, None, "empty", "the file holds no rows")
+        rows.extend(found)
+    return rows
+
+
+def _lines(file: Path, problems: Problems) -> Iterator[tuple[int, str]]:
+    with file.open("rb") as stream:
+        for number, raw in enumerate(stream, start=1):
+            # Some editors put a byte order mark at the start of the file.
+            data = raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw
+            try:
+                text = data.decode("utf-8")
+            except UnicodeDecodeError as error:
+                problems.add(file, number, "utf8", f"not valid UTF-8 at byte {error.start + 1} of the line")
+                continue
+            text = text.rstrip("\r\n")
+            if text.strip():
+                yield number, text
+
+
+def _read_jsonl(file: Path, problems: Problems) -> Iterator[Row]:
+    for number, text in _lines(file, problems):
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            problems.add(file, number, "json", f"malformed JSON at column {error.colno}: {error.msg}")
+            continue
+        except RecursionError:
+            problems.add(file, number, "json", "JSON nested too deeply")
+            continue
+        if not isinstance(values, dict):
+            problems.add(file, number, "json", f"expected a JSON object, got {type(values).__name__}")
+            continue
+        yield Row(file, number, values)
+
+
+def _read_tsv(file: Path, problems: Problems) -> Iterator[Row]:
+    header: list[str] | None = None
+    for number, text in _lines(file, problems):
+        cells = text.split("\t")
+        if header is None:
+            header = cells
+        elif len(cells) != len(header):
+            problems.add(
+                file, number, "cells", f"{len(cells)} tab-separated cells, the header has {len(header)}"
+            )
+        else:
+            yield Row(file, number, dict(zip(header, map(Cell, cells), strict=True)))
+
+
+def _read_parquet(file: Path, problems: Problems) -> Iterator[Row]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    number = 0
+    try:
+        with pq.ParquetFile(file) as parquet:
+            for batch in parquet.iter_batches():
+                for values in batch.to_pylist():
+                    number += 1
+                    yield Row(file, number, values)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        problems.add(file, None, "parquet", f"not readable as Parquet: {str(error).splitlines()[0]}")
+
+
+def as_text(value: Any) -> str | None:
+    """The value if it is text with something in it that can be encoded, else None."""
+    if not isinstance(value, str) or not value.strip():
+        return None
+    try:
+        value.encode("utf-8")  # JSON can smuggle in lone surrogates, which no tokenizer takes
+    except UnicodeEncodeError:
+        return None
+    return str(value)
+
+
+def as_id(value: Any) -> str | None:
+    """The id as text (whole numbers are written out), or None if it is not usable as an id."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return as_text(value)
+
+
+def as_number(value: Any) -> float | None:
+    """The number, also out of a TSV cell, or None if there is no finite one."""
+    if isinstance(value, Cell):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if abs(number) < float("inf") else None

@@ -1,0 +1,283 @@
+"""Makes mteb tasks out of data folders."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
+
+from datasets import Dataset, DatasetDict
+from mteb.abstasks import (
+    AbsTask,
+    AbsTaskClassification,
+    AbsTaskClustering,
+    AbsTaskPairClassification,
+    AbsTaskRetrieval,
+    AbsTaskSTS,
+)
+from mteb.abstasks.clustering_legacy import AbsTaskClusteringLegacy
+from mteb.abstasks.task_metadata import TaskDomain, TaskMetadata
+from mteb.languages import check_language_code
+from mteb.types._metadata import Licenses
+
+from medteb_mteb.folders.layout import Layout, TaskType, inspect_folder
+from medteb_mteb.folders.problems import FolderError
+from medteb_mteb.folders.reader import TaskFolder, detect_type, read_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
+    from mteb.timing import TimingStack
+
+__all__ = ["FolderTask", "load_into", "task_from_folder", "tasks_from_folders"]
+
+# The published instructions of MedTEB (ICLR 2026 submission 20011, table 8).
+_RETRIEVAL_PROMPT = "Given a Chinese medical question, retrieve medical documents that answer the question."
+_RERANKING_PROMPT = (
+    "Based on a Chinese medical question, evaluate and rank the medical information that provide answers to "
+    "the question."
+)
+_STS_PROMPT = "Retrieve semantically similar text."
+
+_PROMPTS: dict[str, str | dict[str, str]] = {
+    "Retrieval": {"query": _RETRIEVAL_PROMPT},
+    "Reranking": {"query": _RERANKING_PROMPT},
+    "STS": _STS_PROMPT,
+}
+_MAIN_SCORES: dict[TaskType, str] = {
+    "Retrieval": "ndcg_at_10",
+    "Reranking": "map_at_1000",
+    "STS": "cosine_spearman",
+    "PairClassification": "max_ap",
+    "Classification": "accuracy",
+    "Clustering": "v_measure",
+}
+_DISTANCES = "cosine|manhattan|euclidean"
+_KNOWN_SCORES: dict[TaskType, str] = {
+    "Retrieval": r"(ndcg|map|mrr|recall|precision|hit_rate)_at_(1|3|5|10|20|100|1000)",
+    "Reranking": r"(ndcg|map|mrr|recall|precision|hit_rate)_at_(1|3|5|10|20|100|1000)",
+    "STS": rf"(({_DISTANCES})_)?(pearson|spearman)",
+    "PairClassification": rf"(max|similarity|{_DISTANCES}|dot)_(ap|f1|accuracy|precision|recall)",
+    "Classification": r"accuracy|(f1|precision|recall)(_weighted)?",
+    "Clustering": r"v_measure",
+}
+_LANGUAGES = {
+    "zh": "cmn-Hans", "zho": "cmn-Hans", "cmn": "cmn-Hans", "zh-cn": "cmn-Hans", "zh-hans": "cmn-Hans",
+    "zh-tw": "cmn-Hant", "zh-hant": "cmn-Hant", "en": "eng-Latn", "eng": "eng-Latn", "de": "deu-Latn",
+    "fr": "fra-Latn", "es": "spa-Latn", "pt": "por-Latn", "it": "ita-Latn", "ja": "jpn-Jpan",
+    "ko": "kor-Hang", "ru": "rus-Cyrl", "ar": "arb-Arab", "vi": "vie-Latn",
+}  # fmt: skip
+
+
+class FolderTask(AbsTask):
+    """Mixin of the generated task classes: loads from ``folder``, never from the Hub or a cache."""
+
+    folder: ClassVar[Path]
+    # Results saved for other data are never reused (see registry).
+    revision_matters = True
+
+    def load_data(
+        self, num_proc: int | None = None, *, timer: TimingStack | None = None, **kwargs: Any
+    ) -> None:
+        """Reads and checks the folder; does nothing if that has been done.
+
+        Raises:
+            FolderError: If the data has problems, or changed since the task was made.
+        """
+        del num_proc, timer, kwargs  # a checked read of local files takes no options
+        if self.data_loaded:
+            return
+        split = self.metadata.eval_splits[0]
+        folder = read_folder(self.folder, split)
+        if folder.revision != self.metadata.revision:
+            raise FolderError(
+                self.folder, ["the data changed since the task was made; make the task again from the folder"]
+            )
+        load_into(self, folder)
+
+
+class _ClusteringOfAllRows(AbsTaskClustering):
+    # mteb's default embeds 4 % of the rows, which is meant for its very large sets.
+    max_fraction_of_documents_to_embed = None
+
+
+_BASES: dict[TaskType, type[AbsTask]] = {
+    "Retrieval": AbsTaskRetrieval,
+    "Reranking": AbsTaskRetrieval,
+    "STS": AbsTaskSTS,
+    "PairClassification": AbsTaskPairClassification,
+    "Classification": AbsTaskClassification,
+    "Clustering": _ClusteringOfAllRows,
+}
+
+
+def load_into(task: AbsTask, folder: TaskFolder | Path | str) -> None:
+    """Fills ``task.dataset`` with a folder's content and marks the task as loaded.
+
+    The columns are named as the task's class names them. The data sets live in memory only.
+
+    Args:
+        task: A task of any of the six types.
+        folder: What :func:`read_folder` returned, or the folder to read the task's first eval split of.
+
+    Raises:
+        FolderError: If the data has problems, or is of another task type than the task.
+    """
+    if not isinstance(folder, TaskFolder):
+        folder = read_folder(folder, task.metadata.eval_splits[0])
+    if task.metadata.type != folder.type:
+        raise FolderError(
+            folder.layout.path,
+            [f"holds a {folder.type} task, but {task.metadata.name} is of type {task.metadata.type}"],
+        )
+    if folder.retrieval is not None:
+        data = folder.retrieval
+        split: RetrievalSplitData = {
+            "corpus": Dataset.from_list(data.corpus),
+            "queries": Dataset.from_list(data.queries),
+            # Copies: mteb filters these in place.
+            "relevant_docs": {query: dict(documents) for query, documents in data.qrels.items()},
+            "top_ranked": {q: list(ids) for q, ids in data.top_ranked.items()} if data.top_ranked else None,
+        }
+        cast("AbsTaskRetrieval", task).dataset = {"default": {folder.split: split}}
+    else:
+        names = _column_names(task)
+        task.dataset = DatasetDict(
+            {
+                name: Dataset.from_list([{names.get(key, key): row[key] for key in row} for row in rows])
+                for name, rows in folder.records.items()
+            }
+        )
+    if isinstance(task, AbsTaskSTS):
+        scores = [row["score"] for row in folder.records[folder.split]]
+        # Only used to map scores to 0..1, which leaves correlations as they are.
+        task.min_score, task.max_score = min(scores), max(scores)
+    task.data_loaded = True
+
+
+def _column_names(task: AbsTask) -> dict[str, str]:
+    pairs: list[tuple[str, object]] = []
+    if isinstance(task, AbsTaskSTS):
+        pairs = [("sentence1", task.column_names[0]), ("sentence2", task.column_names[1])]
+    elif isinstance(task, AbsTaskPairClassification):
+        pairs = [
+            ("sentence1", task.input1_column_name),
+            ("sentence2", task.input2_column_name),
+            ("label", task.label_column_name),
+        ]
+    elif isinstance(task, AbsTaskClassification):
+        pairs = [("text", task.input_column_name), ("label", task.label_column_name)]
+    elif isinstance(task, (AbsTaskClustering, AbsTaskClusteringLegacy)):
+        pairs = [("sentences", task.input_column_name), ("labels", task.label_column_name)]
+    return {ours: theirs for ours, theirs in pairs if isinstance(theirs, str)}
+
+
+def task_from_folder(path: Path | str, name: str | None = None, split: str = "test") -> FolderTask:
+    """Makes a task of a folder in the Hub layout; the data is read when the task is loaded.
+
+    The instance's class can be constructed without arguments, as a registry of tasks needs it.
+    ``dataset["revision"]`` is the edition's digest where there is a manifest, else a digest of the
+    contents, so results of changed data are never taken for results of these.
+
+    Args:
+        path: The folder.
+        name: Task name; otherwise the manifest's, the README header's, or the folder's base name.
+        split: The split to evaluate.
+
+    Raises:
+        FolderError: If the folder's tables or declarations are missing or malformed.
+    """
+    layout = inspect_folder(path, split)
+    kind = detect_type(layout)
+    name = layout.name if name is None else name
+    if not name or re.search(r"[/\\\x00-\x1f]|^\.", name):
+        raise FolderError(layout.path, [f"{name!r} cannot be a task name; pass another one"])
+    base = _BASES[kind]
+    if kind == "Clustering" and _is_nested(layout):
+        base = AbsTaskClusteringLegacy
+    metadata = _metadata(layout, kind, name)
+    attributes = {
+        "metadata": metadata,
+        "folder": layout.path,
+        "__doc__": metadata.description,
+        "__module__": __name__,
+    }
+    class_name = re.sub(r"\W", "_", name)
+    made = type(class_name, (FolderTask, base), attributes)
+    return cast("FolderTask", made())
+
+
+def tasks_from_folders(paths: Iterable[Path | str]) -> list[FolderTask]:
+    """One task per folder, in order.
+
+    Raises:
+        FolderError: If a folder is unusable, or two folders have the same task name.
+    """
+    tasks: dict[str, FolderTask] = {}
+    for path in paths:
+        task = task_from_folder(path)
+        if (name := task.metadata.name) in tasks:
+            raise FolderError(
+                task.folder,
+                [
+                    f"has the same task name {name!r} as {tasks[name].folder}; rename one folder, or give it "
+                    f"a name in its README header: `medteb: {{name: ...}}`"
+                ],
+            )
+        tasks[name] = task
+    return list(tasks.values())
+
+
+def _is_nested(layout: Layout) -> bool:
+    from medteb_mteb.folders.problems import Problems
+    from medteb_mteb.folders.rows import read_rows
+
+    rows = read_rows(layout.tables["rows"][:1], Problems(layout.path))
+    return bool(rows) and isinstance(rows[0].values.get("sentences"), list)
+
+
+def _metadata(layout: Layout, kind: TaskType, name: str) -> TaskMetadata:
+    settings = layout.settings
+    main_score = settings.main_score or _MAIN_SCORES[kind]
+    if not re.fullmatch(_KNOWN_SCORES[kind], main_score):
+        raise FolderError(
+            layout.path,
+            [f"main_score {main_score!r} is no score of {kind} tasks; try {_MAIN_SCORES[kind]!r}"],
+        )
+    if unknown := set(settings.domains or []) - set(get_args(TaskDomain)):
+        raise FolderError(
+            layout.path, [f"unknown domains {sorted(unknown)}; mteb knows {get_args(TaskDomain)}"]
+        )
+    prompt = settings.prompt if settings.prompt is not None else _PROMPTS.get(kind)
+    if isinstance(prompt, str) and kind in ("Retrieval", "Reranking"):
+        prompt = {"query": prompt}  # instructions are for queries, as published
+    licence = (layout.licence or "").lower()
+    values: dict[str, Any] = {
+        "name": name,
+        "description": settings.description
+        or f"{kind} over the data of the local folder {layout.path.name}.",
+        "type": kind,
+        "category": "t2c" if kind in ("Classification", "Clustering") else "t2t",
+        "dataset": {"path": layout.path.as_posix(), "revision": layout.revision()},
+        "eval_splits": [layout.split],
+        "eval_langs": [_language(layout, code) for code in settings.languages] or ["und-Zyyy"],
+        "main_score": main_score,
+        "prompt": prompt,
+        "domains": settings.domains,
+        "license": licence if licence in get_args(Licenses) else "not specified",
+        "is_public": False,
+    }
+    return TaskMetadata(**values)
+
+
+def _language(layout: Layout, code: str) -> str:
+    known = _LANGUAGES.get(code.lower(), code)
+    try:
+        if "-" not in known:
+            raise ValueError
+        check_language_code(known)
+    except ValueError:
+        message = f"unknown language {code!r}; write it like 'cmn-Hans' (ISO 639-3, ISO 15924)"
+        raise FolderError(layout.path, [message]) from None
+    return known

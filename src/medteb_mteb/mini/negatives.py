@@ -1,0 +1,85 @@
+"""Near misses: what a query must not find, from wrong answers to lexical look-alikes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING
+
+from medteb_mteb.mini.labels import RELEVANT, grade
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Sequence
+
+    from medteb_mteb.mini.cells import Cell, World
+    from medteb_mteb.mini.documents import Document
+    from medteb_mteb.mini.retrieval import CorpusIndex
+
+
+def wrong_answers(world: World, asked: Cell, index: CorpusIndex) -> list[str]:
+    """B: documents about the right entity that answer another question, polarity or group."""
+    graded = index.graded(world, asked)
+    return [doc_id for doc_id, letter in graded.items() if letter not in RELEVANT]
+
+
+def same_intent(world: World, asked: Cell, index: CorpusIndex, related: bool) -> list[str]:
+    """Documents that answer the same question about another entity, near (C) or far (D)."""
+    kind = asked.entity.partition(":")[0]
+    of_intent = index.by_intent.get((kind, asked.intent), {})
+    near = world.neighbours[asked.entity]
+    if related:
+        entities = [entity for entity in near if entity in of_intent]
+    else:
+        entities = [entity for entity in of_intent if entity != asked.entity and entity not in near]
+    return [doc_id for entity in entities for doc_id in of_intent[entity]]
+
+
+def sample(rng: random.Random, ids: Sequence[str], count: int) -> list[str]:
+    """At most ``count`` ids, in random order."""
+    return rng.sample(ids, min(count, len(ids)))
+
+
+class LexicalIndex:
+    """Character bigrams weighted by idf: finds documents that look like a query."""
+
+    def __init__(self, corpus: dict[str, Document]) -> None:
+        self._postings: dict[str, list[str]] = defaultdict(list)
+        for doc_id, document in corpus.items():
+            for bigram in sorted(set(bigrams(f"{document.title} {document.text}"))):
+                self._postings[bigram].append(doc_id)
+        self._size = len(corpus)
+
+    def nearest(self, text: str, count: int) -> list[str]:
+        """Ids of the ``count`` documents that share most with ``text``; ties go to the smaller id."""
+        scores: dict[str, float] = defaultdict(float)
+        for bigram in sorted(set(bigrams(text))):
+            posting = self._postings.get(bigram, [])
+            weight = math.log(1 + self._size / (1 + len(posting)))
+            for doc_id in posting:
+                scores[doc_id] += weight
+        return sorted(scores, key=lambda doc_id: (-scores[doc_id], doc_id))[:count]
+
+
+def bigrams(text: str) -> list[str]:
+    """Character bigrams of a text without spaces."""
+    packed = "".join(text.split())
+    return [packed[i : i + 2] for i in range(len(packed) - 1)]
+
+
+def bigram_cosine(first: str, second: str) -> float:
+    """Cosine of the bigram counts of two texts."""
+    one, two = Counter(bigrams(first)), Counter(bigrams(second))
+    dot = sum(count * two[key] for key, count in sorted(one.items()))
+    norm = math.sqrt(sum(c * c for c in one.values()) * sum(c * c for c in two.values()))
+    return dot / norm if norm else 0.0
+
+
+def judged(world: World, asked: Cell, index: CorpusIndex, rng: random.Random) -> dict[str, str]:
+    """The pairs whose letters are published for a retrieval query: all of its entity, and near misses."""
+    letters = index.graded(world, asked)
+    for doc_id in sample(rng, same_intent(world, asked, index, related=True), 8):
+        letters[doc_id] = "C"
+    for doc_id in sample(rng, same_intent(world, asked, index, related=False), 4):
+        letters[doc_id] = grade(world, asked, index.corpus[doc_id])
+    return letters

@@ -1,0 +1,54 @@
+"""The reranking test split: lists of 100 candidates in random order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from medteb_mteb.mini.cells import seeded
+from medteb_mteb.mini.labels import grade
+from medteb_mteb.mini.negatives import LexicalIndex, same_intent, sample
+from medteb_mteb.mini.retrieval import positives
+
+if TYPE_CHECKING:
+    from medteb_mteb.mini.cells import World
+    from medteb_mteb.mini.queries import Query
+    from medteb_mteb.mini.retrieval import CorpusIndex
+
+LIST_SIZE = 100
+_WRONG, _SAME_INTENT, _LEXICAL = 12, 20, 25
+
+
+class Candidates(NamedTuple):
+    """The candidates of one query, in list order, and the letter of each."""
+
+    ids: list[str]
+    letters: dict[str, str]
+
+
+def build_lists(
+    world: World, queries: dict[str, Query], index: CorpusIndex, seed: int
+) -> dict[str, Candidates]:
+    """Lists of exactly ``LIST_SIZE``: positives, wrong answers, neighbours, look-alikes, random documents."""
+    lexical = LexicalIndex(index.corpus)
+    everything = list(index.corpus)
+    lists: dict[str, Candidates] = {}
+    for query_id, query in queries.items():
+        rng = seeded("rerank", seed, query_id)
+        graded = index.graded(world, query.cell)
+        found = positives(graded)
+        own = set(graded)
+        chosen = dict.fromkeys(found)
+        chosen |= dict.fromkeys(sample(rng, [d for d in graded if d not in chosen], _WRONG))
+        chosen |= dict.fromkeys(
+            sample(rng, same_intent(world, query.cell, index, related=True), _SAME_INTENT)
+        )
+        similar = [d for d in lexical.nearest(query.text, 3 * _LEXICAL) if d not in chosen and d not in own]
+        chosen |= dict.fromkeys(similar[:_LEXICAL])
+        while len(chosen) < LIST_SIZE:
+            doc_id = rng.choice(everything)
+            if doc_id not in own:
+                chosen[doc_id] = None
+        ids = list(chosen)
+        rng.shuffle(ids)
+        lists[query_id] = Candidates(ids, {d: grade(world, query.cell, index.corpus[d]) for d in ids})
+    return lists

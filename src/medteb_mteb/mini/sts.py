@@ -1,0 +1,148 @@
+"""Synonym STS: does a pair of questions ask the same thing, whatever words name the subject?
+
+Three kinds of pairs after the published construction: ``positive`` replaces the term by a synonym and keeps
+the intent, ``negative-1`` replaces the term and changes the intent, ``negative-2`` keeps the term and changes
+the intent. About half of the positives are reworded and many negatives stay close to the wording of the first
+question, so that overlap of characters says little about the label.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from medteb_mteb.mini.cells import SPECIAL, seeded
+from medteb_mteb.mini.negatives import bigram_cosine
+from medteb_mteb.mini.queries import fit, surfaces
+from medteb_mteb.mini.wording import wording_of
+
+if TYPE_CHECKING:
+    import random
+
+    from medteb_mteb.mini.cells import Entity, World
+
+N_TEST, N_TRAIN = 1_000, 5_000
+KINDS = ("positive", "negative-1", "negative-2")
+LENGTH_TOLERANCE = 0.3
+
+_KIND_SHARE = {"condition": 0.42, "drug": 0.28, "symptom": 0.2, "exam": 0.1}
+# Probability that a positive keeps the wording, and that a negative takes the closest other wording.
+_SAME_WORDING = 0.45
+_CLOSE_NEGATIVE = {"negative-1": 0.75, "negative-2": 0.1}
+_PREFIXES = ("", "", "", "请问", "请问医生，", "想了解一下，", "麻烦解答，", "咨询一下，")
+_QUOTED_FROM = 5
+# Intents too near for one to be a clearly changed version of the other.
+_NEAR = (
+    {"treatment", "drugs"}, {"prognosis", "complications"}, {"care", "diet_good"}, {"care", "diet_avoid"},
+    {"care", "treatment"}, {"prognosis", "treatment"}, {"handling", "alarm"}, {"alarm", "department"},
+    {"purpose", "high"}, {"indication", "contraindications"},
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two complete questions and whether they ask the same thing."""
+
+    sentence1: str
+    sentence2: str
+    score: float
+    kind: str
+    used: tuple[tuple[str, str], ...]
+
+
+class _Sentence:
+    """A question under construction: term, template id and text."""
+
+    def __init__(self, entity: Entity, term: str, intent: str, index: int, prefix: str) -> None:
+        template = fit(wording_of(entity, intent).sts[index], entity)
+        slot = f"“{term}”" if term in entity.lay and len(term) >= _QUOTED_FROM else term
+        self.pair = (term, f"sts.{entity.kind}.{intent}.{index}")
+        self.text = prefix + template.format(t=slot)
+
+
+def build_sts(world: World, taken: set[str], seed: int) -> tuple[list[Pair], list[Pair]]:
+    """Test and train pairs; they share no sentence and no (term, template) pair.
+
+    Args:
+        world: all entities.
+        taken: texts that no sentence may repeat (the test queries).
+        seed: seed of the edition.
+    """
+    sentences = set(taken)
+    pairs: set[tuple[str, str]] = set()
+    test = _build(world, "test", N_TEST, sentences, pairs, seed)
+    train = _build(
+        world, "train", N_TRAIN, {s for p in test for s in (p.sentence1, p.sentence2)} | taken,
+        {used for pair in test for used in pair.used}, seed,
+    )  # fmt: skip
+    return test, train
+
+
+def _build(
+    world: World, split: str, count: int, sentences: set[str], pairs: set[tuple[str, str]], seed: int
+) -> list[Pair]:
+    """Pairs that avoid ``sentences`` and ``pairs``; no two pairs of a split are equal."""
+    by_kind: dict[str, list[Entity]] = {}
+    for entity in world.entities.values():
+        if len(surfaces(entity)) > 1:
+            by_kind.setdefault(entity.kind, []).append(entity)
+    found: dict[tuple[str, str], Pair] = {}
+    attempt = 0
+    while len(found) < count:
+        attempt += 1
+        rng = seeded("sts", seed, split, attempt)
+        entity = rng.choice(by_kind[rng.choices(list(_KIND_SHARE), list(_KIND_SHARE.values()))[0]])
+        pair = _pair(entity, KINDS[len(found) % 3], rng)
+        if pair is None or (pair.sentence1, pair.sentence2) in found:
+            continue
+        if {pair.sentence1, pair.sentence2} & sentences or set(pair.used) & pairs:
+            continue
+        found[pair.sentence1, pair.sentence2] = pair
+    rows = list(found.values())
+    seeded("sts-order", seed, split).shuffle(rows)
+    return rows
+
+
+def _pair(entity: Entity, kind: str, rng: random.Random) -> Pair | None:
+    """One pair, or None where no wording meets the rule on lengths."""
+    origin, replace = (term for term, _ in rng.sample(surfaces(entity), 2))
+    intents = [intent for intent, facts in entity.facts.items() if facts and intent != SPECIAL]
+    intent = rng.choice(intents)
+    wording = wording_of(entity, intent).sts
+    index = rng.randrange(len(wording))
+    prefix = rng.choice(_PREFIXES)
+    first = _Sentence(entity, origin, intent, index, prefix)
+    if kind == "positive":
+        same = rng.random() < _SAME_WORDING
+        choices = [index] if same else [i for i in range(len(wording)) if i != index]
+        second_prefix = prefix if same else rng.choice(_PREFIXES)
+        options = [_Sentence(entity, replace, intent, i, second_prefix) for i in choices]
+        low, high = (len(first.text) * (1 + sign * LENGTH_TOLERANCE) for sign in (-1, 1))
+        options = [option for option in options if low <= len(option.text) <= high]
+        if not options:
+            return None
+        second = rng.choice(options)
+    else:
+        second = _changed(
+            entity, replace if kind == "negative-1" else origin, kind, first, intent, prefix, rng
+        )
+    score = 1.0 if kind == "positive" else 0.0
+    return Pair(first.text, second.text, score, kind, (first.pair, second.pair))
+
+
+def _changed(
+    entity: Entity, term: str, kind: str, first: _Sentence, intent: str, prefix: str, rng: random.Random
+) -> _Sentence:
+    """A question with another intent, often the closest wording there is."""
+    others = [
+        (other, index)
+        for other, facts in entity.facts.items()
+        if facts and other != intent and {intent, other} not in _NEAR
+        for index in range(len(wording_of(entity, other).sts))
+    ]
+    if rng.random() >= _CLOSE_NEGATIVE[kind]:
+        other, index = rng.choice(others)
+        return _Sentence(entity, term, other, index, rng.choice(_PREFIXES))
+    options = [_Sentence(entity, term, other, index, prefix) for other, index in others]
+    options.sort(key=lambda option: (-bigram_cosine(first.text, option.text), option.text))
+    return rng.choice(options[:3])

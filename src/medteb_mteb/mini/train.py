@@ -1,0 +1,142 @@
+"""The train split: shares entities with the tests, but no query, document or (term, pattern) pair."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from medteb_mteb.mini.cells import seeded
+from medteb_mteb.mini.negatives import same_intent, sample, wrong_answers
+from medteb_mteb.mini.queries import build_query, surfaces, usable_patterns
+from medteb_mteb.mini.retrieval import CorpusIndex, distinct_document, positives
+from medteb_mteb.mini.wording import wording_of
+
+if TYPE_CHECKING:
+    import random
+
+    from medteb_mteb.mini.cells import Cell, World
+    from medteb_mteb.mini.documents import Document
+    from medteb_mteb.mini.queries import Query
+
+N_DOCUMENTS = 7_600
+N_TRIPLES = 20_600
+_MAX_POSITIVES = 3
+_WRONG, _SAME_INTENT = 2, 2
+_ROUNDS = 12
+
+
+class Triple(NamedTuple):
+    """A query with documents that answer it and hard negatives."""
+
+    query_id: str
+    positives: list[str]
+    negatives: list[str]
+
+
+@dataclass(frozen=True)
+class TrainSplit:
+    """Documents and queries by id, and the triples over them."""
+
+    corpus: dict[str, Document]
+    queries: dict[str, Query]
+    triples: list[Triple]
+
+
+def build_train(world: World, tests: list[Query], texts: set[str], seed: int) -> TrainSplit:
+    """Write a train split that keeps clear of the tests.
+
+    Args:
+        world: all entities and cells.
+        tests: every test query; their texts and (term, pattern) pairs are not used.
+        texts: further texts that must not occur (test documents, STS sentences).
+        seed: seed of the edition.
+    """
+    rng = seeded("train", seed)
+    corpus = _build_corpus(world, texts, seed, rng)
+    index = CorpusIndex(corpus)
+    queries = _build_queries(world, tests, texts, seed, rng)
+    by_id = {f"tq{number:05d}": query for number, query in enumerate(queries)}
+    triples = [_triple(world, query_id, query, index, seed) for query_id, query in by_id.items()]
+    return TrainSplit(corpus, by_id, triples)
+
+
+def _build_corpus(world: World, texts: set[str], seed: int, rng: random.Random) -> dict[str, Document]:
+    """One document for every cell, then second ones for random cells."""
+    cells = list(world.cells)
+    wanted = [(cell, 0) for cell in cells]
+    rng.shuffle(cells)
+    wanted += [(cell, 1) for cell in cells[: N_DOCUMENTS - len(wanted)]]
+    documents: dict[str, Document] = {}
+    taken = dict.fromkeys(texts)
+    for cell, copy in wanted:
+        document = distinct_document(world, cell, copy, taken, "train", seed)
+        documents[document.text] = document
+        taken[document.text] = None
+    ordered = list(documents.values())
+    rng.shuffle(ordered)
+    return {f"t{number:05d}": document for number, document in enumerate(ordered)}
+
+
+def _build_queries(
+    world: World, tests: list[Query], texts: set[str], seed: int, rng: random.Random
+) -> list[Query]:
+    """Go round the cells; each time the term of the entity that was asked least so far is asked."""
+    used = {query.pair for query in tests}
+    seen = {query.text for query in tests} | texts
+    asked: Counter[str] = Counter()
+    found: list[Query] = []
+    for number in range(_ROUNDS):
+        cells = list(world.cells)
+        rng.shuffle(cells)
+        for cell in cells:
+            query = _query(world, cell, number, used, asked, seed, rng)
+            if query is None or query.text in seen:
+                continue
+            seen.add(query.text)
+            used.add(query.pair)
+            asked[query.term] += 1
+            found.append(query)
+            if len(found) == N_TRIPLES:
+                return found
+    raise ValueError(f"{len(found)} train queries after {_ROUNDS} rounds, {N_TRIPLES} needed; add patterns.")
+
+
+def _query(
+    world: World,
+    cell: Cell,
+    number: int,
+    used: set[tuple[str, str]],
+    asked: Counter[str],
+    seed: int,
+    rng: random.Random,
+) -> Query | None:
+    """A query for a cell through an unused (term, pattern) pair; None if all are used."""
+    entity = world.entities[cell.entity]
+    wording = wording_of(entity, cell.intent)
+    terms = surfaces(entity)
+    rng.shuffle(terms)
+    for term, kind in sorted(terms, key=lambda item: asked[item[0]]):
+        free = [
+            index
+            for index in usable_patterns(entity, cell.intent, term, kind, wording.shared)
+            if (term, f"{entity.kind}.{cell.intent}.{index}") not in used
+        ]
+        if free:
+            return build_query(world, cell, term, kind, rng.choice(free), "train", seed, number)
+    return None
+
+
+def _triple(world: World, query_id: str, query: Query, index: CorpusIndex, seed: int) -> Triple:
+    rng = seeded("triple", seed, query_id)
+    found = positives(index.graded(world, query.cell))
+    direct = [d for d in found if index.corpus[d].answers.get(query.cell) == "S"]
+    partial = [d for d in found if d not in set(direct)]
+    chosen = (sample(rng, direct, _MAX_POSITIVES) + sample(rng, partial, _MAX_POSITIVES))[:_MAX_POSITIVES]
+    wrong = wrong_answers(world, query.cell, index)
+    near = same_intent(world, query.cell, index, related=True)
+    if len(near) < _SAME_INTENT:
+        near = near + sample(rng, same_intent(world, query.cell, index, related=False), _SAME_INTENT)
+    negatives = sample(rng, wrong, _WRONG)
+    negatives += sample(rng, near, _WRONG + _SAME_INTENT - len(negatives))
+    return Triple(query_id, chosen, negatives)

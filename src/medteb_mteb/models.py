@@ -1,0 +1,350 @@
+"""The models this package adds to mteb: MAR in three sizes, and BM25.
+
+Names under ``medteb/`` are ours alone. They are resolved on this machine and never asked of the Hub, where
+anyone could take them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import textwrap
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
+
+from mteb.models import ModelMeta, SentenceTransformerEncoderWrapper
+from mteb.types import PromptType
+
+from medteb_mteb import _autoload
+from medteb_mteb._model_folder import describe_folder, folder_revision
+from medteb_mteb.bm25 import BM25Model
+from medteb_mteb.tasks._edition_task import CITATION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mteb.abstasks.task_metadata import TaskMetadata
+    from mteb.types import Array, BatchedInput
+    from torch.utils.data import DataLoader
+
+    from mar_st import MAR
+
+__all__ = ["ALIASES", "MODELS", "STS_ROUTE", "MAREncoder", "ModelUnavailableError"]
+
+logger = logging.getLogger(__name__)
+
+HOME_VARIABLE = "MAR_HOME"
+StsRoute = Literal["query-query", "query-document"]
+# Texts of an STS pair have no roles. The route that does better on the train split is the default.
+STS_ROUTE: StsRoute = "query-query"
+
+# The authors' published weights by our name (github PhilipGAQ/CARE). Not pinned: no revision is known.
+PUBLISHED = {"medteb/mar-0.3b-4b": "PhilipGAQ/CARE-0.3B-4B", "medteb/mar-0.3b-8b": "PhilipGAQ/CARE-0.3B-8B"}
+PUBLISHED_LICENCE = "cc-by-nc-sa-4.0"
+PUBLISHED_REVISION = "main"
+
+
+class ModelUnavailableError(RuntimeError):
+    """The weights of a model are not on this machine and could not be had."""
+
+
+class LocalModelMeta(ModelMeta):
+    """Metadata of a model whose name must not be looked up on, or sent to, the Hub."""
+
+    def calculate_num_parameters_from_hub(self) -> int | None:
+        """The number of parameters as stated."""
+        return self.n_parameters
+
+    def calculate_memory_usage_mb(self, fetch_from_hf: bool = False) -> int | None:
+        """Estimated from the number of parameters; ``fetch_from_hf`` has no effect."""
+        del fetch_from_hf
+        return super().calculate_memory_usage_mb(fetch_from_hf=False)
+
+    def push_eval_results(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: the name belongs to no repository of ours."""
+        del args, kwargs
+        raise ValueError(f"{self.name} is a local name, so there is no Hub repository to push results to.")
+
+
+class MAREncoder(SentenceTransformerEncoderWrapper):
+    """A MAR as an mteb encoder: texts with a role take its route, texts without one the query route.
+
+    The prompt is the stored one for the task's type. In STS neither text has a role: ``query-query`` encodes
+    both as queries, ``query-document`` the second one as a document and without a prompt. mteb does not tell
+    an encoder which of the two texts it is given, it encodes all first texts and then all second texts; the
+    route relies on that order (so it does not go together with mteb's embedding cache).
+    """
+
+    model: MAR
+
+    def __init__(self, model: MAR, *, sts_route: StsRoute = STS_ROUTE) -> None:
+        if sts_route not in get_args(StsRoute):
+            raise ValueError(f"sts_route is one of {', '.join(get_args(StsRoute))}; got {sts_route!r}.")
+        with warnings.catch_warnings():
+            # mteb's own calls, nothing a user could change
+            warnings.filterwarnings("ignore", "The fill_missing parameter", DeprecationWarning)
+            warnings.filterwarnings("ignore", "The `get_sentence_embedding_dimension`", FutureWarning)
+            super().__init__(model)
+        self.sts_route = sts_route
+        self._first_texts: tuple[str, str, str, int] | None = None
+
+    def encode(
+        self,
+        inputs: DataLoader[BatchedInput],
+        *,
+        task_metadata: TaskMetadata,
+        hf_split: str,
+        hf_subset: str,
+        prompt_type: PromptType | None = None,
+        **kwargs: Any,
+    ) -> Array:
+        """Encodes all texts of a data loader.
+
+        Returns:
+            float32 array (number of texts, dimensions).
+        """
+        texts = [text for batch in inputs for text in _texts(batch, prompt_type)]
+        key = (task_metadata.name, hf_split, hf_subset, len(texts))
+        second = task_metadata.type == "STS" and prompt_type is None and self._first_texts == key
+        as_document = prompt_type is PromptType.document or (second and self.sts_route == "query-document")
+        self._first_texts = None  # also when encoding fails: a new evaluation starts with first texts
+        name = None if second and as_document else self.get_prompt_name(task_metadata, prompt_type)
+        vectors: Array = self.model.encode(
+            texts,
+            task="document" if as_document else "query",
+            # "" and not None, which would stand for the default prompt of queries.
+            prompt=(self.model_prompts or {}).get(name or "") or "",
+            **kwargs,
+        )
+        if task_metadata.type == "STS" and prompt_type is None and not second:
+            self._first_texts = key
+        return vectors
+
+
+def _texts(batch: Mapping[str, Any], prompt_type: PromptType | None) -> Sequence[str]:
+    """A batch's texts; documents as title, newline, body, the published form (mteb joins by a space)."""
+    if prompt_type is PromptType.document and "title" in batch and "body" in batch:
+        pairs = zip(batch["title"], batch["body"], strict=True)
+        return [f"{title}\n{body}" if title else body for title, body in pairs]
+    texts: Sequence[str] = batch["text"]
+    return texts
+
+
+def load_mini(
+    name: str,
+    revision: str | None = None,
+    *,
+    device: str | None = None,
+    embed_dim: int | None = None,
+    sts_route: StsRoute = STS_ROUTE,
+    **kwargs: Any,
+) -> MAREncoder:
+    """Loads the packaged model.
+
+    Raises:
+        ModelUnavailableError: If this installation comes without its weights.
+    """
+    folder = mini_folder()
+    if not (folder / "modules.json").is_file():
+        raise ModelUnavailableError(
+            f"{name} is not in this installation (looked for {folder}). Reinstall medteb, or train it with "
+            "`mar train mar-mini`."
+        )
+    _same_revision(name, folder, revision)
+    return MAREncoder(_load_folder(folder, device, embed_dim, kwargs), sts_route=sts_route)
+
+
+def load_large(
+    name: str,
+    revision: str | None = None,
+    *,
+    device: str | None = None,
+    embed_dim: int | None = None,
+    sts_route: StsRoute = STS_ROUTE,
+    **kwargs: Any,
+) -> MAREncoder:
+    """Loads a model trained here, ``$MAR_HOME/<name>``, or else assembles the authors' published weights.
+
+    A downloaded copy of the published weights may lie at ``$MAR_HOME/CARE-0.3B-4B`` (or ``-8B``).
+
+    Raises:
+        ModelUnavailableError: If there is neither, naming both ways to get the model.
+    """
+    short, repository = name.split("/")[1], PUBLISHED[name]
+    folder = _trained_folder(name)
+    if folder is not None:
+        _same_revision(name, folder, revision)
+        return MAREncoder(_load_folder(folder, device, embed_dim, kwargs), sts_route=sts_route)
+    home = _home()
+    copy = home / repository.split("/")[1] if home else None
+    source = str(copy) if copy is not None and copy.is_dir() else repository
+    message = (
+        f"{short}: loading the published weights {repository}, licence {PUBLISHED_LICENCE} (non-commercial)."
+    )
+    logger.warning(message)
+    warnings.warn(message, UserWarning, stacklevel=2)
+    try:
+        from mar_st.published import assemble
+
+        model = assemble(source)
+    except Exception as error:  # offline, not found, gated, other shape: the Hub client has many types for it
+        trained = f"{home}/{short}" if home else f"{short} below a folder that {HOME_VARIABLE} names"
+        copy_name = repository.split("/")[1]
+        first = textwrap.shorten((str(error).strip().splitlines() or [""])[0], 250, placeholder="...")
+        raise ModelUnavailableError(
+            f"{name} is not available. Either train it (`mar train {short}`) and put the folder at "
+            f"{trained}, or let the published weights {repository} ({PUBLISHED_LICENCE}) be fetched from the "
+            f"Hub; a copy of them may lie at ${HOME_VARIABLE}/{copy_name}. Reading {source} failed with "
+            f"{type(error).__name__}: {first}"
+        ) from error
+    if device is not None:
+        model.to(device)
+    if embed_dim is not None:
+        model.truncate_dim = embed_dim
+    return MAREncoder(model, sts_route=sts_route)
+
+
+def load_bm25(name: str, revision: str | None = None, **kwargs: Any) -> BM25Model:
+    """Makes a BM25 model; the name ends in its tokeniser (``bm25-jieba``, ``bm25-char-bigram``)."""
+    del revision
+    kwargs.pop("device", None)  # mteb passes one to every loader
+    return BM25Model(name.split("/")[1].removeprefix("bm25-"), **kwargs)
+
+
+def mini_folder() -> Path:
+    """Where the packaged model lies; it need not be there."""
+    import mar_st
+
+    return Path(str(mar_st.__file__)).parent / "models" / "mar-mini"
+
+
+def _load_folder(folder: Path, device: str | None, embed_dim: int | None, options: dict[str, Any]) -> MAR:
+    from mar_st import MAR
+
+    return MAR.from_pretrained(folder, device=device, truncate_dim=embed_dim, **options)
+
+
+def _home() -> Path | None:
+    value = os.environ.get(HOME_VARIABLE)
+    return Path(value).expanduser() if value else None
+
+
+def _trained_folder(name: str) -> Path | None:
+    home = _home()
+    folder = home / name.split("/")[1] if home else None
+    return folder if folder is not None and (folder / "modules.json").is_file() else None
+
+
+def _same_revision(name: str, folder: Path, revision: str | None) -> None:
+    # mteb files results under the revision of the metadata, which was read when mteb was imported.
+    if revision is not None and (found := folder_revision(folder)) != revision:
+        raise ModelUnavailableError(
+            f"{name} at {folder} is not the model that was there when mteb was imported (revision {found}, "
+            f"expected {revision}). Set {HOME_VARIABLE} and write the model before Python starts."
+        )
+
+
+_OURS = ("MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS")
+_CMEDQA = ("CMedQAv1-reranking", "CMedQAv2-reranking")
+
+
+def _mar_meta(name: str, folder: Path | None, **fields: Any) -> LocalModelMeta:
+    known = (
+        {key: value for key, value in describe_folder(folder).items() if value is not None} if folder else {}
+    )
+    content = {
+        "name": name,
+        "languages": ["zho-Hans"],
+        "release_date": None,
+        "open_weights": True,
+        "memory_usage_mb": None,
+        "public_training_code": None,
+        "public_training_data": None,
+        "framework": ["Sentence Transformers", "PyTorch", "safetensors"],
+        "similarity_fn_name": "cosine",
+        "use_instructions": True,
+        "model_type": ["router"],
+        **fields,
+        **known,
+    }
+    if content["n_parameters"] is not None:
+        content["memory_usage_mb"] = round(content["n_parameters"] * 4 / 2**20)
+    return LocalModelMeta.model_validate(content)
+
+
+def _mini_meta() -> LocalModelMeta:
+    folder = mini_folder()
+    return _mar_meta(
+        "medteb/mar-mini",
+        folder if folder.is_dir() else None,
+        loader=load_mini,
+        revision="not-installed",
+        n_parameters=None,
+        embed_dim=None,
+        max_tokens=None,
+        license="apache-2.0",
+        # Trained on the train split of the packaged edition, which shares its generator with the test split.
+        training_datasets=set(_OURS),
+    )
+
+
+def _large_meta(name: str, document_parameters: int, document_embeddings: int) -> LocalModelMeta:
+    query_parameters, query_embeddings = 305_368_320, 250_048 * 768
+    trained = _trained_folder(name)
+    return _mar_meta(
+        name,
+        trained,
+        loader=load_large,
+        revision=PUBLISHED_REVISION,
+        n_parameters=query_parameters + document_parameters,
+        n_embedding_parameters=query_embeddings + document_embeddings,
+        embed_dim=768,
+        max_tokens=512,
+        license=None if trained else PUBLISHED_LICENCE,
+        open_weights=None if trained else True,
+        reference=None if trained else f"https://huggingface.co/{PUBLISHED[name]}",
+        public_training_code=None if trained else "https://github.com/PhilipGAQ/CARE",
+        # The released document vectors are cut after normalisation and scored by dot product.
+        similarity_fn_name="cosine" if trained else "dot",
+        training_datasets=set(_OURS + _CMEDQA),
+        citation=CITATION,
+    )
+
+
+def _bm25_meta(tokeniser: str) -> LocalModelMeta:
+    return LocalModelMeta(
+        loader=load_bm25,
+        name=f"medteb/bm25-{tokeniser}",
+        revision="1",
+        release_date=None,
+        languages=["zho-Hans"],
+        n_parameters=0,
+        n_embedding_parameters=0,
+        memory_usage_mb=None,
+        max_tokens=None,
+        embed_dim=None,
+        license="apache-2.0",
+        open_weights=True,
+        public_training_code=None,
+        public_training_data=None,
+        framework=[],
+        similarity_fn_name="cosine",
+        use_instructions=False,
+        training_datasets=set(),
+        model_type=["sparse"],
+    )
+
+
+MODELS: tuple[ModelMeta, ...] = (
+    _mini_meta(),
+    # Document encoders without their language-model head: Qwen3-4B and Qwen3-8B.
+    _large_meta("medteb/mar-0.3b-4b", 4_022_468_096, 151_936 * 2560),
+    _large_meta("medteb/mar-0.3b-8b", 7_568_405_504, 151_936 * 4096),
+    _bm25_meta("jieba"),
+    _bm25_meta("char-bigram"),
+)
+
+ALIASES: Mapping[str, str] = {str(meta.name).split("/")[1]: str(meta.name) for meta in MODELS}
+
+_autoload.finish(__name__)

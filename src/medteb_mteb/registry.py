@@ -1,0 +1,364 @@
+"""The only module that touches mteb's private state.
+
+mteb keeps tasks, models and benchmarks in module variables that it fills by star imports and offers no way
+to add to. Everything this package changes there is listed in ``SEAMS``, checked before the first change and
+undone by `unregister`. When a new mteb has moved something, `check_mteb` says which piece and what to do.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from medteb_mteb import _autoload
+
+if TYPE_CHECKING:
+    from mteb.abstasks.abstask import AbsTask
+    from mteb.models import ModelMeta
+
+__all__ = [
+    "FOLDERS_VARIABLE",
+    "SEAMS",
+    "RegistryError",
+    "check_mteb",
+    "register",
+    "register_tasks",
+    "unregister",
+    "unregister_tasks",
+]
+
+FOLDERS_VARIABLE = "MEDTEB_TASKS"
+TESTED = "2.26"
+ORGANISATION = "medteb"
+
+
+class RegistryError(RuntimeError):
+    """mteb cannot be extended as asked: it has changed, or a name is taken."""
+
+
+class Seam(NamedTuple):
+    """One piece of mteb's private state that this module relies on."""
+
+    module: str
+    name: str  # may be dotted: Class.attribute
+    kind: type | str  # a type, or the attribute it must have
+    used_for: str
+
+
+SEAMS = (
+    Seam("mteb.get_tasks", "TASK_LIST", tuple, "get_tasks and available-tasks"),
+    Seam("mteb.get_tasks", "_TASKS_REGISTRY", dict, "get_task"),
+    Seam("mteb.get_tasks", "_SIMILAR_TASKS", dict, "zero-shot marks"),
+    Seam("mteb.models.model_implementations", "MODEL_REGISTRY", dict, "get_model"),
+    Seam("mteb.models.get_model_meta", "MODEL_REGISTRY", Mapping, "names without an organisation"),
+    Seam("mteb.models.get_model_meta", "_MODEL_RENAMES", dict, "names without an organisation"),
+    Seam("mteb.models.model_meta", "ModelMeta._from_hub", "__call__", "keeping our names off the Hub"),
+    Seam("mteb.benchmarks.get_benchmark", "_build_registry", "cache_clear", "get_benchmark"),
+    Seam("mteb.benchmarks.get_benchmark", "_build_aliases_registry", "cache_clear", "get_benchmark"),
+    Seam("mteb.benchmarks.benchmarks", "MTEB_RETRIEVAL_MEDICAL", "tasks", "get_benchmarks"),
+    Seam("mteb.evaluate", "_requires_merge", "__call__", "never mixing results of two editions"),
+)
+
+_registering = False
+_folders_done = False
+_undo: list[Callable[[], None]] = []
+_runtime_tasks: dict[str, type[AbsTask]] = {}
+
+
+def register() -> None:
+    """Adds this package's tasks, benchmarks and models to mteb, then the folders in ``MEDTEB_TASKS``.
+
+    Calling it again changes nothing. A folder that cannot be read is warned about by name and left out.
+
+    Raises:
+        RegistryError: If mteb has moved something or a name is taken; mteb is then left as it was.
+    """
+    global _registering
+    import_module("mteb")  # its import hook may call register() first; then there is nothing left to do
+    if _undo or _registering:
+        _register_folders()
+        return
+    _registering = True  # the modules imported next call back through _autoload.finish
+    try:
+        check_mteb()
+        from medteb_mteb.benchmarks import BENCHMARKS
+        from medteb_mteb.models import ALIASES, MODELS
+        from medteb_mteb.tasks import REPLACED, TASKS
+
+        for task in TASKS:
+            _add_task(task, _undo)
+        for theirs, ours in REPLACED.items():
+            _replace_task(theirs, ours)
+        _add_models(MODELS, ALIASES)
+        _keep_off_the_hub(ALIASES)
+        _keep_editions_apart()
+        _add_benchmarks(BENCHMARKS)
+    except BaseException:
+        unregister()
+        raise
+    finally:
+        _registering = False
+    _register_folders()
+
+
+def unregister() -> None:
+    """Takes everything out of mteb again, tasks added at run time included; safe to call twice."""
+    global _folders_done
+    _folders_done = False
+    unregister_tasks(list(_runtime_tasks))
+    while _undo:
+        _undo.pop()()
+
+
+def register_tasks(tasks: Iterable[AbsTask | type[AbsTask]]) -> None:
+    """Makes further tasks known to mteb by name, such as those of `medteb_mteb.folders.task_from_folder`.
+
+    Args:
+        tasks: Task classes, or tasks whose class can be constructed without arguments. Registering a class
+            twice changes nothing.
+
+    Raises:
+        RegistryError: If a name belongs to another task already; no task of this call is then added.
+    """
+    register()
+    undo: list[Callable[[], None]] = []
+    added: dict[str, type[AbsTask]] = {}
+    try:
+        for task in tasks:
+            cls = task if isinstance(task, type) else type(task)
+            if _add_task(cls, undo):
+                added[cls.metadata.name] = cls
+    except BaseException:
+        while undo:
+            undo.pop()()
+        raise
+    _runtime_tasks.update(added)
+
+
+def unregister_tasks(names: Iterable[str]) -> None:
+    """Removes tasks that `register_tasks` added.
+
+    Raises:
+        RegistryError: If a name was not added that way.
+    """
+    for name in names:
+        if name not in _runtime_tasks:
+            near = get_close_matches(name, _runtime_tasks, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise RegistryError(f"Task {name!r} was not registered at run time, so it stays.{hint}")
+        _drop_task(_runtime_tasks.pop(name))
+
+
+def check_mteb() -> None:
+    """Checks that mteb still has every piece of private state that registration needs.
+
+    Raises:
+        RegistryError: Naming the first piece that is gone or of another kind.
+    """
+    for seam in SEAMS:
+        try:
+            owner: Any = import_module(seam.module)
+            found = functools.reduce(getattr, seam.name.split("."), owner)
+        except (ImportError, AttributeError):
+            raise RegistryError(_moved(seam, "has no")) from None
+        kind = seam.kind
+        if not (hasattr(found, kind) if isinstance(kind, str) else isinstance(found, kind)):
+            raise RegistryError(_moved(seam, f"has a {type(found).__name__} as"))
+
+
+def _moved(seam: Seam, problem: str) -> str:
+    try:
+        installed = version("mteb")
+    except PackageNotFoundError:
+        installed = "of unknown version"
+    return (
+        f"mteb {installed} {problem} {seam.module}.{seam.name}, which medteb needs for {seam.used_for}. "
+        f"medteb works with mteb {TESTED}: pip install 'mteb~={TESTED}.0', or look for a newer medteb."
+    )
+
+
+def _get_tasks() -> Any:
+    # `mteb.get_tasks` as an attribute is the function of that name; the module is only in sys.modules.
+    return import_module("mteb.get_tasks")
+
+
+def _set(owner: Any, name: str, value: Any, undo: list[Callable[[], None]]) -> None:
+    """Sets an attribute and remembers how to restore it."""
+    absent = object()
+    before = vars(owner).get(name, absent)
+    setattr(owner, name, value)
+    undo.append(lambda: delattr(owner, name) if before is absent else setattr(owner, name, before))
+
+
+def _add_task(cls: type[AbsTask], undo: list[Callable[[], None]]) -> bool:
+    module, name = _get_tasks(), cls.metadata.name
+    known = module._TASKS_REGISTRY.get(name)
+    if known is cls:
+        return False
+    if known is not None:
+        raise RegistryError(
+            f"A task named {name!r} is registered already ({known.__module__}.{known.__qualname__}). "
+            "Give yours another name, or take the other one out with unregister_tasks()."
+        )
+    module._TASKS_REGISTRY[name] = cls
+    module.TASK_LIST = (*module.TASK_LIST, cls)
+    for parent, child in _similar(cls):
+        module._SIMILAR_TASKS[parent].append(child)
+    undo.append(lambda: _drop_task(cls))
+    return True
+
+
+def _drop_task(cls: type[AbsTask]) -> None:
+    module = _get_tasks()
+    module._TASKS_REGISTRY.pop(cls.metadata.name, None)
+    module.TASK_LIST = tuple(task for task in module.TASK_LIST if task is not cls)
+    for parent, child in _similar(cls):
+        children = module._SIMILAR_TASKS[parent]
+        children.remove(child)
+        if not children:
+            del module._SIMILAR_TASKS[parent]
+
+
+def _similar(cls: type[AbsTask]) -> Iterator[tuple[str, str]]:
+    for parent in cls.metadata.adapted_from or ():
+        yield parent, cls.metadata.name
+    if cls.metadata.superseded_by:
+        yield cls.metadata.superseded_by, cls.metadata.name
+
+
+def _replace_task(theirs: type[AbsTask], ours: type[AbsTask]) -> None:
+    """Puts a subclass in the place of one of mteb's own tasks, under the same name."""
+    module, name = _get_tasks(), theirs.metadata.name
+    if module._TASKS_REGISTRY.get(name) is not theirs:
+        raise RegistryError(
+            f"mteb's task {name!r} is not {theirs.__module__}.{theirs.__qualname__} any more."
+        )
+
+    def swap(old: type[AbsTask], new: type[AbsTask]) -> None:
+        module._TASKS_REGISTRY[name] = new
+        module.TASK_LIST = tuple(new if task is old else task for task in module.TASK_LIST)
+
+    swap(theirs, ours)
+    _undo.append(lambda: swap(ours, theirs))
+
+
+class _AliasedModels(MutableMapping[str, "ModelMeta"]):
+    """mteb's model registry as `get_model_meta` sees it: aliases resolve, but are never listed.
+
+    mteb's own table of renamed models would do, were it not for its "has been renamed" warning.
+    """
+
+    def __init__(self, models: dict[str, ModelMeta], aliases: Mapping[str, str]) -> None:
+        self.models = models
+        self.aliases = aliases
+
+    def __getitem__(self, name: str) -> ModelMeta:
+        return self.models[name if name in self.models else self.aliases.get(name, name)]
+
+    def __setitem__(self, name: str, meta: ModelMeta) -> None:
+        self.models[name] = meta
+
+    def __delitem__(self, name: str) -> None:
+        del self.models[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.models)
+
+    def __len__(self) -> int:
+        return len(self.models)
+
+
+def _add_models(metas: Iterable[ModelMeta], aliases: Mapping[str, str]) -> None:
+    registry = import_module("mteb.models.model_implementations").MODEL_REGISTRY
+    lookup = import_module("mteb.models.get_model_meta")
+    for meta in metas:
+        if meta.name in registry:
+            raise RegistryError(f"A model named {meta.name!r} is registered with mteb already.")
+        registry[meta.name] = meta
+        _undo.append(functools.partial(registry.pop, meta.name, None))
+    for alias in aliases:
+        if alias in registry or alias in lookup._MODEL_RENAMES:
+            raise RegistryError(f"mteb knows a model {alias!r} already, so it cannot be an alias of ours.")
+    _set(lookup, "MODEL_REGISTRY", _AliasedModels(registry, aliases), _undo)
+
+
+def _keep_off_the_hub(aliases: Mapping[str, str]) -> None:
+    """Has ``medteb/...`` resolved here and never asked of the Hub, where anyone could take the name."""
+    from mteb.models import ModelMeta
+    from mteb.models.get_model_meta import get_model_meta
+
+    ask_hub = ModelMeta._from_hub
+
+    def _from_hub(cls: type[ModelMeta], model_name: str, revision: str | None = None) -> ModelMeta:
+        if model_name.startswith(f"{ORGANISATION}/") or model_name in aliases:
+            return get_model_meta(model_name)  # a KeyError with the nearest name if there is none
+        return ask_hub.__func__(cls, model_name, revision)  # type: ignore[attr-defined, no-any-return]
+
+    _set(ModelMeta, "_from_hub", classmethod(_from_hub), _undo)
+
+
+def _keep_editions_apart() -> None:
+    """Has a task evaluated anew when the saved result was measured on other data.
+
+    mteb's default strategy reuses a complete result whatever its dataset revision; with editions that would
+    report the score of one edition under another. Only this package's tasks are affected, folders included.
+    """
+    module = import_module("mteb.evaluate")
+    requires_merge = module._requires_merge
+
+    @functools.wraps(requires_merge)
+    def _requires_merge(task: AbsTask, existing_results: Any) -> bool:
+        if any(base.__module__.startswith(f"{__package__}.") for base in type(task).__mro__):
+            # True leads to mteb's own comparison of the revisions, and from there to a full run.
+            return bool(existing_results.dataset_revision != task.metadata.revision) or bool(
+                requires_merge(task, existing_results)
+            )
+        return bool(requires_merge(task, existing_results))
+
+    _set(module, "_requires_merge", _requires_merge, _undo)
+
+
+def _add_benchmarks(benchmarks: Mapping[str, Any]) -> None:
+    module = import_module("mteb.benchmarks.benchmarks")
+    lookup = import_module("mteb.benchmarks.get_benchmark")
+    taken = lookup._build_registry()
+
+    def forget() -> None:
+        lookup._build_registry.cache_clear()
+        lookup._build_aliases_registry.cache_clear()
+
+    for variable, benchmark in benchmarks.items():
+        if benchmark.name in taken or hasattr(module, variable):
+            raise RegistryError(f"A benchmark named {benchmark.name!r} is registered with mteb already.")
+    _undo.append(forget)
+    for variable, benchmark in benchmarks.items():
+        _set(module, variable, benchmark, _undo)
+    forget()
+
+
+def _register_folders() -> None:
+    """Turns every folder in ``MEDTEB_TASKS`` into a task; one that cannot be read is named and left out."""
+    global _folders_done
+    folders = [part for part in os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep) if part]
+    # When the module that makes tasks is what pulled mteb in, it is not whole yet; the next call does it.
+    if not folders or _folders_done or _registering or _autoload.in_progress("medteb_mteb.folders.tasks"):
+        return
+    _folders_done = True
+    from medteb_mteb.folders import task_from_folder
+
+    problems = []
+    for folder in folders:
+        try:
+            register_tasks([task_from_folder(Path(folder).expanduser().absolute())])
+        except Exception as error:
+            problems.append(str(error) if folder in str(error) else f"{folder}: {error}")
+    if problems:
+        _autoload.warn(
+            f"{FOLDERS_VARIABLE}: {len(problems)} of {len(folders)} folders left out. " + " | ".join(problems)
+        )

@@ -1,0 +1,44 @@
+"""Result tables with bootstrap intervals and paired tests."""
+
+from __future__ import annotations
+
+from medteb_mteb.report.intervals import (
+    AveragePrecisionSample,
+    Comparison,
+    CorrelationSample,
+    Interval,
+    MeanSample,
+    Sample,
+    bootstrap_interval,
+    compare,
+    score_of,
+)
+from medteb_mteb.report.scores import (
+    ItemScores,
+    NoItemScoresError,
+    item_scores,
+    load_item_scores,
+    save_item_scores,
+    save_no_item_scores,
+)
+from medteb_mteb.report.table import Entry, ResultTable
+
+__all__ = [
+    "AveragePrecisionSample",
+    "Comparison",
+    "CorrelationSample",
+    "Entry",
+    "Interval",
+    "ItemScores",
+    "MeanSample",
+    "NoItemScoresError",
+    "ResultTable",
+    "Sample",
+    "bootstrap_interval",
+    "compare",
+    "item_scores",
+    "load_item_scores",
+    "save_item_scores",
+    "save_no_item_scores",
+    "score_of",
+]

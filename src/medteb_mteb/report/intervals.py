@@ -1,0 +1,289 @@
+"""Bootstrap confidence intervals and paired tests for the scores of one test set.
+
+A score is written as a function of weights on the test items (queries, pairs, texts). Resampling items with
+replacement is then the same as drawing whole-number weights, so one vectorised pass evaluates many
+resamples at once, also for scores that are no means, such as correlations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+__all__ = [
+    "LEVEL",
+    "RESAMPLES",
+    "SEED",
+    "AveragePrecisionSample",
+    "Comparison",
+    "CorrelationSample",
+    "Interval",
+    "MeanSample",
+    "Sample",
+    "bootstrap_interval",
+    "compare",
+    "score_of",
+]
+
+RESAMPLES = 2000
+LEVEL = 0.95
+SEED = 20_260_101
+_CHUNK = 2_000_000  # weights drawn at once: 16 MB
+
+
+class Sample(Protocol):
+    """What was measured on the items of a test set, and how that becomes a score."""
+
+    def __len__(self) -> int:
+        """Number of items."""
+        ...
+
+    def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The score under each weighting.
+
+        Args:
+            weights: Shape (resamples, items), float64: how often each item counts.
+
+        Returns:
+            Shape (resamples,), float64; NaN where the score is undefined.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class MeanSample:
+    """A mean over items, such as nDCG over queries or accuracy over texts.
+
+    Attributes:
+        values: One score per item, shape (items,), float64.
+    """
+
+    values: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See :class:`Sample`."""
+        return np.asarray((weights @ self.values) / weights.sum(axis=1))
+
+
+@dataclass(frozen=True)
+class CorrelationSample:
+    """Pearson or Spearman correlation over pairs.
+
+    Attributes:
+        gold: Gold score per pair, shape (pairs,), float64.
+        predicted: Similarity per pair, shape (pairs,), float64.
+        method: Which correlation; Spearman is Pearson over average ranks within the resample.
+    """
+
+    gold: NDArray[np.float64]
+    predicted: NDArray[np.float64]
+    method: Literal["pearson", "spearman"]
+
+    def __len__(self) -> int:
+        return len(self.gold)
+
+    def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See :class:`Sample`."""
+        if self.method == "spearman":
+            return _weighted_pearson(
+                _weighted_ranks(self.gold, weights), _weighted_ranks(self.predicted, weights), weights
+            )
+        shape = weights.shape
+        return _weighted_pearson(
+            np.broadcast_to(self.gold, shape), np.broadcast_to(self.predicted, shape), weights
+        )
+
+
+@dataclass(frozen=True)
+class AveragePrecisionSample:
+    """Average precision over pairs, the best of several similarity functions where several are given.
+
+    Attributes:
+        labels: 1 for a positive pair, 0 otherwise, shape (pairs,), float64.
+        scores: Similarities, higher is more similar, shape (functions, pairs), float64.
+    """
+
+    labels: NDArray[np.float64]
+    scores: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See :class:`Sample`."""
+        return np.asarray(
+            np.max([_average_precision(self.labels, row, weights) for row in self.scores], axis=0)
+        )
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A percentile bootstrap interval.
+
+    Attributes:
+        low: Lower end.
+        high: Upper end.
+        level: Confidence level.
+        items: Number of items resampled.
+    """
+
+    low: float
+    high: float
+    level: float
+    items: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Difference of two systems on the same items.
+
+    Attributes:
+        difference: Score of the first minus score of the second.
+        low: Lower end of the paired bootstrap interval.
+        high: Upper end of the paired bootstrap interval.
+        p_value: Two-sided: a sign-flip permutation test for means, else from the paired bootstrap.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p_value: float
+
+
+def score_of(sample: Sample) -> float:
+    """The score itself: every item counts once."""
+    return float(sample.statistic(np.ones((1, len(sample))))[0])
+
+
+def bootstrap_interval(
+    sample: Sample, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = SEED
+) -> Interval:
+    """Percentile bootstrap interval of a score, over its items.
+
+    The interval speaks of the choice of test items only, not of training or labelling.
+
+    Raises:
+        ValueError: If there are fewer than two items, or the score is undefined in most resamples.
+    """
+    values = np.concatenate([sample.statistic(w) for w in _weights(len(sample), resamples, seed)])
+    low, high = _quantiles(values, level)
+    return Interval(low, high, level, len(sample))
+
+
+def compare(
+    first: Sample, second: Sample, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = SEED
+) -> Comparison:
+    """Compares two systems that were measured on the same items, in the same order.
+
+    Raises:
+        ValueError: If the two have different numbers of items.
+    """
+    if len(first) != len(second):
+        raise ValueError(
+            f"A paired comparison needs the same items: got {len(first)} and {len(second)}. "
+            "Evaluate both on the same data revision."
+        )
+    differences = np.concatenate(
+        [first.statistic(w) - second.statistic(w) for w in _weights(len(first), resamples, seed)]
+    )
+    low, high = _quantiles(differences, level)
+    difference = score_of(first) - score_of(second)
+    if isinstance(first, MeanSample) and isinstance(second, MeanSample):
+        p_value = _sign_flip(first.values - second.values, resamples, seed)
+    else:
+        finite = differences[~np.isnan(differences)]
+        tail = min(int((finite <= 0).sum()), int((finite >= 0).sum()))
+        p_value = min(1.0, 2 * (tail + 1) / (len(finite) + 1))
+    return Comparison(difference, low, high, p_value)
+
+
+def _weights(items: int, resamples: int, seed: int) -> Iterator[NDArray[np.float64]]:
+    if items < 2:
+        raise ValueError(f"An interval needs at least two items, got {items}.")
+    rng = np.random.default_rng(seed)
+    step = max(1, _CHUNK // items)
+    for start in range(0, resamples, step):
+        count = min(step, resamples - start)
+        drawn = rng.integers(0, items, size=(count, items))
+        drawn += np.arange(count)[:, None] * items  # one bincount for all resamples of the chunk
+        counts = np.bincount(drawn.ravel(), minlength=count * items).reshape(count, items)
+        yield counts.astype(np.float64)
+
+
+def _quantiles(values: NDArray[np.float64], level: float) -> tuple[float, float]:
+    defined = values[~np.isnan(values)]
+    if len(defined) < len(values) / 2:
+        raise ValueError("The score is undefined in most resamples; the test set is too small or constant.")
+    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _sign_flip(differences: NDArray[np.float64], resamples: int, seed: int) -> float:
+    observed = abs(differences.mean())
+    rng = np.random.default_rng(seed)
+    extreme = 0
+    step = max(1, _CHUNK // len(differences))
+    for start in range(0, resamples, step):
+        count = min(step, resamples - start)
+        signs = rng.integers(0, 2, size=(count, len(differences))) * 2.0 - 1.0
+        means = np.abs(signs @ differences) / len(differences)
+        # Equal up to rounding counts as extreme, which keeps the test valid.
+        extreme += int((means >= observed - 1e-12).sum())
+    return (extreme + 1) / (resamples + 1)
+
+
+def _weighted_pearson(
+    x: NDArray[np.float64], y: NDArray[np.float64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    total = weights.sum(axis=1, keepdims=True)
+    x = x - (weights * x).sum(axis=1, keepdims=True) / total
+    y = y - (weights * y).sum(axis=1, keepdims=True) / total
+    covariance = (weights * x * y).sum(axis=1)
+    spread = np.sqrt((weights * x * x).sum(axis=1) * (weights * y * y).sum(axis=1))
+    result = np.full(len(weights), np.nan)
+    np.divide(covariance, spread, out=result, where=spread > 1e-12)
+    return result
+
+
+def _tie_ends(ordered: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Index of the last item of each run of equal values, one per run."""
+    return np.append(np.flatnonzero(np.diff(ordered)), len(ordered) - 1)
+
+
+def _weighted_ranks(values: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Average ranks in each resample, an item of weight w standing for w tied items."""
+    order = np.argsort(values, kind="stable")
+    ends = _tie_ends(values[order])
+    upto = np.cumsum(weights[:, order], axis=1)[:, ends]
+    before = np.concatenate([np.zeros((len(weights), 1)), upto[:, :-1]], axis=1)
+    by_group = (before + upto + 1) / 2
+    group_of = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=-1))
+    ranks = np.empty_like(weights)
+    ranks[:, order] = by_group[:, group_of]
+    return ranks
+
+
+def _average_precision(
+    labels: NDArray[np.float64], scores: NDArray[np.float64], weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    order = np.argsort(-scores, kind="stable")
+    ends = _tie_ends(scores[order])
+    ordered = weights[:, order]
+    retrieved = np.cumsum(ordered, axis=1)[:, ends]
+    hits = np.cumsum(ordered * labels[order], axis=1)[:, ends]
+    positives = hits[:, -1]
+    precision = np.divide(hits, retrieved, out=np.zeros_like(hits), where=retrieved > 0)
+    gained = np.diff(hits, axis=1, prepend=0.0)
+    result = np.full(len(weights), np.nan)
+    np.divide((gained * precision).sum(axis=1), positives, out=result, where=positives > 0)
+    return result

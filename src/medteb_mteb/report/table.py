@@ -1,0 +1,199 @@
+"""The result table: models in rows, tasks in columns, each score with its interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.report.intervals import LEVEL, RESAMPLES, SEED, bootstrap_interval, compare
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from medteb_mteb.report.intervals import Comparison, Interval, Sample
+
+__all__ = ["Entry", "ResultTable"]
+
+_METRIC_NAMES = {"ndcg": "nDCG", "map": "MAP", "mrr": "MRR"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One model's score on one task.
+
+    Attributes:
+        model: Name shown in the row.
+        model_revision: Revision of the model.
+        task: Task name.
+        metric: mteb's name of the main score.
+        score: The main score.
+        dataset_revision: Revision of the data.
+        sample: Per-item scores, or None.
+        note: Why there is no interval, or empty.
+    """
+
+    model: str
+    model_revision: str
+    task: str
+    metric: str
+    score: float
+    dataset_revision: str
+    sample: Sample | None = None
+    note: str = ""
+
+
+@dataclass
+class ResultTable:
+    """Scores of several models on several tasks.
+
+    Attributes:
+        models: Row order.
+        tasks: Column order.
+        entries: What was measured; a missing pair shows as a dash.
+    """
+
+    models: list[str]
+    tasks: list[str]
+    entries: list[Entry]
+    _intervals: dict[tuple[str, str], Interval | None] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self._by_key = {(entry.model, entry.task): entry for entry in self.entries}
+
+    def entry(self, model: str, task: str) -> Entry | None:
+        """The entry of a pair, or None."""
+        return self._by_key.get((model, task))
+
+    def interval(self, model: str, task: str) -> Interval | None:
+        """The bootstrap interval of a pair, or None."""
+        key = (model, task)
+        if key not in self._intervals:
+            entry = self._by_key.get(key)
+            try:
+                found = bootstrap_interval(entry.sample) if entry and entry.sample is not None else None
+            except ValueError:  # too few items
+                found = None
+            self._intervals[key] = found
+        return self._intervals[key]
+
+    def mean(self, model: str) -> float | None:
+        """Plain mean over the tasks, or None unless every task has a score."""
+        found = [self.entry(model, task) for task in self.tasks]
+        scores = [entry.score for entry in found if entry is not None]
+        return sum(scores) / len(scores) if scores and len(scores) == len(self.tasks) else None
+
+    def comparisons(self) -> list[tuple[str, str, str, Comparison]]:
+        """Paired comparisons of the first model with every other: (task, first, other, first - other)."""
+        found = []
+        for task in self.tasks:
+            first = self.entry(self.models[0], task)
+            for model in self.models[1:]:
+                other = self.entry(model, task)
+                if first is None or other is None or first.sample is None or other.sample is None:
+                    continue
+                same = first.dataset_revision == other.dataset_revision and first.metric == other.metric
+                if same and len(first.sample) == len(other.sample) > 1:
+                    found.append((task, first.model, model, compare(first.sample, other.sample)))
+        return found
+
+    def to_rich(self, title: str | None = None) -> Table:
+        """The table for a terminal."""
+        from rich.table import Table
+
+        header, *rows = self._cells()
+        table = Table(title=title, header_style="bold")
+        for index, cell in enumerate(header):
+            table.add_column(
+                cell.replace(" (", "\n("), justify="left" if index == 0 else "right", overflow="fold"
+            )
+        for row in rows:
+            table.add_row(*(cell.replace(" [", "\n\\[") for cell in row))
+        return table
+
+    def to_markdown(self) -> str:
+        """The table as GitHub Markdown."""
+        header, *rows = self._cells()
+        rule = ["---", *["---:"] * (len(header) - 1)]
+        return "\n".join("| " + " | ".join(cell for cell in row) + " |" for row in (header, rule, *rows))
+
+    def to_json(self) -> dict[str, Any]:
+        """The table, the comparisons and how the intervals were made, as JSON values."""
+        rows = []
+        for model in self.models:
+            scores = {task: self._json_cell(model, task) for task in self.tasks if self.entry(model, task)}
+            first = next((entry for task in self.tasks if (entry := self.entry(model, task))), None)
+            rows.append(
+                {
+                    "model": model,
+                    "model_revision": first.model_revision if first else None,
+                    "scores": scores,
+                    "mean": self.mean(model),
+                }
+            )
+        return {
+            "schema_version": 1,
+            "interval": {"method": "percentile bootstrap over test items", "level": LEVEL,
+                         "resamples": RESAMPLES, "seed": SEED},
+            "tasks": self.tasks,
+            "rows": rows,
+            "comparisons": [
+                {"task": task, "model": first, "other": other, "difference": c.difference, "low": c.low,
+                 "high": c.high, "p_value": c.p_value}
+                for task, first, other, c in self.comparisons()
+            ],
+        }  # fmt: skip
+
+    def comparison_lines(self) -> list[str]:
+        """The comparisons as text, one per line."""
+        return [
+            f"{task}: {first} - {other} = {c.difference:+.4f} [{c.low:+.4f}, {c.high:+.4f}], "
+            f"p = {c.p_value:.4f}"
+            for task, first, other, c in self.comparisons()
+        ]
+
+    def notes(self) -> list[str]:
+        """Why scores have no interval, one line per pair."""
+        return [f"{e.task}, {e.model}: no interval, {e.note}" for e in self.entries if e.note]
+
+    def _json_cell(self, model: str, task: str) -> dict[str, Any]:
+        entry = self._by_key[model, task]
+        interval = self.interval(model, task)
+        return {
+            "metric": entry.metric,
+            "score": entry.score,
+            "low": interval.low if interval else None,
+            "high": interval.high if interval else None,
+            "items": interval.items if interval else None,
+            "dataset_revision": entry.dataset_revision,
+            "note": entry.note or None,
+        }
+
+    def _cells(self) -> list[list[str]]:
+        with_mean = len(self.tasks) > 1
+        metrics = {entry.task: _metric_name(entry.metric) for entry in self.entries}
+        header = ["model", *(f"{task} ({metrics[task]})" if task in metrics else task for task in self.tasks)]
+        rows = [header + ["mean"] * with_mean]
+        for model in self.models:
+            row = [model, *(self._cell(model, task) for task in self.tasks)]
+            if with_mean:
+                mean = self.mean(model)
+                row.append("-" if mean is None else f"{mean:.4f}")
+            rows.append(row)
+        return rows
+
+    def _cell(self, model: str, task: str) -> str:
+        entry = self.entry(model, task)
+        if entry is None:
+            return "-"
+        interval = self.interval(model, task)
+        if interval is None:
+            return f"{entry.score:.4f}"
+        return f"{entry.score:.4f} [{interval.low:.4f}, {interval.high:.4f}]"
+
+
+def _metric_name(metric: str) -> str:
+    """The name of a score as it is usually written: ``ndcg_at_10`` -> ``nDCG@10``."""
+    name, at, cut = metric.rpartition("_at_")
+    if at:
+        return f"{_METRIC_NAMES.get(name, name)}@{cut}"
+    return metric.replace("_", " ")

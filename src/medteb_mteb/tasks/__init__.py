@@ -1,0 +1,29 @@
+"""The tasks of MedTEB, one module each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from medteb_mteb import _autoload
+from medteb_mteb.tasks.cmedqa import REPLACED, CMedQAv1Local, CMedQAv2Local, DataUnavailableError
+from medteb_mteb.tasks.reranking import MedTEBReranking
+from medteb_mteb.tasks.retrieval import MedTEBRetrieval
+from medteb_mteb.tasks.sts import MedTEBSTS
+
+if TYPE_CHECKING:
+    from mteb.abstasks.abstask import AbsTask
+
+__all__ = [
+    "REPLACED",
+    "TASKS",
+    "CMedQAv1Local",
+    "CMedQAv2Local",
+    "DataUnavailableError",
+    "MedTEBReranking",
+    "MedTEBRetrieval",
+    "MedTEBSTS",
+]
+
+TASKS: tuple[type[AbsTask], ...] = (MedTEBRetrieval, MedTEBReranking, MedTEBSTS)
+
+_autoload.finish(__name__)

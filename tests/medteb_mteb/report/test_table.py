@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+from rich.console import Console
+
+from medteb_mteb.report import Entry, MeanSample, ResultTable
+
+
+def entry(model, task, values, **changes):
+    values = np.asarray(values, dtype=float)
+    fields = {
+        "model": model,
+        "model_revision": "r",
+        "task": task,
+        "metric": "ndcg_at_10",
+        "score": float(values.mean()),
+        "dataset_revision": "data",
+        "sample": MeanSample(values),
+    }
+    return Entry(**{**fields, **changes})
+
+
+def make_table():
+    rng = np.random.default_rng(0)
+    strong, weak = rng.uniform(0.5, 1, 50), rng.uniform(0, 0.5, 50)
+    entries = [
+        entry("a", "T1", strong),
+        entry("b", "T1", weak),
+        entry("a", "T2", [0.5, 0.7], sample=None, note="because", metric="v_measure"),
+    ]
+    return ResultTable(["a", "b"], ["T1", "T2"], entries), strong, weak
+
+
+def test_markdown_shows_scores_intervals_gaps_and_means_only_of_whole_rows():
+    table, strong, weak = make_table()
+    header, rule, first, second = table.to_markdown().splitlines()
+    assert header == "| model | T1 (nDCG@10) | T2 (v measure) | mean |"
+    assert rule == "| --- | ---: | ---: | ---: |"
+    interval = table.interval("a", "T1")
+    mean = (strong.mean() + 0.6) / 2
+    assert first == (
+        f"| a | {strong.mean():.4f} [{interval.low:.4f}, {interval.high:.4f}] | 0.6000 | {mean:.4f} |"
+    )
+    assert second.startswith(f"| b | {weak.mean():.4f} [")
+    assert second.endswith("] | - | - |")
+
+
+def test_json_is_strict_and_says_how_intervals_were_made():
+    table, strong, _ = make_table()
+    document = json.loads(json.dumps(table.to_json(), allow_nan=False))
+    assert document["interval"] == {
+        "method": "percentile bootstrap over test items",
+        "level": 0.95,
+        "resamples": 2000,
+        "seed": 20260101,
+    }
+    cell = document["rows"][0]["scores"]["T1"]
+    assert cell["low"] < cell["score"] == strong.mean() < cell["high"]
+    assert document["rows"][0]["scores"]["T2"] == {
+        "metric": "v_measure",
+        "score": 0.6,
+        "low": None,
+        "high": None,
+        "items": None,
+        "dataset_revision": "data",
+        "note": "because",
+    }
+    assert document["rows"][1]["mean"] is None
+    (comparison,) = document["comparisons"]
+    assert (comparison["task"], comparison["model"], comparison["other"]) == ("T1", "a", "b")
+    assert comparison["low"] > 0
+
+
+def test_results_of_different_data_are_not_compared():
+    values = np.linspace(0, 1, 10)
+    entries = [entry("a", "T", values), entry("b", "T", values, dataset_revision="other")]
+    assert ResultTable(["a", "b"], ["T"], entries).comparisons() == []
+
+
+def test_terminal_table_shows_the_brackets_of_intervals():
+    table, *_ = make_table()
+    console = Console(file=io.StringIO(), width=120)
+    console.print(table.to_rich())
+    interval = table.interval("a", "T1")
+    assert f"[{interval.low:.4f}, {interval.high:.4f}]" in console.file.getvalue()

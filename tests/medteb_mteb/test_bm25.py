@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+
+import mteb
+import numpy as np
+import pytest
+from datasets import Dataset
+from torch.utils.data import DataLoader
+
+from medteb_mteb.bm25 import BM25Model, char_bigrams, jieba_words, normalise
+from medteb_mteb.folders import read_folder
+
+SHARED = Path(__file__).resolve().parents[3] / "shared/data/eval"
+
+CORPUS = Dataset.from_list(
+    [
+        {"id": "a", "title": "", "text": "感冒发烧多喝水"},
+        {"id": "b", "title": "糖尿病", "text": "控制主食，监测血糖。"},
+        {"id": "c", "title": "", "text": "高血压按时服药，监测血压"},
+        {"id": "d", "title": "", "text": "感冒发烧多喝水"},
+    ]
+)
+
+
+def queries(*texts: str) -> Dataset:
+    return Dataset.from_list([{"id": f"q{i}", "text": text} for i, text in enumerate(texts)])
+
+
+def naive_bm25(query: str, texts: list[str], k1: float = 1.2, b: float = 0.75) -> list[float]:
+    """Lucene's BM25 as its formula reads (Robertson's tf, idf = ln(1 + (N - n + 0.5) / (n + 0.5)))."""
+    bags = [Counter(char_bigrams(text)) for text in texts]
+    mean = sum(bag.total() for bag in bags) / len(bags)
+    scores = []
+    for bag in bags:
+        score = 0.0
+        for term in char_bigrams(query):
+            n = sum(term in other for other in bags)
+            idf = math.log(1 + (len(bags) - n + 0.5) / (n + 0.5))
+            score += idf * bag[term] / (bag[term] + k1 * (1 - b + b * bag.total() / mean))
+        scores.append(score)
+    return scores
+
+
+def test_normalisation_and_tokens():
+    assert normalise("Ｖitamin Ｃ，０.5g！") == "vitamin c 0 5g "
+    assert char_bigrams("发烧 吃药。") == ["发烧", "烧吃", "吃药"]
+    assert char_bigrams("痛") == ["痛"]
+    assert char_bigrams("，。") == []
+    assert jieba_words("糖尿病患者，能吃水果吗？") == ["糖尿病", "患者", "能", "吃水果", "吗"]
+
+
+def test_scores_are_the_formula():
+    model = BM25Model("char-bigram")
+    model.index(CORPUS)
+    texts = [f"{row['title']}\n{row['text']}" if row["title"] else row["text"] for row in CORPUS]
+    for query in ("感冒发烧怎么办", "监测血糖血糖", "糖尿病控制", "骨折"):
+        np.testing.assert_allclose(model.scores(query), naive_bm25(query, texts), rtol=1e-5)
+    assert model.scores("糖尿病")[1] > 0  # only the title says so
+
+
+def test_search_order_and_ties():
+    model = BM25Model("char-bigram")
+    model.index(CORPUS)
+    found = model.search(queries("感冒发烧", "骨折", "监测血压"), top_k=10)
+    assert list(found["q0"]) == ["a", "d"]  # equal texts, in corpus order
+    first, second = np.float32(found["q0"]["a"]), np.float32(found["q0"]["d"])
+    assert first > second == np.nextafter(first, np.float32(0))
+    assert found["q1"] == {}
+    assert list(found["q2"]) == ["c", "b"]
+    assert list(model.search(queries("感冒发烧"), top_k=1)["q0"]) == ["a"]
+
+
+def test_reranking_scores_exactly_the_candidates():
+    model = BM25Model("char-bigram")
+    model.index(CORPUS)
+    found = model.search(queries("感冒发烧"), top_k=10, top_ranked={"q0": ["c", "d", "b"]})
+    assert list(found["q0"]) == ["d", "c", "b"]  # those without a match stay, in the order given
+    with pytest.raises(KeyError):
+        model.search(queries("感冒"), top_k=10, top_ranked={"q0": ["nowhere"]})
+
+
+def test_instructions_and_conversations():
+    model = BM25Model("char-bigram")
+    model.index(CORPUS)
+    data = Dataset.from_list([{"id": "q", "text": "骨折", "instruction": "监测血糖"}])
+    assert next(iter(model.search(data, top_k=3)["q"])) == "b"
+    data = Dataset.from_list([{"id": "q", "text": [{"role": "user", "content": "监测血糖"}]}])
+    assert next(iter(model.search(data, top_k=3)["q"])) == "b"
+
+
+def test_a_corpus_without_tokens_and_none_at_all():
+    model = BM25Model("char-bigram")
+    with pytest.raises(RuntimeError, match="index"):
+        model.search(queries("感冒"), top_k=3)
+    model.index(Dataset.from_list([{"id": "a", "text": "。。"}]))
+    assert model.search(queries("感冒"), top_k=3) == {"q0": {}}
+
+
+def test_an_unknown_tokeniser_lists_the_known():
+    with pytest.raises(ValueError, match="jieba, char-bigram"):
+        BM25Model("trigram")
+
+
+def test_vectors():
+    model = BM25Model("char-bigram")
+    texts = ["感冒发烧", "发烧感冒感冒", "高血压", "。"]
+    loader = DataLoader(Dataset.from_dict({"text": texts}), batch_size=2)
+    vectors = model.encode(loader)
+    assert vectors.shape == (4, 4096)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), [1, 1, 1, 0], atol=1e-6)
+    # 感冒 冒发 发烧 against 发烧 烧感 感冒*2 冒感, weights 1 + ln(count)
+    expected = (1 + 1 + math.log(2)) / math.sqrt(3 * (3 + (1 + math.log(2)) ** 2))
+    similarity = model.similarity(vectors, vectors)
+    assert float(similarity[0, 1]) == pytest.approx(expected, abs=1e-6)
+    assert float(similarity[0, 2]) == pytest.approx(0, abs=1e-6)
+    assert float(model.similarity_pairwise(vectors[:1], vectors[1:2])[0]) == pytest.approx(expected, abs=1e-6)
+    np.testing.assert_array_equal(
+        vectors[0], model.encode(DataLoader(Dataset.from_dict({"text": texts[:1]})))[0]
+    )
+
+
+def test_all_task_types_through_mteb(data_root, tmp_path):
+    model = mteb.get_model("bm25-jieba")
+    tasks = mteb.get_tasks(tasks=["MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS"])
+    cache = mteb.ResultCache(tmp_path)
+    scores = {
+        result.task_name: result.get_score()
+        for result in mteb.evaluate(model, tasks, cache=cache, show_progress_bar=False).task_results
+    }
+    assert scores["MedTEBRetrieval"] > 0.3
+    assert scores["MedTEBReranking"] > 0.5
+    assert -1 <= scores["MedTEBSTS"] <= 1
+    written = tmp_path / "results/medteb__bm25-jieba"
+    assert len(list(written.rglob("MedTEB*.json"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "reference"),
+    [
+        ("cmedir-retrieval", 0.8105),
+        ("cmedqa-retrieval", 0.1544),
+        ("toyhom-retrieval", 0.3894),
+        ("cmedir-rerank", 0.8107),
+        ("cmedqa-rerank", 0.1557),
+    ],
+)
+def test_agrees_with_the_reference_on_real_data(name, reference):
+    import pytrec_eval
+
+    if not (SHARED / name).is_dir():
+        pytest.skip(f"the evaluation data ({SHARED / name}) is not on this machine")
+    data = read_folder(SHARED / name).retrieval
+    model = BM25Model("char-bigram")
+    model.index(Dataset.from_list(data.corpus))
+    found = model.search(Dataset.from_list(data.queries), top_k=1000, top_ranked=data.top_ranked)
+    measures = pytrec_eval.RelevanceEvaluator(data.qrels, {"ndcg_cut.10"}).evaluate(found)
+    assert len(measures) == len(data.qrels)
+    assert np.mean([m["ndcg_cut_10"] for m in measures.values()]) == pytest.approx(reference, abs=0.03)

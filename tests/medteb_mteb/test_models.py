@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import logging
+import sys
+import types
+
+import mteb
+import numpy as np
+import pytest
+from datasets import Dataset
+from mteb.types import PromptType
+from torch.utils.data import DataLoader
+from transformers import BertConfig, Qwen3Config
+
+from mar_st import MAR
+from mar_st.model import PUBLISHED_PROMPTS
+from mar_st.tokenizers import train_tokenizer
+from medteb_mteb import models
+from medteb_mteb._model_folder import describe_folder, folder_revision
+from medteb_mteb.models import MAREncoder, ModelUnavailableError
+
+TEXTS = ["感冒发烧吃什么药", "血压高怎么办", "胃疼可以喝粥吗", "糖尿病能吃水果吗", "孩子咳嗽有痰"]
+TEXTS = [*TEXTS, *PUBLISHED_PROMPTS.values()] * 4
+
+
+@pytest.fixture(scope="module")
+def mar() -> MAR:
+    query = train_tokenizer(TEXTS, "query", vocab_size=80, max_token_length=1)
+    document = train_tokenizer(TEXTS, "document", vocab_size=90, max_token_length=1)
+    small = {
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "initializer_range": 0.5,
+    }
+    bert = BertConfig(vocab_size=len(query), hidden_size=16, max_position_embeddings=256, **small)
+    qwen = Qwen3Config(
+        vocab_size=len(document),
+        hidden_size=32,
+        num_key_value_heads=1,
+        head_dim=16,
+        max_position_embeddings=256,
+        **small,
+    )
+    return MAR.from_encoders((bert, query), (qwen, document), dim=16, device="cpu")
+
+
+@pytest.fixture
+def saved(mar, tmp_path):
+    mar.save_pretrained(str(tmp_path / "mar"))
+    return tmp_path / "mar"
+
+
+def loader(texts: list[str], **columns) -> DataLoader:
+    return DataLoader(Dataset.from_dict({"text": texts, **columns}), batch_size=2)
+
+
+def encode(encoder, texts, task="MedTEBRetrieval", role=None, **columns):
+    where = {"task_metadata": mteb.get_task(task).metadata, "hf_split": "test", "hf_subset": "default"}
+    return encoder.encode(loader(texts, **columns), prompt_type=role, show_progress_bar=False, **where)
+
+
+def test_roles_take_their_routes_and_prompts(mar):
+    encoder = MAREncoder(mar)
+    texts = ["感冒发烧吃什么药", "胃疼可以喝粥吗", "血压高怎么办"]
+    query = encode(encoder, texts, role=PromptType.query)
+    np.testing.assert_allclose(query, mar.encode_queries(texts, task="retrieval"), atol=1e-6)
+    rerank = encode(encoder, texts, "CMedQAv1-reranking", PromptType.query)
+    np.testing.assert_allclose(rerank, mar.encode_queries(texts, task="rerank"), atol=1e-6)
+    assert np.abs(query - rerank).max() > 1e-3  # the two instructions do differ
+    document = encode(encoder, texts, role=PromptType.document)
+    np.testing.assert_allclose(document, mar.encode_corpus(texts), atol=1e-6)
+    plain = encode(encoder, texts, "TNews")
+    np.testing.assert_allclose(plain, mar.encode(texts, task="query", prompt=""), atol=1e-6)
+    assert np.abs(plain - query).max() > 1e-3
+
+
+def test_documents_are_joined_as_mar_joins_them(mar):
+    encoder = MAREncoder(mar)
+    bodies, titles = ["多喝水", "少吃盐"], ["感冒", ""]
+    vectors = encode(
+        encoder, ["感冒 多喝水", "少吃盐"], role=PromptType.document, title=titles, body=bodies
+    )  # fmt: skip
+    expected = mar.encode_corpus([{"title": t, "text": b} for t, b in zip(titles, bodies, strict=True)])
+    np.testing.assert_allclose(vectors, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("route", ["query-query", "query-document"])
+def test_sts_routes(mar, route):
+    encoder = MAREncoder(mar, sts_route=route)
+    first, second = ["感冒发烧吃什么药", "血压高怎么办"], ["孩子咳嗽有痰", "胃疼可以喝粥吗"]
+    as_queries = mar.encode_queries(second, task="sts")
+    as_documents = mar.encode_corpus(second)
+    for _ in range(2):  # a second evaluation starts with first texts again
+        vectors = encode(encoder, first, "MedTEBSTS")
+        np.testing.assert_allclose(vectors, mar.encode_queries(first, task="sts"), atol=1e-6)
+        vectors = encode(encoder, second, "MedTEBSTS")
+        expected = as_queries if route == "query-query" else as_documents
+        np.testing.assert_allclose(vectors, expected, atol=1e-6)
+    assert np.abs(as_queries - as_documents).max() > 1e-3
+
+
+def test_sts_recovers_from_a_failure_half_way(mar, monkeypatch):
+    encoder = MAREncoder(mar, sts_route="query-document")
+    texts = ["感冒发烧吃什么药"]
+    encode(encoder, texts, "MedTEBSTS")
+    with monkeypatch.context() as patch:
+        patch.setattr(mar, "encode", lambda *args, **kwargs: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            encode(encoder, texts, "MedTEBSTS")
+    vectors = encode(encoder, texts, "MedTEBSTS")
+    np.testing.assert_allclose(vectors, mar.encode_queries(texts, task="sts"), atol=1e-6)
+
+
+def test_sts_route_end_to_end(mar, data_root):
+    scores = {}
+    for route in ("query-query", "query-document"):
+        encoder = MAREncoder(mar, sts_route=route)
+        task = mteb.get_task("MedTEBSTS")
+        result = mteb.evaluate(encoder, task, cache=None, show_progress_bar=False).task_results[0]
+        scores[route] = result.scores["test"][0]["cosine_pearson"]
+    assert scores["query-query"] != scores["query-document"]
+
+
+def test_an_unknown_sts_route_lists_the_known(mar):
+    with pytest.raises(ValueError, match="query-query, query-document"):
+        MAREncoder(mar, sts_route="document-document")
+
+
+def test_stored_prompts_are_all_understood_by_mteb(mar, caplog):
+    with caplog.at_level(logging.WARNING):
+        encoder = MAREncoder(mar)
+    assert "not valid" not in caplog.text
+    assert {name: encoder.model_prompts[name] for name in PUBLISHED_PROMPTS} == PUBLISHED_PROMPTS
+
+
+def test_a_folder_is_described_without_loading_it(mar, saved):
+    told = describe_folder(saved)
+    parameters = sum(p.numel() for p in mar.parameters())
+    assert told["n_parameters"] == parameters
+    words = [mar.route_modules(route)[0].auto_model.get_input_embeddings() for route in mar.routes]
+    assert told["n_embedding_parameters"] == sum(embedding.weight.numel() for embedding in words)
+    assert told["embed_dim"] == 16
+    assert told["max_tokens"] == min(
+        module.max_seq_length for module in (mar.route_modules(r)[0] for r in mar.routes)
+    )
+    assert told["similarity_fn_name"] == "cosine"
+
+
+def test_the_revision_follows_the_weights_and_not_the_card(saved):
+    before = folder_revision(saved)
+    (saved / "README.md").write_text("corrected")
+    assert folder_revision(saved) == before
+    weights = next(saved.rglob("*.safetensors"))
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(bytes(content))
+    assert folder_revision(saved) != before
+
+
+def test_mini_is_loaded_from_the_package(saved, monkeypatch, data_root):
+    monkeypatch.setattr(models, "mini_folder", lambda: saved)
+    meta = models._mini_meta()
+    assert (meta.name, meta.embed_dim, meta.revision) == ("medteb/mar-mini", 16, folder_revision(saved))
+    assert meta.is_zero_shot_on(["MedTEBRetrieval"]) is False
+    assert meta.is_zero_shot_on(["CMedQAv1-reranking"]) is True
+    encoder = meta.load_model(device="cpu", sts_route="query-document")
+    assert encoder.sts_route == "query-document"
+    assert encoder.mteb_model_meta.experiment_name == "sts_route_query-document"  # results are kept apart
+    result = mteb.evaluate(encoder, mteb.get_task("MedTEBRetrieval"), cache=None, show_progress_bar=False)
+    assert 0 <= result.task_results[0].get_score() <= 1
+    (next(saved.rglob("*.safetensors"))).touch()
+    (saved / "extra.json").write_text("{}")
+    with pytest.raises(ModelUnavailableError, match="not the model that was there"):
+        meta.load_model(device="cpu")
+
+
+def test_mini_without_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr(models, "mini_folder", lambda: tmp_path / "absent")
+    with pytest.raises(ModelUnavailableError, match=r"absent.*mar train mar-mini"):
+        models._mini_meta().load_model()
+
+
+def test_a_trained_folder_comes_before_the_published_weights(saved, monkeypatch):
+    home = saved.parent
+    saved.rename(home / "mar-0.3b-4b")
+    monkeypatch.setenv("MAR_HOME", str(home))
+    meta = models._large_meta("medteb/mar-0.3b-4b", 1, 1)
+    assert meta.similarity_fn_name.value == "cosine"
+    assert meta.license is None
+    assert meta.embed_dim == 16
+    encoder = meta.load_model(device="cpu")
+    assert encode(encoder, ["头疼"], role=PromptType.query).shape == (1, 16)
+
+
+def published(monkeypatch, assemble) -> None:
+    module = types.ModuleType("mar_st.published")
+    module.assemble = assemble
+    monkeypatch.setitem(sys.modules, "mar_st.published", module)
+
+
+def test_published_weights_show_their_licence(mar, monkeypatch, tmp_path):
+    asked = []
+    published(monkeypatch, lambda source: asked.append(source) or mar)
+    monkeypatch.delenv("MAR_HOME", raising=False)
+    with pytest.warns(UserWarning, match="PhilipGAQ/CARE-0.3B-8B, licence cc-by-nc-sa-4.0"):
+        encoder = mteb.get_model("mar-0.3b-8b", device="cpu")
+    assert asked == ["PhilipGAQ/CARE-0.3B-8B"]
+    assert encoder.mteb_model_meta.license == "cc-by-nc-sa-4.0"
+    assert encoder.mteb_model_meta.similarity_fn_name.value == "dot"
+
+    (tmp_path / "CARE-0.3B-8B").mkdir()  # a downloaded copy
+    monkeypatch.setenv("MAR_HOME", str(tmp_path))
+    with pytest.warns(UserWarning, match="licence"):
+        mteb.get_model("mar-0.3b-8b", device="cpu")
+    assert asked[1:] == [str(tmp_path / "CARE-0.3B-8B")]
+
+
+def test_without_any_weights_both_ways_are_named(monkeypatch):
+    def assemble(source):
+        raise OSError(f"{source} is not reachable\nand more")
+
+    published(monkeypatch, assemble)
+    with pytest.warns(UserWarning, match="licence"), pytest.raises(ModelUnavailableError) as caught:
+        mteb.get_model("mar-0.3b-4b")
+    message = str(caught.value)
+    assert "mar train mar-0.3b-4b" in message
+    assert "MAR_HOME" in message
+    assert "PhilipGAQ/CARE-0.3B-4B (cc-by-nc-sa-4.0)" in message
+    assert "OSError: PhilipGAQ/CARE-0.3B-4B is not reachable" in message
+    assert "and more" not in message
+
+
+def test_statements_about_the_published_models():
+    four, eight = mteb.get_model_meta("mar-0.3b-4b"), mteb.get_model_meta("mar-0.3b-8b")
+    assert round(four.n_parameters / 1e9, 2) == 4.33
+    assert round(eight.n_parameters / 1e9, 2) == 7.87
+    assert four.is_zero_shot_on(["CMedQAv1-reranking"]) is False
+    assert mteb.get_model_meta("bm25-jieba").is_zero_shot_on(["MedTEBRetrieval"]) is True

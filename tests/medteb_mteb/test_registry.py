@@ -1,0 +1,272 @@
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import warnings
+from importlib import import_module
+
+import mteb
+import pytest
+from mteb.abstasks.retrieval import AbsTaskRetrieval
+from mteb.abstasks.task_metadata import TaskMetadata
+from mteb.models import ModelMeta
+
+import medteb_mteb
+from medteb_mteb import registry
+from medteb_mteb.editions import find_edition, write_manifest
+from medteb_mteb.registry import SEAMS, RegistryError
+
+OURS = ["MedTEBReranking", "MedTEBRetrieval", "MedTEBSTS"]
+
+
+def snapshot() -> dict:
+    """mteb's state as far as this package may change it."""
+    tasks = import_module("mteb.get_tasks")
+    return {
+        "tasks": dict(tasks._TASKS_REGISTRY),
+        "list": tasks.TASK_LIST,
+        "similar": {key: list(value) for key, value in tasks._SIMILAR_TASKS.items()},
+        "models": dict(import_module("mteb.models.model_implementations").MODEL_REGISTRY),
+        "lookup": id(import_module("mteb.models.get_model_meta").MODEL_REGISTRY),
+        "hub": vars(ModelMeta)["_from_hub"],
+        "merge": import_module("mteb.evaluate")._requires_merge,
+        "benchmarks": [benchmark.name for benchmark in mteb.get_benchmarks()],
+        "module": set(vars(import_module("mteb.benchmarks.benchmarks"))),
+    }
+
+
+@pytest.fixture
+def stock():
+    """mteb as it is without this package, for the time of a test."""
+    registry.unregister()
+    yield
+    registry.unregister()
+    registry.register()
+
+
+def make_task(name: str, **fields) -> type[AbsTaskRetrieval]:
+    metadata = TaskMetadata(
+        name=name, description="", type="Retrieval", eval_langs=["cmn-Hans"], main_score="ndcg_at_10",
+        dataset={"path": "nowhere", "revision": "1"}, **fields,
+    )  # fmt: skip
+    return type(name, (AbsTaskRetrieval,), {"metadata": metadata})
+
+
+def test_importing_mteb_was_enough():
+    found = mteb.get_tasks(languages=["cmn"], domains=["Medical"])
+    assert set(OURS) <= {task.metadata.name for task in found}
+    assert mteb.get_task("MedTEBRetrieval").metadata.name == "MedTEBRetrieval"
+
+
+def test_unregister_restores_mteb_exactly_and_register_comes_back(stock):
+    before = snapshot()
+    assert not set(OURS) & set(before["tasks"])
+    with pytest.raises(KeyError):
+        mteb.get_benchmark("MedTEB(cmn, v1)")
+    registry.register()
+    during = snapshot()
+    assert set(OURS) <= set(during["tasks"])
+    assert all(during[key] != before[key] for key in before if key != "similar")
+    registry.unregister()
+    registry.unregister()
+    assert snapshot() == before
+
+
+def test_register_twice_changes_nothing():
+    before = snapshot()
+    registry.register()
+    assert snapshot() == before
+    assert [cls.metadata.name for cls in before["list"]].count("MedTEBSTS") == 1
+
+
+@pytest.mark.parametrize("seam", SEAMS, ids=lambda seam: f"{seam.module}.{seam.name}")
+def test_a_moved_piece_of_mteb_is_named_and_mteb_left_alone(stock, monkeypatch, seam):
+    before = snapshot()
+    owner = functools.reduce(getattr, seam.name.split(".")[:-1], import_module(seam.module))
+    with monkeypatch.context() as patch:
+        patch.delattr(owner, seam.name.split(".")[-1])
+        with pytest.raises(RegistryError) as caught:
+            registry.register()
+    message = str(caught.value)
+    assert f"has no {seam.module}.{seam.name}" in message
+    assert seam.used_for in message
+    assert "medteb works with mteb 2.26" in message
+    assert "pip install 'mteb~=2.26.0'" in message
+    assert snapshot() == before
+
+
+def test_a_piece_of_another_kind_is_refused(stock, monkeypatch):
+    monkeypatch.setattr(import_module("mteb.get_tasks"), "TASK_LIST", [1])
+    with pytest.raises(RegistryError, match=r"has a list as mteb.get_tasks.TASK_LIST"):
+        registry.register()
+
+
+def test_a_taken_name_undoes_the_whole_registration(stock, monkeypatch):
+    lookup = import_module("mteb.models.model_implementations").MODEL_REGISTRY
+    monkeypatch.setitem(lookup, "medteb/bm25-jieba", lookup["mteb/baseline-bm25s"])
+    before = snapshot()
+    with pytest.raises(RegistryError, match="'medteb/bm25-jieba' is registered with mteb already"):
+        registry.register()
+    assert snapshot() == before
+
+
+def test_tasks_at_run_time(stock):
+    registry.register()
+    before = snapshot()
+    task = make_task("RunTimeTask", adapted_from=["NFCorpus"])
+    medteb_mteb.register_tasks([task()])
+    medteb_mteb.register_tasks([task])  # the same class again
+    assert isinstance(mteb.get_task("RunTimeTask"), task)
+    assert "RunTimeTask" in import_module("mteb.get_tasks")._SIMILAR_TASKS["NFCorpus"]
+    medteb_mteb.unregister_tasks(["RunTimeTask"])
+    assert snapshot() == before
+    with pytest.raises(RegistryError, match=r"Did you mean|was not registered at run time"):
+        medteb_mteb.unregister_tasks(["RunTimeTask"])
+
+
+def test_a_duplicate_refuses_the_whole_call():
+    before = snapshot()
+    with pytest.raises(RegistryError, match=r"'NFCorpus' is registered already .*NFCorpus"):
+        registry.register_tasks([make_task("NewTask"), make_task("NFCorpus")])
+    assert snapshot() == before
+
+
+@pytest.mark.parametrize(
+    "alias", ["mar-mini", "mar-0.3b-4b", "mar-0.3b-8b", "bm25-jieba", "bm25-char-bigram"]
+)
+def test_names_without_an_organisation(alias):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # mteb's table of renamed models would warn
+        meta = mteb.get_model_meta(alias)
+    assert meta.name == f"medteb/{alias}"
+    assert meta is mteb.get_model_meta(f"medteb/{alias}")
+    names = [meta.name for meta in mteb.get_model_metas()]
+    assert names.count(f"medteb/{alias}") == 1
+    assert alias not in names
+
+
+def test_a_misspelt_name_gets_a_suggestion():
+    with pytest.raises(KeyError, match="medteb/mar-mini"):
+        mteb.get_model_meta("mar-mimi")
+
+
+@pytest.fixture
+def no_hub(monkeypatch):
+    """Any question to the Hub fails the test."""
+    asked = []
+
+    def ask(*args, **kwargs):
+        asked.append(args or kwargs)
+        raise AssertionError(f"asked the Hub for {args or kwargs}")
+
+    model_meta = import_module("mteb.models.model_meta")
+    for name in (
+        "_repo_exists",
+        "_get_json_from_hub",
+        "_get_repo_commits",
+        "get_safetensors_metadata",
+        "model_info",
+    ):
+        monkeypatch.setattr(model_meta, name, ask)
+    yield
+    assert not asked
+
+
+def test_our_names_are_never_asked_of_the_hub(no_hub):
+    meta = mteb.get_model_meta("medteb/mar-mini")
+    assert ModelMeta.from_hub("medteb/mar-mini").name == "medteb/mar-mini"
+    with pytest.warns(DeprecationWarning, match="fill_missing"):  # mteb's own
+        filled = mteb.get_model_meta("mar-mini", fetch_from_hf=True, fill_missing=True)
+    assert filled.name == "medteb/mar-mini"
+    assert meta.calculate_num_parameters_from_hub() == meta.n_parameters
+    meta.calculate_memory_usage_mb(fetch_from_hf=True)
+    with pytest.raises(ValueError, match="no Hub repository"):
+        meta.push_eval_results()
+
+
+def test_an_unknown_name_of_ours_is_not_asked_of_the_hub_either(no_hub):
+    with pytest.raises(KeyError, match="Did you mean: 'medteb/mar-mini'"):
+        mteb.get_model("medteb/mar-mimi")
+
+
+def test_other_names_still_go_to_the_hub(monkeypatch):
+    model_meta = import_module("mteb.models.model_meta")
+    monkeypatch.setattr(model_meta, "_repo_exists", lambda name: False)
+    with pytest.warns(UserWarning, match="someone/model"):
+        assert ModelMeta.from_hub("someone/model").name == "someone/model"
+
+
+def test_results_of_two_editions_do_not_mix(data_root, tmp_path):
+    cache = mteb.ResultCache(tmp_path / "results")
+    model = mteb.get_model("bm25-char-bigram")
+
+    def evaluate() -> tuple[str, float]:
+        result = mteb.evaluate(model, mteb.get_task("MedTEBRetrieval"), cache=cache, show_progress_bar=False)
+        return result.task_results[0].dataset_revision, result.task_results[0].get_score()
+
+    first = evaluate()
+    assert evaluate() == first
+    swap = data_root / "MedTEBRetrieval/qrels/test.tsv"
+    swap.write_text("query-id\tcorpus-id\tscore\nq0\td5\t1\nq1\td4\t1\nq2\td3\t1\n")
+    write_manifest(
+        swap.parents[1], task="MedTEBRetrieval", name="mini", version="2", licence="mit", counts={}
+    )
+    second = evaluate()
+    assert second[0] == find_edition("MedTEBRetrieval").digest != first[0]
+    assert second[1] == 0 < first[1]
+
+
+def test_folders_of_the_environment_become_tasks(stock, retrieval_folder, tmp_path, monkeypatch):
+    retrieval_folder(tmp_path / "clinic")
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("MEDTEB_TASKS", f"{tmp_path / 'empty'}:{tmp_path / 'clinic'}")
+    with pytest.warns(RuntimeWarning, match="MEDTEB_TASKS: 1 of 2 folders left out.*empty") as caught:
+        registry.register()
+    assert len([w for w in caught if issubclass(w.category, RuntimeWarning)]) == 1
+    assert mteb.get_task("clinic").metadata.type == "Retrieval"
+    assert mteb.get_task("MedTEBSTS").metadata.type == "STS"
+    registry.unregister()
+    assert "clinic" not in sys.modules["mteb.get_tasks"]._TASKS_REGISTRY
+
+
+def command(*arguments: str) -> None:
+    """Runs one of mteb's own commands in this process."""
+    from mteb.cli.build_cli import build_cli
+
+    parsed = build_cli().parse_args(arguments)
+    parsed.func(parsed)
+
+
+def test_the_stock_commands_know_the_project(data_root, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    command("available-tasks", "-l", "cmn", "--task-types", "STS")
+    assert "MedTEBSTS, t2t" in capsys.readouterr().out
+    command("available-benchmarks", "-b", "MedTEB(cmn, v1)")
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in [*OURS, "CMedQAv1-reranking", "CMedQAv2-reranking"])
+    command("run", "-t", "MedTEBSTS", "-m", "bm25-char-bigram", "--output-folder", "out")
+    written = json.loads(next((tmp_path / "out").rglob("MedTEBSTS.json")).read_text())
+    assert written["dataset_revision"] == find_edition("MedTEBSTS").digest
+    command("create-model-results", "--model-name", "mar-mini", "--results-folder", "out")
+    assert (tmp_path / "model_card.md").is_file()
+
+
+def test_a_new_process_needs_no_import_of_ours(data_root, tmp_path):
+    arguments = ["run", "-t", "MedTEBRetrieval", "-m", "bm25-char-bigram", "--output-folder", "out"]
+    environment = {**os.environ, "MEDTEB_DATA": str(data_root), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "mteb", *arguments],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "has been renamed" not in done.stderr
+    (path,) = (tmp_path / "out").rglob("MedTEBRetrieval.json")
+    assert path.parent.parent.name == "medteb__bm25-char-bigram"
+    result = json.loads(path.read_text())
+    assert result["dataset_revision"] == find_edition("MedTEBRetrieval").digest
