@@ -1,8 +1,8 @@
 """LoRA on one encoder: adding, merging.
 
-sentence-transformers' `add_adapter` walks the whole model and so puts LoRA on both routes of a `Router`; these
-functions act on the one transformer they are given. They use the adapter support of transformers, so an adapter
-that is kept is saved as an ordinary PEFT folder.
+sentence-transformers' `add_adapter` walks the whole model and so puts LoRA on both routes of a `Router`;
+these functions act on the one transformer they are given. They use the adapter support of transformers, so an
+adapter that is kept is saved as an ordinary PEFT folder.
 """
 
 from __future__ import annotations
@@ -62,7 +62,11 @@ def add_lora(
             f"its layers are called {', '.join(sorted(name for name in names if name and not name.isdigit()))}."
         )
     config = LoraConfig(
-        task_type=TaskType.FEATURE_EXTRACTION, r=r, lora_alpha=alpha, lora_dropout=dropout, target_modules=list(targets)
+        task_type=TaskType.FEATURE_EXTRACTION,
+        r=r,
+        lora_alpha=alpha,
+        lora_dropout=dropout,
+        target_modules=list(targets),
     )
     transformer.model.requires_grad_(False)
     transformer.model.add_adapter(config)

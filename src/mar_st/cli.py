@@ -16,7 +16,9 @@ app = typer.Typer(
 
 
 @app.command()
-def recipes(as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False) -> None:
+def recipes(
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
     """List the recipes that come with the package."""
     from mar_st.recipe import load_recipe, recipe_names
 
@@ -32,7 +34,9 @@ def recipes(as_json: Annotated[bool, typer.Option("--json", help="Machine-readab
 def train(
     recipe: Annotated[str, typer.Argument(help="Name of a shipped recipe or a YAML file.")],
     out: Annotated[Path | None, typer.Option(help="Run folder; default runs/NAME.")] = None,
-    overrides: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE, e.g. stages.0.epochs=2.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="KEY=VALUE, e.g. stages.0.epochs=2.")
+    ] = None,
     save_steps: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 200,
     fresh: Annotated[bool, typer.Option(help="Delete the run folder first instead of going on.")] = False,
 ) -> None:
@@ -67,3 +71,7 @@ def main() -> None:
     except MarError as error:
         print(f"mar: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

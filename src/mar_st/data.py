@@ -2,8 +2,8 @@
 
 Two forms are read:
 
-- a JSONL file with one object per line: `query`, `positive` or `positives`, optional `negative` or `negatives`
-  (a string or a list each), optional `instruction` and `source`, which are carried along;
+- a JSONL file with one object per line: `query`, `positive` or `positives`, optional `negative` or
+  `negatives` (a string or a list each), optional `instruction` and `source`, which are carried along;
 - a folder `corpus.jsonl` (`_id`, `title`, `text`), `queries.jsonl` (`_id`, `text`), `triples.jsonl`
   (`query-id`, `positives`, `negatives`: lists of corpus ids), as written beside a built edition.
 """
@@ -69,7 +69,8 @@ def read_triples(name: str) -> list[Triple]:
         name: JSONL file, folder, or `package:` name, see `locate`.
 
     Raises:
-        DataError: Bad JSON, a missing column, an unknown id, or a triple without a positive; with file and line.
+        DataError: Bad JSON, a missing column, an unknown id, or a triple without a positive; with file and
+            line.
     """
     path = locate(name)
     triples = list(_from_folder(path) if path.is_dir() else _from_file(path))
@@ -80,7 +81,9 @@ def read_triples(name: str) -> list[Triple]:
 
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     if not path.is_file():
-        raise DataError(f"{path} is missing; training data need corpus.jsonl, queries.jsonl and triples.jsonl.")
+        raise DataError(
+            f"{path} is missing; training data need corpus.jsonl, queries.jsonl and triples.jsonl."
+        )
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -106,7 +109,9 @@ def _from_file(path: Path) -> Iterator[Triple]:
     for number, row in _rows(path):
         query, positives = row.get("query"), _texts(row, "positive", "positives", "pos")
         if not isinstance(query, str) or not query or not positives:
-            raise DataError(f"{path}:{number}: needs 'query' and 'positive' (or 'positives'); has {sorted(row)}.")
+            raise DataError(
+                f"{path}:{number}: needs 'query' and 'positive' (or 'positives'); has {sorted(row)}."
+            )
         yield Triple(query, positives, _texts(row, "negative", "negatives", "neg"))
 
 
@@ -151,7 +156,9 @@ def to_dataset(
     columns: dict[str, list[str]] = {name: [] for name in ("query", "positive", *names)}
     for triple in triples:
         if negatives and not triple.negatives:
-            raise DataError(f"The query {triple.query[:30]!r} has no negatives but {negatives} are asked for.")
+            raise DataError(
+                f"The query {triple.query[:30]!r} has no negatives but {negatives} are asked for."
+            )
         kept = triple.positives if positives == "all" else (rng.choice(triple.positives),)
         for positive in kept:
             if len(triple.negatives) >= negatives:

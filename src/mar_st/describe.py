@@ -26,7 +26,9 @@ def describe(folder: str | Path) -> dict[str, Any]:
     root = Path(folder)
     listing = root / "router_config.json"
     if not listing.is_file():
-        raise MarError(f"{root} has no router_config.json, so it is no saved MAR. Train one with 'mar train'.")
+        raise MarError(
+            f"{root} has no router_config.json, so it is no saved MAR. Train one with 'mar train'."
+        )
     settings = json.loads((root / "config_sentence_transformers.json").read_text(encoding="utf-8"))
     routes = {}
     for route, modules in json.loads(listing.read_text(encoding="utf-8"))["structure"].items():

@@ -1,7 +1,7 @@
 """The two encoders of a MAR as lists of sentence-transformers modules, and the checks they must pass.
 
-A source is a folder or Hub name of a transformers or sentence-transformers model, or a `(config, tokenizer)` pair
-for an encoder with random weights.
+A source is a folder or Hub name of a transformers or sentence-transformers model, or a `(config, tokenizer)`
+pair for an encoder with random weights.
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ def load_encoder(
     """Load one side of a MAR as `[Transformer, Pooling]`.
 
     The query encoder is pooled at its first token (CLS), the document encoder at its last (EOS), which is
-    appended where the tokenizer does not do so itself (MAR, section on encoders). Padding may be on either side:
-    pooling follows the attention mask, and rotary positions are relative.
+    appended where the tokenizer does not do so itself (MAR, section on encoders). Padding may be on either
+    side: pooling follows the attention mask, and rotary positions are relative.
 
     Args:
         source: Folder, Hub name, or `(config, tokenizer)` for random weights.
         role: Which side this encoder is.
-        max_length: Tokens per text, special tokens included; default the smaller of 512 and what the model takes.
-        merge_adapter: Merge a LoRA adapter that the folder holds into the weights; otherwise it is kept apart.
+        max_length: Tokens per text, special tokens included; default the smaller of 512 and what the model
+            takes.
+        merge_adapter: Merge a LoRA adapter that the folder holds into the weights; otherwise it is kept
+            apart.
         model_kwargs: Passed to the transformers loader (`dtype`, `attn_implementation`, ...).
 
     Returns:
@@ -73,12 +75,15 @@ def load_encoder(
 
 def _write_random(source: tuple[PretrainedConfig, PreTrainedTokenizerBase], folder: Path) -> None:
     config, tokenizer = source
-    AutoModel.from_config(config).save_pretrained(folder)
+    model: Any = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
 def _transformer_folder(source: str) -> str:
-    """The transformers folder inside a sentence-transformers folder (its first module), else the source itself."""
+    """The transformers folder inside a sentence-transformers folder (its first module), else the source
+    itself.
+    """
     listing = Path(source) / "modules.json"
     if not listing.is_file():
         return source
@@ -96,7 +101,8 @@ def _prepare_tokenizer(transformer: Transformer, role: Role, name: str) -> None:
     tokenizer = transformer.tokenizer
     if tokenizer is None:
         raise MarError(f"{name} has no tokenizer; save one beside the weights.")
-    rows = transformer.model.get_input_embeddings().weight.shape[0]
+    embedding: Any = transformer.model.get_input_embeddings()
+    rows = embedding.weight.shape[0]
     if len(tokenizer) > rows:
         raise MarError(
             f"The tokenizer of {name} has {len(tokenizer)} tokens but its embedding has {rows} rows; "

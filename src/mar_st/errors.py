@@ -4,4 +4,6 @@ from __future__ import annotations
 
 
 class MarError(ValueError):
-    """Something the caller gave does not fit; the message says what was expected, what came, what to do next."""
+    """Something the caller gave does not fit; the message says what was expected, what came, what to do
+    next.
+    """

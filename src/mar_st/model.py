@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
-import numpy as np
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 from sentence_transformers.util import import_module_class, load_file_path
@@ -18,6 +17,7 @@ from mar_st.modules import is_truncation, truncation
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
     from sentence_transformers.base.modules.module import Module
 
 Routes: TypeAlias = Literal["both", "query", "document"]
@@ -46,7 +46,8 @@ PUBLISHED_PROMPTS = {
 
 
 def join_document(document: Document) -> str:
-    """The text of a corpus entry: the string itself, or title, newline, text (as the published corpus has it).
+    """The text of a corpus entry: the string itself, or title, newline, text (as the published corpus has
+    it).
 
     Raises:
         TypeError: `document` is neither a string nor a mapping.
@@ -55,7 +56,9 @@ def join_document(document: Document) -> str:
     if isinstance(document, str):
         return document
     if not hasattr(document, "get"):
-        raise TypeError(f"A document is a string or a dict with 'text' and maybe 'title'; got {type(document).__name__}.")
+        raise TypeError(
+            f"A document is a string or a dict with 'text' and maybe 'title'; got {type(document).__name__}."
+        )
     if "text" not in document:
         raise KeyError(f"A document needs a 'text' key; this one has {sorted(document)}.")
     title = document.get("title") or ""
@@ -65,9 +68,9 @@ def join_document(document: Document) -> str:
 class MAR(SentenceTransformer):
     """An asymmetric retriever: queries by a small encoder, documents by a large one, one vector space.
 
-    The saved form is a plain sentence-transformers folder (`SentenceTransformer(folder)` loads it). This class adds
-    building from two encoders, loading of one route alone, `encode_queries` and `encode_corpus`, and the checks
-    that make a mismatch fail early.
+    The saved form is a plain sentence-transformers folder (`SentenceTransformer(folder)` loads it). This
+    class adds building from two encoders, loading of one route alone, `encode_queries` and `encode_corpus`,
+    and the checks that make a mismatch fail early.
 
     Example:
         ::
@@ -81,19 +84,20 @@ class MAR(SentenceTransformer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        router = self[0]
-        if not isinstance(router, Router) or not {"query", "document"} & set(router.sub_modules):
+        router: Any = self[0]
+        if not isinstance(router, Router) or not {"query", "document"} & set(self.routes):
             raise MarError(
                 f"A MAR starts with a Router that has a 'query' or a 'document' route; this model starts with "
                 f"{type(router).__name__}. Load it with SentenceTransformer, or build a MAR with MAR.from_encoders."
             )
-        for modules in router.sub_modules.values():
-            for module in modules:
+        for route in self.routes:
+            for module in self.route_modules(route):
                 if is_truncation(module):
                     module.requires_grad_(False)
         self._check_widths()
 
-    # -- building and loading -------------------------------------------------------------------------------------
+    # -- building and loading
+    # -------------------------------------------------------------------------------------
 
     @classmethod
     def from_encoders(
@@ -118,8 +122,8 @@ class MAR(SentenceTransformer):
                 `(config, tokenizer)`. Pooled at CLS.
             document: Causal LM (`qwen3`, `qwen2`, ...), likewise. EOS is appended and pooled.
             dim: Width of the shared space; default the query encoder's hidden size, which it must equal.
-            renormalise: Cut before the L2 normalisation, so that scores are cosines (default). `False` cuts after it
-                and scores by dot product, as the released code of the authors does.
+            renormalise: Cut before the L2 normalisation, so that scores are cosines (default). `False` cuts
+                after it and scores by dot product, as the released code of the authors does.
             prompts: Stored prompts by name, see `PROMPT_NAMES`; default the published ones.
             max_length: Tokens per text on both sides, default 512 or what the models take.
             merge_adapter: Merge LoRA adapters found in the folders (default) or keep them as adapters.
@@ -152,7 +156,9 @@ class MAR(SentenceTransformer):
         prompts: Mapping[str, str] | None = None,
         device: str | None = None,
     ) -> Self:
-        """Build a MAR from the modules of both sides, see `from_encoders` and `mar_st.encoders.load_encoder`."""
+        """Build a MAR from the modules of both sides, see `from_encoders` and
+        `mar_st.encoders.load_encoder`.
+        """
         width, full = query[-1].get_embedding_dimension(), document[-1].get_embedding_dimension()
         dim = dim or width
         if width != dim or full < dim:
@@ -180,8 +186,8 @@ class MAR(SentenceTransformer):
     def from_pretrained(cls, path: str | Path, *, routes: Routes = "both", **kwargs: Any) -> Self:
         """Load a saved MAR, whole or one route of it.
 
-        With `routes="query"` neither the weights nor the files of the document encoder are opened; its folders may be
-        absent.
+        With `routes="query"` neither the weights nor the files of the document encoder are opened; its
+        folders may be absent.
 
         Args:
             path: Folder or Hub name.
@@ -204,7 +210,9 @@ class MAR(SentenceTransformer):
         """Build the model from the modules of one route, leaving the files of the other untouched."""
         hub = {key: kwargs.pop(key, None) for key in ("token", "cache_folder", "revision")}
         hub["local_files_only"] = kwargs.pop("local_files_only", False)
-        loading = {key: kwargs.pop(key, None) for key in ("model_kwargs", "processor_kwargs", "config_kwargs")}
+        loading = {
+            key: kwargs.pop(key, None) for key in ("model_kwargs", "processor_kwargs", "config_kwargs")
+        }
         loading["backend"] = kwargs.get("backend", "torch")
 
         def read(name: str) -> Any:
@@ -214,17 +222,19 @@ class MAR(SentenceTransformer):
         config = read("config_sentence_transformers.json") or {}
         modules: list[Any] = []
         for entry in read("modules.json"):
-            module_class = import_module_class(entry["type"], path, **hub)
+            module_class: Any = import_module_class(entry["type"], path, **hub)
             if issubclass(module_class, Router):
                 listing = Router.load_config(path, subfolder=entry["path"], **hub)
                 if route not in listing["structure"]:
-                    raise MarError(f"{path} has no {route!r} route; it has {', '.join(listing['structure'])}.")
-                chain = [
-                    import_module_class(listing["types"][key], path, **hub).load(
-                        path, subfolder=(Path(entry["path"]) / key).as_posix(), **hub, **loading
+                    raise MarError(
+                        f"{path} has no {route!r} route; it has {', '.join(listing['structure'])}."
                     )
-                    for key in listing["structure"][route]
-                ]
+                chain = []
+                for key in listing["structure"][route]:
+                    part: Any = import_module_class(listing["types"][key], path, **hub)
+                    chain.append(
+                        part.load(path, subfolder=(Path(entry["path"]) / key).as_posix(), **hub, **loading)
+                    )
                 modules.append(Router({route: chain}, default_route=route))
             else:
                 modules.append(module_class.load(path, subfolder=entry["path"], **hub))
@@ -232,12 +242,14 @@ class MAR(SentenceTransformer):
         kwargs.setdefault("similarity_fn_name", config.get("similarity_fn_name"))
         return cls(modules=modules, prompts=prompts, **kwargs)
 
-    # -- what it is made of ---------------------------------------------------------------------------------------
+    # -- what it is made of
+    # ---------------------------------------------------------------------------------------
 
     @property
     def routes(self) -> tuple[str, ...]:
         """Names of the loaded routes."""
-        return tuple(self[0].sub_modules)
+        router: Any = self[0]
+        return tuple(getattr(router, "sub_modules", ()))
 
     def route_modules(self, route: str) -> list[Module]:
         """Modules of one route, in order.
@@ -250,19 +262,22 @@ class MAR(SentenceTransformer):
                 f"The {route} route is not loaded (loaded: {', '.join(self.routes)}). "
                 f"Load it with MAR.from_pretrained(path, routes='both') or routes={route!r}."
             )
-        return list(self[0].sub_modules[route])
+        router: Any = self[0]
+        return list(router.sub_modules[route])
 
     def encoder(self, route: str) -> SentenceTransformer:
-        """One side as a symmetric sentence-transformers model that shares its weights (no truncation, no prompt)."""
-        modules = [module for module in self.route_modules(route) if not is_truncation(module)]
+        """One side as a symmetric sentence-transformers model that shares its weights (no truncation, no
+        prompt).
+        """
+        modules: list[Any] = [module for module in self.route_modules(route) if not is_truncation(module)]
         if not any(isinstance(module, Normalize) for module in modules):
             modules.append(Normalize())
         return SentenceTransformer(modules=modules, device=str(self.device))
 
     def _check_widths(self) -> None:
         widths = {}
-        for route, modules in self[0].sub_modules.items():
-            sized = [module for module in modules if hasattr(module, "get_embedding_dimension")]
+        for route in self.routes:
+            sized: list[Any] = [m for m in self.route_modules(route) if hasattr(m, "get_embedding_dimension")]
             widths[route] = sized[-1].get_embedding_dimension()
         if len(set(widths.values())) > 1:
             sizes = ", ".join(f"{route} {width}" for route, width in widths.items())
@@ -275,9 +290,12 @@ class MAR(SentenceTransformer):
         # What is saved must load where only sentence-transformers is installed.
         return {**super()._get_model_config(), "model_type": SentenceTransformer.__name__}
 
-    # -- encoding -------------------------------------------------------------------------------------------------
+    # -- encoding
+    # -------------------------------------------------------------------------------------------------
 
-    def encode_queries(self, queries: str | Sequence[str], *, task: Task = "retrieval", **kwargs: Any) -> np.ndarray:
+    def encode_queries(
+        self, queries: str | Sequence[str], *, task: Task = "retrieval", **kwargs: Any
+    ) -> np.ndarray:
         """Encode queries with the query encoder.
 
         Args:
@@ -297,7 +315,8 @@ class MAR(SentenceTransformer):
         name = PROMPT_NAMES[task]
         if "prompt" not in kwargs and name in self.prompts:
             kwargs.setdefault("prompt_name", name)
-        return self.encode(queries, task="query", **kwargs)
+        vectors: np.ndarray = self.encode(queries, task="query", **kwargs)
+        return vectors
 
     def encode_corpus(self, documents: Document | Sequence[Document], **kwargs: Any) -> np.ndarray:
         """Encode documents with the document encoder.
@@ -314,9 +333,10 @@ class MAR(SentenceTransformer):
         """
         self.route_modules("document")
         single = isinstance(documents, str) or hasattr(documents, "get")
-        texts = [join_document(document) for document in ([documents] if single else documents)]
-        vectors = self.encode(texts, task="document", **kwargs)
-        return vectors[0] if single else vectors
+        entries: Any = [documents] if single else documents
+        vectors = self.encode([join_document(entry) for entry in entries], task="document", **kwargs)
+        found: np.ndarray = vectors[0] if single else vectors
+        return found
 
 
 def _check_folder(path: Path) -> None:
@@ -327,7 +347,9 @@ def _check_folder(path: Path) -> None:
         return
     listing = path / "modules.json"
     if not listing.is_file():
-        raise MarError(f"{path} holds no modules.json, so it is no saved MAR. Build one with MAR.from_encoders.")
+        raise MarError(
+            f"{path} holds no modules.json, so it is no saved MAR. Build one with MAR.from_encoders."
+        )
     types = [entry["type"] for entry in json.loads(listing.read_text(encoding="utf-8"))]
     if not any(kind.endswith(".Router") for kind in types):
         raise MarError(

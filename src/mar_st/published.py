@@ -1,11 +1,11 @@
 """The authors' published weights in MAR's saved form.
 
-The published repositories hold two transformers folders: a BERT-style query encoder (`gte`; older checkpoints carry
-the name `new` and ask for remote code) and a Qwen3 document encoder (merged weights, or a LoRA adapter beside the
-name of its base). Their code scores differently from the paper: the document vector is normalised over its full
-width, then cut to the query encoder's width and not normalised again, and the score is a dot product. The
-assembled model does the same. These weights themselves have not been run by this project: no copy was at hand, the
-assembling is tested on folders of that shape with random weights.
+The published repositories hold two transformers folders: a BERT-style query encoder (`gte`; older checkpoints
+carry the name `new` and ask for remote code) and a Qwen3 document encoder (merged weights, or a LoRA adapter
+beside the name of its base). Their code scores differently from the paper: the document vector is normalised
+over its full width, then cut to the query encoder's width and not normalised again, and the score is a dot
+product. The assembled model does the same. These weights themselves have not been run by this project: no
+copy was at hand, the assembling is tested on folders of that shape with random weights.
 """
 
 from __future__ import annotations
@@ -61,20 +61,25 @@ def assemble(
 
 
 def find_encoders(root: Path) -> dict[str, Path]:
-    """Folders of the query encoder and of the document encoder below `root`, told apart by their architecture.
+    """Folders of the query encoder and of the document encoder below `root`, told apart by their
+    architecture.
 
     Raises:
         MarError: There is not exactly one of each.
     """
     found: dict[str, list[Path]] = {"query": [], "document": []}
-    for folder in sorted({path.parent for path in [*root.rglob("config.json"), *root.rglob("adapter_config.json")]}):
+    for folder in sorted(
+        {path.parent for path in [*root.rglob("config.json"), *root.rglob("adapter_config.json")]}
+    ):
         kind = _model_type(folder)
         if kind in _QUERY_TYPES:
             found["query"].append(folder)
         elif kind in _DOCUMENT_TYPES:
             found["document"].append(folder)
     if any(len(folders) != 1 for folders in found.values()):
-        seen = "; ".join(f"{side}: {[str(f.relative_to(root)) for f in folders]}" for side, folders in found.items())
+        seen = "; ".join(
+            f"{side}: {[str(f.relative_to(root)) for f in folders]}" for side, folders in found.items()
+        )
         raise MarError(
             f"{root} should hold one query encoder ({', '.join(_QUERY_TYPES)}) and one document encoder "
             f"({', '.join(_DOCUMENT_TYPES)}), each in a folder with config.json; found {seen}. "
@@ -102,9 +107,11 @@ def _fetch(source: str, revision: str | None) -> Path:
 
     try:
         return Path(
-            snapshot_download(source, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model"])
+            snapshot_download(
+                source, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model"]
+            )
         )
-    except Exception as error:  # noqa: BLE001 -- whatever the Hub client raises, the way out is the same
+    except Exception as error:  # whatever the Hub client raises, the way out is the same
         raise MarError(
             f"Cannot download {source} ({type(error).__name__}: {error}). Download it where there is a network and "
             "give the folder."
@@ -112,7 +119,9 @@ def _fetch(source: str, revision: str | None) -> Path:
 
 
 def _load_query(folder: Path, model_kwargs: dict[str, Any]) -> list[Module]:
-    """Load the query encoder; `new` checkpoints are read by transformers' native `gte`, without remote code."""
+    """Load the query encoder; `new` checkpoints are read by transformers' native `gte`, without remote
+    code.
+    """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if config["model_type"] != "new":
         return load_encoder(folder, "query", model_kwargs=model_kwargs)
@@ -132,7 +141,10 @@ def native_gte_config(config: dict[str, Any]) -> dict[str, Any]:
     Raises:
         MarError: The checkpoint uses a variant that the native model does not have.
     """
-    if config.get("position_embedding_type", "rope") != "rope" or config.get("layer_norm_type", "layer_norm") != "layer_norm":
+    if (
+        config.get("position_embedding_type", "rope") != "rope"
+        or config.get("layer_norm_type", "layer_norm") != "layer_norm"
+    ):
         raise MarError(
             "This checkpoint is not of the gte form with rotary positions and layer norm (position_embedding_type "
             f"{config.get('position_embedding_type')!r}, layer_norm_type {config.get('layer_norm_type')!r})."

@@ -26,7 +26,9 @@ class TokenizerConfig(_Strict):
     """A tokenizer trained on the texts of the recipe: byte-pair encoding that starts from characters."""
 
     vocab_size: int = Field(gt=16)
-    max_token_length: int = Field(default=4, ge=1, description="characters per token at most; 1 is character-level")
+    max_token_length: int = Field(
+        default=4, ge=1, description="characters per token at most; 1 is character-level"
+    )
 
 
 class Backbone(_Strict):
@@ -40,7 +42,9 @@ class Backbone(_Strict):
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
         if (self.source is None) == (self.config is None):
-            raise ValueError("give either 'source' (folder or Hub name) or 'config' (random weights), not both")
+            raise ValueError(
+                "give either 'source' (folder or Hub name) or 'config' (random weights), not both"
+            )
         if (self.config is None) != (self.tokenizer is None):
             raise ValueError("'tokenizer' goes with 'config'; a 'source' brings its own")
         if self.config is not None and "model_type" not in self.config:
@@ -54,7 +58,9 @@ class Data(_Strict):
     name: str
     path: str
     negatives: int = Field(default=1, ge=0)
-    positives: Literal["one", "all"] = Field(default="all", description="one drawn positive per query, or a row for each")
+    positives: Literal["one", "all"] = Field(
+        default="all", description="one drawn positive per query, or a row for each"
+    )
     symmetric: bool = Field(default=False, description="both columns are queries (STS)")
     prompt: str = Field(default="query", description="name of the prompt put before a query")
 
@@ -76,7 +82,9 @@ class ContrastiveStage(_Optimisation):
     stage: Literal["contrastive"]
     side: Literal["query", "document"]
     learnable_temperature: bool = False
-    dims: tuple[int, ...] = Field(default=(), description="Matryoshka dimensions; empty means the full width alone")
+    dims: tuple[int, ...] = Field(
+        default=(), description="Matryoshka dimensions; empty means the full width alone"
+    )
 
 
 class AlignStage(_Optimisation):
@@ -157,7 +165,9 @@ class Recipe(_Strict):
             if backbone is not None and backbone.config
         }
         if widths.get("query") not in (None, self.dim):
-            raise ValueError(f"dim is {self.dim} but the query encoder has hidden_size {widths['query']}; they must be equal")
+            raise ValueError(
+                f"dim is {self.dim} but the query encoder has hidden_size {widths['query']}; they must be equal"
+            )
         full = widths.get("document")
         if full is not None and full < self.dim:
             raise ValueError(f"dim is {self.dim} but the document encoder has only hidden_size {full}")
@@ -178,7 +188,8 @@ def load_recipe(name: str | Path, overrides: list[str] | None = None) -> Recipe:
 
     Args:
         name: A name of `recipe_names()` or a path to a YAML file.
-        overrides: `a.b=value` settings applied on top; list entries by index (`stages.0.epochs=2`), values as YAML.
+        overrides: `a.b=value` settings applied on top; list entries by index (`stages.0.epochs=2`), values as
+            YAML.
 
     Raises:
         RecipeError: No such recipe, broken YAML, unknown key or impossible combination.
@@ -189,7 +200,9 @@ def load_recipe(name: str | Path, overrides: list[str] | None = None) -> Recipe:
     if not path.is_file():
         near = get_close_matches(str(name), recipe_names())
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise RecipeError(f"No recipe {str(name)!r}.{hint} Shipped: {', '.join(recipe_names())}; or give a .yaml file.")
+        raise RecipeError(
+            f"No recipe {str(name)!r}.{hint} Shipped: {', '.join(recipe_names())}; or give a .yaml file."
+        )
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
@@ -200,7 +213,8 @@ def load_recipe(name: str | Path, overrides: list[str] | None = None) -> Recipe:
         return Recipe.model_validate(content)
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(str(part) for part in item['loc']) or 'recipe'}: {item['msg']}" for item in error.errors()
+            f"{'.'.join(str(part) for part in item['loc']) or 'recipe'}: {item['msg']}"
+            for item in error.errors()
         )
         raise RecipeError(f"{path}: {problems}") from error
 

@@ -20,8 +20,8 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Train a byte-pair tokenizer whose units are characters; deterministic for given texts.
 
-    Text is NFKC-normalised, lower-cased, and white space is dropped (Chinese needs none, and the join between title
-    and text should cost no token). Digits stay single, punctuation is split off.
+    Text is NFKC-normalised, lower-cased, and white space is dropped (Chinese needs none, and the join between
+    title and text should cost no token). Digits stay single, punctuation is split off.
 
     Args:
         texts: Training texts.
@@ -52,13 +52,12 @@ def train_tokenizer(
     )
     special = {token: backend.token_to_id(token) for token in SPECIAL_TOKENS}
     if role == "query":
-        template, used = "[CLS] $A [SEP]", ("[CLS]", "[SEP]")
+        template, names = "[CLS] $A [SEP]", {"cls_token": "[CLS]", "sep_token": "[SEP]"}
     else:
-        template, used = "$A [EOS]", ("[EOS]",)
+        template, names = "$A [EOS]", {"eos_token": "[EOS]"}
     backend.post_processor = processors.TemplateProcessing(
-        single=template, special_tokens=[(token, special[token]) for token in used]
+        single=template, special_tokens=[(token, special[token]) for token in names.values()]
     )
-    names = {"cls_token": "[CLS]", "sep_token": "[SEP]"} if role == "query" else {"eos_token": "[EOS]"}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend, unk_token="[UNK]", pad_token="[PAD]", model_max_length=max_length, **names
-    )  # fmt: skip
+    names |= {"unk_token": "[UNK]", "pad_token": "[PAD]"}
+    return PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=max_length, **names)  # type:
+    ignore[no - untyped - call]

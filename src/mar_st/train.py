@@ -54,7 +54,8 @@ def train(
 
     Args:
         recipe: What to train.
-        out: Run folder. A finished stage is not run again; an unfinished one goes on from its last checkpoint.
+        out: Run folder. A finished stage is not run again; an unfinished one goes on from its last
+            checkpoint.
         save_steps: Steps between checkpoints.
         say: Receives one line per stage.
 
@@ -170,7 +171,10 @@ class _Run:
         assert backbone.config is not None  # noqa: S101 -- the recipe's validator saw to it
         assert backbone.tokenizer is not None  # noqa: S101
         texts = dict.fromkeys(
-            text for _, triples in self.sources for t in triples for text in (t.query, *t.positives, *t.negatives)
+            text
+            for _, triples in self.sources
+            for t in triples
+            for text in (t.query, *t.positives, *t.negatives)
         )
         tokenizer = train_tokenizer(
             texts, role, max_length=backbone.max_length, **backbone.tokenizer.model_dump()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+# A file of many gigabytes is sampled: pieces spread over all of it, since two models trained from one backbone
+# may share whole regions (frozen embeddings come first, the last norm last).
 _WHOLE_FILE = 16 << 20
-_SAMPLE = 1 << 20
+_PIECES = 256
+_PIECE = 64 << 10
 _LENGTHS = (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length"))
 _NO_LIMIT = 10**9  # transformers writes a huge number where a tokenizer has no limit
 _EMBEDDING_WEIGHTS = ("word_embeddings.weight", "embed_tokens.weight", "tok_embeddings.weight")
@@ -23,7 +25,7 @@ _EMBEDDING_WEIGHTS = ("word_embeddings.weight", "embed_tokens.weight", "tok_embe
 def folder_revision(folder: Path) -> str:
     """sha256 (first 40 hex digits) over a model folder's files, so that results follow the weights.
 
-    Of files above 16 MiB the size and the first and last MiB count.
+    Of files above 16 MiB the size and 256 pieces of 64 KiB, evenly spread over the file, count.
     """
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
@@ -38,9 +40,9 @@ def folder_revision(folder: Path) -> str:
             if size <= _WHOLE_FILE:
                 digest.update(stream.read())
             else:
-                digest.update(stream.read(_SAMPLE))
-                stream.seek(-_SAMPLE, os.SEEK_END)
-                digest.update(stream.read())
+                for index in range(_PIECES):
+                    stream.seek(index * (size - _PIECE) // (_PIECES - 1))
+                    digest.update(stream.read(_PIECE))
     return digest.hexdigest()[:40]
 
 

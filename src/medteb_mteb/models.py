@@ -187,7 +187,7 @@ def load_large(
     try:
         from mar_st.published import assemble
 
-        model = assemble(source)
+        model = assemble(source, device=device, **kwargs)
     except Exception as error:  # offline, not found, gated, other shape: the Hub client has many types for it
         trained = f"{home}/{short}" if home else f"{short} below a folder that {HOME_VARIABLE} names"
         copy_name = repository.split("/")[1]
@@ -198,8 +198,6 @@ def load_large(
             f"Hub; a copy of them may lie at ${HOME_VARIABLE}/{copy_name}. Reading {source} failed with "
             f"{type(error).__name__}: {first}"
         ) from error
-    if device is not None:
-        model.to(device)
     if embed_dim is not None:
         model.truncate_dim = embed_dim
     return MAREncoder(model, sts_route=sts_route)

@@ -307,14 +307,14 @@ def _keep_editions_apart() -> None:
     """Has a task evaluated anew when the saved result was measured on other data.
 
     mteb's default strategy reuses a complete result whatever its dataset revision; with editions that would
-    report the score of one edition under another. Only this package's tasks are affected, folders included.
+    report the score of one edition under another. Only tasks that set ``revision_matters`` are affected.
     """
     module = import_module("mteb.evaluate")
     requires_merge = module._requires_merge
 
     @functools.wraps(requires_merge)
     def _requires_merge(task: AbsTask, existing_results: Any) -> bool:
-        if any(base.__module__.startswith(f"{__package__}.") for base in type(task).__mro__):
+        if getattr(task, "revision_matters", False):
             # True leads to mteb's own comparison of the revisions, and from there to a full run.
             return bool(existing_results.dataset_revision != task.metadata.revision) or bool(
                 requires_merge(task, existing_results)

@@ -201,7 +201,7 @@ def published(monkeypatch, assemble) -> None:
 
 def test_published_weights_show_their_licence(mar, monkeypatch, tmp_path):
     asked = []
-    published(monkeypatch, lambda source: asked.append(source) or mar)
+    published(monkeypatch, lambda source, **options: asked.append(source) or mar)
     monkeypatch.delenv("MAR_HOME", raising=False)
     with pytest.warns(UserWarning, match="PhilipGAQ/CARE-0.3B-8B, licence cc-by-nc-sa-4.0"):
         encoder = mteb.get_model("mar-0.3b-8b", device="cpu")
@@ -217,7 +217,7 @@ def test_published_weights_show_their_licence(mar, monkeypatch, tmp_path):
 
 
 def test_without_any_weights_both_ways_are_named(monkeypatch):
-    def assemble(source):
+    def assemble(source, **options):
         raise OSError(f"{source} is not reachable\nand more")
 
     published(monkeypatch, assemble)

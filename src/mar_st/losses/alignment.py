@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from sentence_transformers.base.losses.merged_forward import embed_columns
 from torch import Tensor, nn
 
@@ -18,9 +17,9 @@ if TYPE_CHECKING:
 class AlignmentLoss(nn.Module):
     """Moves the query encoder into the space of the frozen document encoder (MAR paper, Stage I).
 
-    Every text is paired with itself: with `s_i` the query-encoder vector and `t_i` the document-encoder vector of
-    text `i`, `L = w_c * mean_i -log( exp(s_i.t_i / tau) / sum_j exp(s_i.t_j / tau) ) + w_m * mean_i ||s_i - t_i||^2`.
-    The squared distance is summed over the dimensions, not averaged. The teacher's vectors are computed once and
+    Every text is paired with itself: with `s_i` the query-encoder vector and `t_i` the document-encoder
+    vector of text `i`, `L = w_c * mean_i -log( exp(s_i.t_i / tau) / sum_j exp(s_i.t_j / tau) ) + w_m * mean_i
+    ||s_i - t_i||^2`. The squared distance is summed over the dimensions, not averaged. The teacher's vectors are computed once and
     given as labels, so a step costs the query encoder alone.
 
     Args:
@@ -31,7 +30,8 @@ class AlignmentLoss(nn.Module):
 
     Requirements:
         1. One text column.
-        2. A `label` column with the teacher's vector of the same text, `(batch, dim)`, as wide as the query route's.
+        2. A `label` column with the teacher's vector of the same text, `(batch, dim)`, as wide as the query
+        route's.
 
     Inputs:
         | columns | labels                            |
@@ -47,7 +47,8 @@ class AlignmentLoss(nn.Module):
 
             teacher = mar.encode_corpus(texts)
             data = Dataset.from_dict({"text": texts, "label": teacher})
-            SentenceTransformerTrainer(model=mar, args=args, train_dataset=data, loss=AlignmentLoss(mar)).train()
+            SentenceTransformerTrainer(model=mar, args=args, train_dataset=data,
+            loss=AlignmentLoss(mar)).train()
 
     Raises:
         ValueError: Both weights are zero, a weight is negative, or the temperature is not positive.
@@ -80,7 +81,9 @@ class AlignmentLoss(nn.Module):
         Raises:
             ValueError: No teacher vectors, more than one text column, or widths that differ.
         """
-        (students,) = columns if len(columns := embed_columns(self.model, sentence_features)) == 1 else (None,)
+        (students,) = (
+            columns if len(columns := embed_columns(self.model, sentence_features)) == 1 else (None,)
+        )
         if students is None or labels is None:
             raise ValueError(
                 f"AlignmentLoss takes one text column and teacher vectors as labels; got {len(columns)} text columns and "
@@ -99,7 +102,7 @@ class AlignmentLoss(nn.Module):
         if self.contrastive_weight:
             scores = students @ teachers.T / self.temperature
             target = torch.arange(len(scores), device=scores.device)
-            loss = loss + self.contrastive_weight * F.cross_entropy(scores, target)
+            loss = loss + self.contrastive_weight * nn.functional.cross_entropy(scores, target)
         if self.mse_weight:
             loss = loss + self.mse_weight * (students - teachers).square().sum(dim=1).mean()
         return loss

@@ -17,15 +17,17 @@ if TYPE_CHECKING:
 class AsymInfoNCELoss(MultipleNegativesRankingLoss):
     """InfoNCE over the two routes of a MAR (MAR paper, Stage II; Stage I uses it inside `AlignmentLoss`).
 
-    With `s_ij = sim(E_Q(q_i), E_D(d_j))` and the documents `j` of the whole batch (positives and hard negatives):
-    `L = mean_i -log( exp(s_ii+ / tau) / sum_j exp(s_ij / tau) )`. The similarity is the model's own: cosine for models
-    that renormalise after truncation, dot product for the published form.
+    With `s_ij = sim(E_Q(q_i), E_D(d_j))` and the documents `j` of the whole batch (positives and hard
+    negatives): `L = mean_i -log( exp(s_ii+ / tau) / sum_j exp(s_ij / tau) )`. The similarity is the model's
+    own: cosine for models that renormalise after truncation, dot product for the published form.
 
     Args:
-        model: The MAR (any model whose `router_mapping` sends the columns to its routes; a symmetric one works too).
+        model: The MAR (any model whose `router_mapping` sends the columns to its routes; a symmetric one
+            works too).
         temperature: tau, its initial value if it is learnt.
         learnable_temperature: Learn `log(1 / tau)`; kept between 1/1000 and 1.
-        false_negative_margin: Leave out documents of *other* rows that score more than this above the row's own
+        false_negative_margin: Leave out documents of *other* rows that score more than this above the row's
+            own
             positive: they are probably unlabelled positives. `None` keeps all.
         gather_across_devices: Also use the documents of the other processes as negatives.
 
@@ -40,8 +42,9 @@ class AsymInfoNCELoss(MultipleNegativesRankingLoss):
         | (query, positive, negative_1, ..., _n)      | none   |
 
     Relations:
-        - `MultipleNegativesRankingLoss` computes the same value for a fixed temperature and no margin (tested); this
-          class adds the learnable temperature, the false-negative margin and the model's own similarity.
+        - `MultipleNegativesRankingLoss` computes the same value for a fixed temperature and no margin
+          (tested); this class adds the learnable temperature, the false-negative margin and the model's own
+          similarity.
         - `AlignmentLoss` trains the query encoder alone, against stored document-encoder vectors.
 
     Example:
@@ -81,7 +84,7 @@ class AsymInfoNCELoss(MultipleNegativesRankingLoss):
 
     @property
     def temperature(self) -> float:
-        """tau as it is now."""
+        """The current value of tau."""
         return float(torch.exp(-self.log_scale.detach()))
 
     def _scaled_scores(self, queries: Tensor, documents: Tensor) -> Tensor:
@@ -92,7 +95,8 @@ class AsymInfoNCELoss(MultipleNegativesRankingLoss):
             own = rows + (get_rank() * scores.size(0) if self.gather_across_devices else 0)
             limit = scores.detach()[rows, own] + self.false_negative_margin
             too_high = scores.detach() > limit[:, None]
-            # Columns come in blocks of one world batch: positives, first negatives, ...; a row's own are kept.
+            # Columns come in blocks of one world batch: positives, first negatives, ...; a row's own are
+            # kept.
             world = scores.size(0) * (torch.distributed.get_world_size() if self.gather_across_devices else 1)
             for block in range(0, scores.size(1), world):
                 too_high[rows, block + own] = False

@@ -2,8 +2,8 @@
 
 sentence-transformers truncates in `encode`, after every module and so after `Normalize`, and for all routes
 alike. MAR must cut the document route alone, before or after normalisation. A `Dense` layer without bias or
-activation, whose weight is the first rows of the identity, does exactly that: multiplying by 0 and 1 and adding
-zeros is exact in every floating-point format.
+activation, whose weight is the first rows of the identity, does exactly that: multiplying by 0 and 1 and
+adding zeros is exact in every floating-point format.
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ def truncation(in_features: int, out_features: int) -> Dense:
 
 def is_truncation(module: nn.Module) -> bool:
     """Whether `module` is a truncation: a bias-free identity-activated `Dense` with weight `eye(out, in)`."""
-    if not isinstance(module, Dense) or module.bias or not isinstance(module.activation_function, nn.Identity):
+    if (
+        not isinstance(module, Dense)
+        or module.bias
+        or not isinstance(module.activation_function, nn.Identity)
+    ):
         return False
     weight = module.linear.weight
     return bool(torch.equal(weight, torch.eye(*weight.shape, dtype=weight.dtype, device=weight.device)))

@@ -1,4 +1,6 @@
-"""Independent initialisation: one encoder trained symmetrically with InfoNCE (MAR paper, section on initialisation)."""
+"""Independent initialisation: one encoder trained symmetrically with InfoNCE (MAR paper, section on
+initialisation).
+"""
 
 from __future__ import annotations
 
@@ -38,9 +40,7 @@ def train_contrastive(
         settings: Run folder, seed, precision.
         prompts: Prompt texts by name; put before queries only (both columns of symmetric data).
     """
-    data = {
-        source.name: read_columns(triples, source, settings.seed) for source, triples in sources
-    }
+    data = {source.name: read_columns(triples, source, settings.seed) for source, triples in sources}
     loss: nn.Module = AsymInfoNCELoss(
         model, temperature=stage.temperature, learnable_temperature=stage.learnable_temperature
     )
@@ -53,10 +53,12 @@ def train_contrastive(
 def column_prompts(
     sources: Sequence[tuple[Data, list[Triple]]], prompts: Mapping[str, str]
 ) -> dict[str, dict[str, str]]:
-    """Prompt of every column, by data name: before the query alone, or before all columns of symmetric data."""
+    """Prompt of every column, by data name: before the query alone, or before all columns of symmetric
+    data.
+    """
     result = {}
     for source, _ in sources:
         text = prompts.get(source.prompt, "")
         names = ["query", "positive", *(f"negative_{index + 1}" for index in range(source.negatives))]
-        result[source.name] = {name: text for name in (names if source.symmetric else ["query"])} if text else {}
+        result[source.name] = dict.fromkeys(names if source.symmetric else ["query"], text) if text else {}
     return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mar_st.adapters import add_lora, merge_lora
 from mar_st.losses import AsymInfoNCELoss
@@ -27,8 +27,8 @@ def train_joint(
 ) -> None:
     """Train both routes in place with Asym-InfoNCE over hard and in-batch negatives.
 
-    The document encoder is trained through LoRA where `stage.lora_r` is given (the adapter is merged at the end),
-    in full otherwise.
+    The document encoder is trained through LoRA where `stage.lora_r` is given (the adapter is merged at the
+    end), in full otherwise.
 
     Args:
         model: An aligned MAR.
@@ -37,7 +37,7 @@ def train_joint(
         settings: Run folder, seed, precision.
         prompts: Prompt texts by name.
     """
-    document = model.route_modules("document")
+    document: list[Any] = list(model.route_modules("document"))
     for module in document:
         module.requires_grad_(not is_truncation(module))
     if stage.lora_r is not None:
@@ -52,7 +52,5 @@ def train_joint(
     loss = AsymInfoNCELoss(
         model, temperature=stage.temperature, false_negative_margin=stage.false_negative_margin
     )
-    fit(
-        model, data, loss, stage, settings, prompts=column_prompts(sources, prompts), router_mapping=mapping
-    )
+    fit(model, data, loss, stage, settings, prompts=column_prompts(sources, prompts), router_mapping=mapping)
     merge_lora(document[0])

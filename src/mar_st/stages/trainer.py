@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
@@ -15,6 +14,8 @@ from transformers.trainer_utils import get_last_checkpoint
 from mar_st.data import to_dataset
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
     from torch import nn
@@ -38,7 +39,7 @@ def read_columns(triples: list[Triple], source: Data, seed: int) -> Dataset:
     return to_dataset(triples, negatives=source.negatives, positives=source.positives, seed=seed)
 
 
-class MetricsFile(TrainerCallback):  # type: ignore[misc]
+class MetricsFile(TrainerCallback):
     """Appends every log record to `metrics.jsonl`; a resumed run drops the records after its checkpoint."""
 
     def __init__(self, path: Path) -> None:
@@ -46,14 +47,18 @@ class MetricsFile(TrainerCallback):  # type: ignore[misc]
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Keep the records up to the step training starts from."""
+        del args, control, kwargs
         kept = []
         if self.path.exists():
             rows = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
             kept = [row for row in rows if row["step"] <= state.global_step]
         self.path.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
+    ) -> None:
         """Append one record."""
+        del args, control, kwargs
         with self.path.open("a", encoding="utf-8") as out:
             out.write(json.dumps({"step": state.global_step, **(logs or {})}) + "\n")
 
@@ -112,6 +117,8 @@ def fit(
         loss=loss,
         callbacks=[MetricsFile(settings.folder / "metrics.jsonl")],
     )
-    last = get_last_checkpoint(str(checkpoints)) if checkpoints.is_dir() else None
+    last = None
+    if checkpoints.is_dir():
+        last = get_last_checkpoint(str(checkpoints))  # type: ignore[no-untyped-call]
     trainer.train(resume_from_checkpoint=last)
     model.eval()

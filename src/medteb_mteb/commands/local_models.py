@@ -32,11 +32,10 @@ def resolve_model(name: str, *, random_weights: int | None = None) -> ModelMeta:
         UserError: If there is no such model, or a folder cannot be used.
     """
     import mteb
-    from mteb.models.model_implementations import MODEL_REGISTRY
 
     folder = Path(name).expanduser()
     explicit = folder.is_absolute() or name.startswith((".", "~"))
-    if explicit or (folder.is_dir() and name not in MODEL_REGISTRY and not _is_known(name)):
+    if explicit or (folder.is_dir() and not _is_known(name)):
         if not folder.is_dir():
             raise UserError(f"model {name}: no such folder")
         return folder_meta(folder, random_weights=random_weights)

@@ -291,16 +291,16 @@ def _add(tasks: dict[str, AbsTask], task: AbsTask) -> None:
 
 def _register(tasks: Any) -> None:
     """Makes folder tasks known to mteb by name, which it needs to honour prompts keyed by task name."""
-    from mteb.get_tasks import _TASKS_REGISTRY
-
     from medteb_mteb import register_tasks
 
     for task in tasks:
         name = task.metadata.name
-        known = _TASKS_REGISTRY.get(name)
-        if known is None:
+        try:
+            known = mteb.get_task(name)
+        except KeyError:
             register_tasks([task])
-        elif not known.__module__.startswith("medteb_mteb."):
+            continue
+        if not type(known).__module__.startswith("medteb_mteb."):
             raise UserError(
                 f"{task.folder}: {name!r} is the name of one of mteb's own tasks; rename the folder, or "
                 "give it a name in its README header: `medteb: {name: ...}`"

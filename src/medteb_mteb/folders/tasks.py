@@ -17,7 +17,7 @@ from mteb.abstasks import (
 from mteb.abstasks.clustering_legacy import AbsTaskClusteringLegacy
 from mteb.abstasks.task_metadata import TaskDomain, TaskMetadata
 from mteb.languages import check_language_code
-from mteb.types._metadata import Licenses
+from mteb.types import Licenses
 
 from medteb_mteb.folders.layout import Layout, TaskType, inspect_folder
 from medteb_mteb.folders.problems import FolderError

@@ -134,9 +134,8 @@ def _triple(world: World, query_id: str, query: Query, index: CorpusIndex, seed:
     partial = [d for d in found if d not in set(direct)]
     chosen = (sample(rng, direct, _MAX_POSITIVES) + sample(rng, partial, _MAX_POSITIVES))[:_MAX_POSITIVES]
     wrong = wrong_answers(world, query.cell, index)
-    near = same_intent(world, query.cell, index, related=True)
-    if len(near) < _SAME_INTENT:
-        near = near + sample(rng, same_intent(world, query.cell, index, related=False), _SAME_INTENT)
     negatives = sample(rng, wrong, _WRONG)
-    negatives += sample(rng, near, _WRONG + _SAME_INTENT - len(negatives))
+    for related in (True, False):
+        others = same_intent(world, query.cell, index, related=related)
+        negatives += sample(rng, others, _WRONG + _SAME_INTENT - len(negatives))
     return Triple(query_id, chosen, negatives)

@@ -92,6 +92,7 @@ class EditionTask(AbsTask):
     reported by `load_data`, not by the constructor: mteb constructs every task it knows only to list them.
     """
 
+    revision_matters = True  # see registry._keep_editions_apart
     base_metadata: ClassVar[TaskMetadata]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

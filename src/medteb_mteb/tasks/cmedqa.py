@@ -31,6 +31,8 @@ class _LocalCopy(AbsTaskRetrieval):
     score never passes for one on the pinned Hub revision.
     """
 
+    revision_matters = True  # see registry._keep_editions_apart
+
     def __init__(self, **kwargs: Any) -> None:
         self.local_copy = _local_copy(type(self).metadata.name)
         self._problem: Exception | None = None

@@ -55,7 +55,7 @@ def test_routers_are_loaded_as_mar_and_plain_models_are_not(encoder_folder, rout
 
 def test_other_kinds_of_folders_are_refused(encoder_folder, tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="neither modules.json"):
+    with pytest.raises(UserError, match="holds neither"):
         folder_meta(tmp_path / "empty")
     other = tmp_path / "cross"
     shutil.copytree(encoder_folder, other)

@@ -1,0 +1,56 @@
+PYTHON ?= python3
+VENV ?= .venv
+# Extra arguments for pip, for instance an index with CPU builds of torch (see README).
+PIP_ARGS ?=
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: run test slow lint types wheel format data clean
+
+## run: install and score the packaged model and BM25 on the packaged data
+run: $(VENV)/.run
+	$(BIN)/medteb run -b "MedTEB(cmn, mini)" -m mar-mini -m bm25-jieba
+
+## test: install what the tests need and run them
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -n 2
+
+## slow: the tests that take long
+slow: $(VENV)/.test
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.test
+	$(BIN)/mypy
+
+## wheel: build it, install it into an environment of its own and try it there
+wheel: $(VENV)/.test
+	$(BIN)/python -m build --outdir dist
+	VENV=$(VENV)-wheel PYTHON=$(PYTHON) PIP_ARGS="$(PIP_ARGS)" sh tests/smoke_wheel.sh dist/medteb-*.whl
+
+## data: write the packaged edition anew (deterministic; the tests compare every byte)
+data: $(VENV)/.run
+	$(BIN)/python -m medteb_mteb.mini tasks
+
+format: $(VENV)/.test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) $(VENV)-wheel dist build
+
+$(VENV)/.venv:
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -q --upgrade "pip>=25.1"
+	touch $@
+
+$(VENV)/.run: $(VENV)/.venv pyproject.toml constraints.txt
+	$(PIP) install -q $(PIP_ARGS) -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.test: $(VENV)/.run
+	$(PIP) install -q $(PIP_ARGS) -c constraints.txt -e ".[train]" --group test --group lint --group typing --group build
+	touch $@

@@ -1,0 +1,86 @@
+"""Tiny encoders with random weights, built offline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import AutoConfig, PreTrainedTokenizerFast
+
+from mar_st import MAR
+
+ALPHABET = "头疼发热吃什么药好呢感冒咳嗽怎么办高血压医生你abcdefg0123456789"
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[EOS]"]
+
+
+def make_tokenizer(role: str, padding_side: str = "right") -> PreTrainedTokenizerFast:
+    vocabulary = {token: index for index, token in enumerate([*SPECIAL, *dict.fromkeys(ALPHABET)])}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    if role == "query":
+        backend.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+        )
+        names = {"cls_token": "[CLS]", "sep_token": "[SEP]"}
+    else:
+        names = {"eos_token": "[EOS]"}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, unk_token="[UNK]", pad_token="[PAD]", padding_side=padding_side, **names
+    )
+
+
+def make_config(model_type: str, hidden_size: int = 32) -> Any:
+    settings: dict[str, Any] = {
+        "vocab_size": 64,
+        "hidden_size": hidden_size,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 2 * hidden_size,
+        "max_position_embeddings": 64,
+        "pad_token_id": 0,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "cls_token_id": None,
+        "sep_token_id": None,
+        "initializer_range": 0.2,
+    }
+    if model_type.startswith("qwen"):
+        settings |= {"num_key_value_heads": 2, "head_dim": hidden_size // 4}
+    if model_type == "llama":
+        settings |= {"num_key_value_heads": 2}
+    if model_type == "modernbert":
+        settings |= {"initializer_cutoff_factor": 2.0}
+    return AutoConfig.for_model(model_type, **settings)
+
+
+@pytest.fixture
+def query_source() -> tuple[Any, Any]:
+    torch.manual_seed(0)
+    return make_config("gte"), make_tokenizer("query")
+
+
+@pytest.fixture
+def document_source() -> tuple[Any, Any]:
+    torch.manual_seed(1)
+    return make_config("qwen3", 64), make_tokenizer("document")
+
+
+@pytest.fixture
+def mar(query_source: Any, document_source: Any) -> MAR:
+    return MAR.from_encoders(query=query_source, document=document_source, dim=32, device="cpu")
+
+
+@pytest.fixture
+def queries() -> list[str]:
+    return ["头疼吃什么药", "感冒发热怎么办呢", "高血压"]
+
+
+@pytest.fixture
+def documents() -> list[Any]:
+    return [
+        {"title": "头疼", "text": "头疼吃药好"},
+        "感冒发热咳嗽医生你好",
+        {"title": "", "text": "高血压吃什么"},
+    ]

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mar_st.data import DataError, Triple, distinct_texts, locate, read_triples, to_dataset
+
+
+def _write(path, rows):
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    _write(
+        tmp_path / "corpus.jsonl", [{"_id": f"d{i}", "title": f"题{i}", "text": f"文{i}"} for i in range(4)]
+    )
+    _write(tmp_path / "queries.jsonl", [{"_id": "q0", "text": "问零"}, {"_id": "q1", "text": "问一"}])
+    _write(
+        tmp_path / "triples.jsonl",
+        [
+            {"query-id": "q0", "positives": ["d0", "d1"], "negatives": ["d2", "d3"]},
+            {"query-id": "q1", "positives": ["d3"], "negatives": ["d0"]},
+        ],
+    )
+    return tmp_path
+
+
+def test_folder_and_file_give_the_same_triples(folder, tmp_path):
+    triples = read_triples(str(folder))
+    assert triples[0] == Triple("问零", ("题0\n文0", "题1\n文1"), ("题2\n文2", "题3\n文3"))
+    rows = [{"query": t.query, "positives": t.positives, "negatives": t.negatives} for t in triples]
+    assert read_triples(str(_write(tmp_path / "flat.jsonl", rows))) == triples
+
+
+def test_single_strings_are_accepted(tmp_path):
+    path = _write(tmp_path / "one.jsonl", [{"query": "问", "positive": "答", "negative": "错"}])
+    assert read_triples(str(path)) == [Triple("问", ("答",), ("错",))]
+
+
+def test_columns_hold_what_the_triples_say(folder):
+    data = to_dataset(read_triples(str(folder)), negatives=1, seed=0)
+    assert data.column_names == ["query", "positive", "negative_1"]
+    assert data["positive"] == ["题0\n文0", "题1\n文1", "题3\n文3"]
+    assert set(data["negative_1"][:2]) <= {"题2\n文2", "题3\n文3"}
+    assert data["negative_1"][2] == "题0\n文0"
+    again = to_dataset(read_triples(str(folder)), negatives=1, seed=0)
+    assert again.to_dict() == data.to_dict()
+
+
+def test_one_positive_per_query(folder):
+    data = to_dataset(read_triples(str(folder)), negatives=0, seed=0, positives="one")
+    assert data["query"] == ["问零", "问一"]
+
+
+def test_negatives_repeat_where_too_few(folder):
+    data = to_dataset(read_triples(str(folder)), negatives=3, seed=0)
+    assert data[2]["negative_1"] == data[2]["negative_2"] == data[2]["negative_3"] == "题0\n文0"
+
+
+def test_distinct_texts(folder):
+    queries, documents = distinct_texts(read_triples(str(folder)))
+    assert queries == ["问零", "问一"]
+    assert sorted(documents) == [f"题{i}\n文{i}" for i in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", r"bad\.jsonl:2: not a JSON object"),
+        ("[1]", r"bad\.jsonl:2: expected a JSON object, got list"),
+        ('{"query": "问"}', r"bad\.jsonl:2: needs 'query' and 'positive'"),
+        ('{"query": "", "positive": "答"}', r"bad\.jsonl:2: needs"),
+    ],
+)
+def test_bad_lines_are_named(tmp_path, line, message):
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"query": "问", "positive": "答"}\n' + line + "\n", encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        read_triples(str(path))
+
+
+def test_unknown_ids_and_missing_files_are_named(folder):
+    _write(folder / "triples.jsonl", [{"query-id": "q9", "positives": ["d0"]}])
+    with pytest.raises(DataError, match=r"triples\.jsonl:1: 'q9'"):
+        read_triples(str(folder))
+    (folder / "corpus.jsonl").unlink()
+    with pytest.raises(DataError, match=r"corpus\.jsonl is missing"):
+        read_triples(str(folder))
+
+
+def test_missing_sources(tmp_path):
+    with pytest.raises(DataError, match="No training data at"):
+        read_triples(str(tmp_path / "nothing"))
+    with pytest.raises(DataError, match="not installed"):
+        locate("package:no_such_package/train")
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(DataError, match="holds no triples"):
+        read_triples(str(tmp_path / "empty.jsonl"))
+
+
+def test_negatives_asked_for_and_absent():
+    with pytest.raises(DataError, match="has no negatives but 2"):
+        to_dataset([Triple("问", ("答",))], negatives=2, seed=0)
+
+
+def test_packaged_data_are_found():
+    assert (locate("package:medteb_mteb/MedTEBRetrieval/train") / "triples.jsonl").is_file()

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from mar_st import MAR
+from mar_st.errors import MarError
+from mar_st.published import assemble, find_encoders, native_gte_config
+
+
+@pytest.fixture
+def repository(mar, tmp_path):
+    """A folder of the published shape: two transformers folders, native architectures."""
+    for side in ("query", "document"):
+        transformer = mar.route_modules(side)[0]
+        if side == "document":
+            transformer.tokenizer.add_eos_token = False
+        transformer.save(str(tmp_path / f"{side}-encoder"))
+        (tmp_path / f"{side}-encoder" / "sentence_bert_config.json").unlink()
+    return tmp_path
+
+
+def test_scoring_is_the_authors(repository, mar):
+    built = assemble(repository, device="cpu")
+    texts = ["感冒发热咳嗽医生你好", "头疼"]
+    full = mar.encoder("document").encode(
+        [f"{text}[EOS]" for text in texts]
+    )  # the fixture's tokenizer adds none now
+    np.testing.assert_allclose(built.encode_corpus(texts), full[:, :32], atol=1e-5)
+    assert built.similarity_fn_name == "dot"
+    query = built.encode_queries(["头疼"], prompt="")
+    np.testing.assert_allclose(np.linalg.norm(query), 1.0, atol=1e-5)
+    torch.testing.assert_close(
+        built.similarity(query, full[:, :32]), torch.from_numpy(query @ full[:, :32].T), atol=1e-5, rtol=1e-4
+    )
+    assert built.prompts["query"].startswith("<instruct>Given a Chinese medical question")
+    assert built.prompts["query"].endswith("\n<query>")
+
+
+def test_assembled_model_saves_and_loads(repository, tmp_path):
+    built = assemble(repository, device="cpu")
+    built.save_pretrained(str(tmp_path / "out"))
+    loaded = MAR.from_pretrained(tmp_path / "out", device="cpu")
+    np.testing.assert_allclose(
+        loaded.encode_corpus(["头疼吃药"]), built.encode_corpus(["头疼吃药"]), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        loaded.encode_queries(["头疼吃药"]), built.encode_queries(["头疼吃药"]), atol=1e-6
+    )
+
+
+def test_remote_code_checkpoint_is_read_natively(repository, mar):
+    """A `new` checkpoint packs q, k, v and gate, up, and names its layers otherwise; the vectors are the same."""
+    folder = repository / "query-encoder"
+    native = load_file(folder / "model.safetensors")
+    renamed: dict[str, torch.Tensor] = {}
+    for index in range(2):
+        old, new = f"layers.{index}.", f"encoder.layer.{index}."
+        packed = [native.pop(f"{old}self_attn.{part}_proj.{{}}".format("weight")) for part in "qkv"]
+        renamed[f"{new}attention.qkv_proj.weight"] = torch.cat(packed)
+        renamed[f"{new}attention.qkv_proj.bias"] = torch.cat(
+            [native.pop(f"{old}self_attn.{part}_proj.bias") for part in "qkv"]
+        )
+        renamed[f"{new}mlp.up_gate_proj.weight"] = torch.cat(
+            [native.pop(f"{old}mlp.{part}_proj.weight") for part in ("up", "gate")]
+        )
+        for source, target in (
+            ("self_attn.o_proj", "attention.o_proj"),
+            ("post_attention_layernorm", "attn_ln"),
+            ("post_mlp_layernorm", "mlp_ln"),
+            ("mlp.down_proj", "mlp.down_proj"),
+        ):
+            for kind in ("weight", "bias"):
+                renamed[f"{new}{target}.{kind}"] = native.pop(f"{old}{source}.{kind}")
+    assert not [name for name in native if name.startswith("layers.")]
+    save_file({**native, **renamed}, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "new", "auto_map": {"AutoModel": "x--modeling.NewModel"}, "rope_theta": 160000,
+               "rope_scaling": None, "position_embedding_type": "rope", "layer_norm_type": "layer_norm",
+               "pack_qkv": True, "architectures": ["NewModel"]}  # fmt: skip
+    config.pop("rope_parameters", None)
+    (folder / "config.json").write_text(json.dumps(config))
+    built = assemble(repository, device="cpu")
+    expected = mar.encode_queries(["头疼吃药", "高血压"], prompt="")
+    np.testing.assert_allclose(built.encode_queries(["头疼吃药", "高血压"], prompt=""), expected, atol=1e-5)
+
+
+def test_variants_the_native_model_lacks_are_refused():
+    with pytest.raises(MarError, match="position_embedding_type 'absolute'"):
+        native_gte_config({"model_type": "new", "position_embedding_type": "absolute"})
+
+
+def test_repositories_of_another_shape_are_refused(repository, tmp_path):
+    assert set(find_encoders(repository)) == {"query", "document"}
+    (repository / "document-encoder" / "config.json").unlink()
+    with pytest.raises(MarError, match=r"should hold one query encoder .* document: \[\]"):
+        assemble(repository)
+
+
+def test_unreachable_hub_name_says_what_to_do():
+    with pytest.raises(MarError, match="Cannot download PhilipGAQ/CARE-0.3B-4B .* give the folder"):
+        assemble("PhilipGAQ/CARE-0.3B-4B")

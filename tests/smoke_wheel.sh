@@ -1,0 +1,39 @@
+#!/bin/sh
+# Installs a wheel into a new environment and uses it as a stranger would, from another folder.
+# usage: smoke_wheel.sh WHEEL   (VENV, PYTHON, PIP_ARGS from the environment)
+set -eu
+wheel=$(realpath "$1")
+constraints=$(realpath constraints.txt)
+venv=$(realpath -m "${VENV:-.venv-wheel}")
+"${PYTHON:-python3}" -m venv --clear "$venv"
+"$venv/bin/python" -m pip install -q --disable-pip-version-check ${PIP_ARGS:-} -c "$constraints" "$wheel"
+export HF_HUB_OFFLINE=1
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+export MTEB_CACHE="$scratch/cache"
+"$venv/bin/medteb" --version
+"$venv/bin/medteb" edition verify
+"$venv/bin/mar" recipes
+"$venv/bin/python" - <<'PY'
+import mteb
+
+assert mteb.get_task("MedTEBRetrieval").metadata.dataset["revision"] != "no-edition"
+assert [t.metadata.name for t in mteb.get_benchmark("MedTEB(cmn, mini)").tasks] == [
+    "MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS"
+]
+print(mteb.get_model_meta("mar-mini").name)
+PY
+"$venv/bin/mteb" run -t MedTEBSTS -m mar-mini > run.log 2>&1 || { cat run.log; exit 1; }
+find "$scratch" -name MedTEBSTS.json | grep -q . || { echo "no result was written"; exit 1; }
+"$venv/bin/python" - <<'PY'
+from importlib.util import find_spec
+from pathlib import Path
+
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer(str(Path(find_spec("mar_st").origin).parent / "models" / "mar-mini"))
+scores = model.similarity(model.encode_query(["血压高不能吃啥"]), model.encode_document(["高血压患者饮食应低盐", "骨折后应制动"]))
+print(scores)
+PY
+echo "the wheel works"
