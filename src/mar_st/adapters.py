@@ -58,8 +58,8 @@ def add_lora(
     names = {name.rsplit(".", 1)[-1] for name, _ in transformer.model.named_modules()}
     if not names & set(targets):
         raise ValueError(
-            f"{type(transformer.model).__name__} has none of the LoRA targets {', '.join(targets)}; "
-            f"its layers are called {', '.join(sorted(name for name in names if name and not name.isdigit()))}."
+            f"{type(transformer.model).__name__} has none of the LoRA targets {', '.join(targets)}; its "
+            f"layers are called {', '.join(sorted(name for name in names if name and not name.isdigit()))}."
         )
     config = LoraConfig(
         task_type=TaskType.FEATURE_EXTRACTION,

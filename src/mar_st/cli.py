@@ -10,9 +10,12 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(
-    name="mar", help="MAR: asymmetric medical text retrieval.", no_args_is_help=True, pretty_exceptions_enable=False,
+    name="mar",
+    help="MAR: asymmetric medical text retrieval.",
+    no_args_is_help=True,
     add_completion=False,
-)  # fmt: skip
+    pretty_exceptions_enable=False,
+)
 
 
 @app.command()

@@ -1,11 +1,13 @@
-"""Reading training data: triples of texts, or triples of ids beside a corpus.
+"""Reading training data: triples of texts, triples of ids beside a corpus, or scored sentence pairs.
 
-Two forms are read:
+Three forms are read:
 
 - a JSONL file with one object per line: `query`, `positive` or `positives`, optional `negative` or
   `negatives` (a string or a list each), optional `instruction` and `source`, which are carried along;
 - a folder `corpus.jsonl` (`_id`, `title`, `text`), `queries.jsonl` (`_id`, `text`), `triples.jsonl`
-  (`query-id`, `positives`, `negatives`: lists of corpus ids), as written beside a built edition.
+  (`query-id`, `positives`, `negatives`: lists of corpus ids), as written beside a built edition;
+- a JSONL file of scored pairs, `sentence1`, `sentence2`, `score` (STS, 0 to 1): pairs that share their first
+  sentence become one triple, its positives those scored 0.5 or more; a sentence without any is left out.
 """
 
 from __future__ import annotations
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from datasets import Dataset
+
+
+#: Scored pairs from here on count as positives.
+SAME_MEANING = 0.5
 
 
 class DataError(MarError):
@@ -69,8 +75,8 @@ def read_triples(name: str) -> list[Triple]:
         name: JSONL file, folder, or `package:` name, see `locate`.
 
     Raises:
-        DataError: Bad JSON, a missing column, an unknown id, or a triple without a positive; with file and
-            line.
+        DataError: Bad JSON, a missing column, an unknown id, or a triple without a positive; the message
+            names file and line.
     """
     path = locate(name)
     triples = list(_from_folder(path) if path.is_dir() else _from_file(path))
@@ -106,6 +112,10 @@ def _texts(row: dict[str, Any], *names: str) -> tuple[str, ...]:
 
 
 def _from_file(path: Path) -> Iterator[Triple]:
+    _, first = next(_rows(path), (0, {}))
+    if "sentence1" in first:
+        yield from _from_pairs(path)
+        return
     for number, row in _rows(path):
         query, positives = row.get("query"), _texts(row, "positive", "positives", "pos")
         if not isinstance(query, str) or not query or not positives:
@@ -113,6 +123,18 @@ def _from_file(path: Path) -> Iterator[Triple]:
                 f"{path}:{number}: needs 'query' and 'positive' (or 'positives'); has {sorted(row)}."
             )
         yield Triple(query, positives, _texts(row, "negative", "negatives", "neg"))
+
+
+def _from_pairs(path: Path) -> Iterator[Triple]:
+    groups: dict[str, tuple[list[str], list[str]]] = {}
+    for number, row in _rows(path):
+        first, second, score = row.get("sentence1"), row.get("sentence2"), row.get("score")
+        if not first or not second or not isinstance(score, int | float):
+            raise DataError(f"{path}:{number}: needs 'sentence1', 'sentence2' and a number 'score'.")
+        groups.setdefault(first, ([], []))[0 if score >= SAME_MEANING else 1].append(second)
+    for first, (positives, negatives) in groups.items():
+        if positives:
+            yield Triple(first, tuple(positives), tuple(negatives))
 
 
 def _from_folder(path: Path) -> Iterator[Triple]:

@@ -44,10 +44,8 @@ def load_encoder(
     Args:
         source: Folder, Hub name, or `(config, tokenizer)` for random weights.
         role: Which side this encoder is.
-        max_length: Tokens per text, special tokens included; default the smaller of 512 and what the model
-            takes.
-        merge_adapter: Merge a LoRA adapter that the folder holds into the weights; otherwise it is kept
-            apart.
+        max_length: Tokens per text, special tokens included; default 512 or what the model takes, if less.
+        merge_adapter: Merge a LoRA adapter that the folder holds into the weights (default) or keep it.
         model_kwargs: Passed to the transformers loader (`dtype`, `attn_implementation`, ...).
 
     Returns:
@@ -81,17 +79,15 @@ def _write_random(source: tuple[PretrainedConfig, PreTrainedTokenizerBase], fold
 
 
 def _transformer_folder(source: str) -> str:
-    """The transformers folder inside a sentence-transformers folder (its first module), else the source
-    itself.
-    """
+    """The first module's folder of a sentence-transformers folder; any other source itself."""
     listing = Path(source) / "modules.json"
     if not listing.is_file():
         return source
     first = json.loads(listing.read_text(encoding="utf-8"))[0]
     if not first["type"].endswith("Transformer"):
         raise MarError(
-            f"{source} starts with a {first['type'].rsplit('.', 1)[-1]} module; an encoder needs a Transformer "
-            "there. Load an asymmetric model as a whole with MAR.from_pretrained."
+            f"{source} starts with a {first['type'].rsplit('.', 1)[-1]} module; an encoder needs a "
+            "Transformer there. Load an asymmetric model as a whole with MAR.from_pretrained."
         )
     return str(Path(source) / first["path"])
 
@@ -112,8 +108,8 @@ def _prepare_tokenizer(transformer: Transformer, role: Role, name: str) -> None:
         first = tokenizer("a")["input_ids"][0]
         if first not in {tokenizer.cls_token_id, tokenizer.bos_token_id} - {None}:
             raise MarError(
-                f"The query encoder is pooled at its first token, but the tokenizer of {name} does not start a "
-                "text with a CLS (or BOS) token. Give an encoder of the BERT family."
+                f"The query encoder is pooled at its first token, but the tokenizer of {name} does not start "
+                "a text with a CLS (or BOS) token. Give an encoder of the BERT family."
             )
         return
     if tokenizer.eos_token_id is None:

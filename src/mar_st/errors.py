@@ -4,6 +4,7 @@ from __future__ import annotations
 
 
 class MarError(ValueError):
-    """Something the caller gave does not fit; the message says what was expected, what came, what to do
-    next.
+    """Something the caller gave does not fit.
+
+    The message says what was expected, what came, and what to do next.
     """

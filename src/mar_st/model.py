@@ -37,8 +37,8 @@ PUBLISHED_PROMPTS = {
     for name, instruction in {
         "query": "Given a Chinese medical question, retrieve medical documents that answer the question.",
         "Reranking-query": (
-            "Based on a Chinese medical question, evaluate and rank the medical information that provide answers "
-            "to the question."
+            "Based on a Chinese medical question, evaluate and rank the medical information that provide "
+            "answers to the question."
         ),
         "STS": "Retrieve semantically similar text.",
     }.items()
@@ -46,8 +46,9 @@ PUBLISHED_PROMPTS = {
 
 
 def join_document(document: Document) -> str:
-    """The text of a corpus entry: the string itself, or title, newline, text (as the published corpus has
-    it).
+    """The text of a corpus entry: the string itself, or title, newline, text.
+
+    The published corpus joins title and text so.
 
     Raises:
         TypeError: `document` is neither a string nor a mapping.
@@ -87,8 +88,9 @@ class MAR(SentenceTransformer):
         router: Any = self[0]
         if not isinstance(router, Router) or not {"query", "document"} & set(self.routes):
             raise MarError(
-                f"A MAR starts with a Router that has a 'query' or a 'document' route; this model starts with "
-                f"{type(router).__name__}. Load it with SentenceTransformer, or build a MAR with MAR.from_encoders."
+                "A MAR starts with a Router that has a 'query' or a 'document' route; this model starts with "
+                f"{type(router).__name__}. Load it with SentenceTransformer, or build a MAR with "
+                "MAR.from_encoders."
             )
         for route in self.routes:
             for module in self.route_modules(route):
@@ -96,8 +98,7 @@ class MAR(SentenceTransformer):
                     module.requires_grad_(False)
         self._check_widths()
 
-    # -- building and loading
-    # -------------------------------------------------------------------------------------
+    # -- building and loading --
 
     @classmethod
     def from_encoders(
@@ -156,15 +157,16 @@ class MAR(SentenceTransformer):
         prompts: Mapping[str, str] | None = None,
         device: str | None = None,
     ) -> Self:
-        """Build a MAR from the modules of both sides, see `from_encoders` and
-        `mar_st.encoders.load_encoder`.
+        """Build a MAR from the modules of both sides, as `mar_st.encoders.load_encoder` gives them.
+
+        The other arguments and the errors are those of `from_encoders`.
         """
         width, full = query[-1].get_embedding_dimension(), document[-1].get_embedding_dimension()
         dim = dim or width
         if width != dim or full < dim:
             raise MarError(
-                f"A MAR of {dim} dimensions needs a query encoder of {dim} and a document encoder of at least {dim} "
-                f"dimensions; the query encoder has {width}, the document encoder {full}."
+                f"A MAR of {dim} dimensions needs a query encoder of {dim} and a document encoder of at "
+                f"least {dim} dimensions; the query encoder has {width}, the document encoder {full}."
             )
         cut = [truncation(full, dim)] if full > dim else []
         if renormalise:
@@ -242,8 +244,7 @@ class MAR(SentenceTransformer):
         kwargs.setdefault("similarity_fn_name", config.get("similarity_fn_name"))
         return cls(modules=modules, prompts=prompts, **kwargs)
 
-    # -- what it is made of
-    # ---------------------------------------------------------------------------------------
+    # -- what it is made of --
 
     @property
     def routes(self) -> tuple[str, ...]:
@@ -266,8 +267,9 @@ class MAR(SentenceTransformer):
         return list(router.sub_modules[route])
 
     def encoder(self, route: str) -> SentenceTransformer:
-        """One side as a symmetric sentence-transformers model that shares its weights (no truncation, no
-        prompt).
+        """One side as a symmetric sentence-transformers model that shares its weights.
+
+        It has neither truncation nor prompts.
         """
         modules: list[Any] = [module for module in self.route_modules(route) if not is_truncation(module)]
         if not any(isinstance(module, Normalize) for module in modules):
@@ -290,8 +292,7 @@ class MAR(SentenceTransformer):
         # What is saved must load where only sentence-transformers is installed.
         return {**super()._get_model_config(), "model_type": SentenceTransformer.__name__}
 
-    # -- encoding
-    # -------------------------------------------------------------------------------------------------
+    # -- encoding --
 
     def encode_queries(
         self, queries: str | Sequence[str], *, task: Task = "retrieval", **kwargs: Any
@@ -352,7 +353,8 @@ def _check_folder(path: Path) -> None:
         )
     types = [entry["type"] for entry in json.loads(listing.read_text(encoding="utf-8"))]
     if not any(kind.endswith(".Router") for kind in types):
+        names = ", ".join(kind.rsplit(".", 1)[-1] for kind in types)
         raise MarError(
-            f"{path} is a sentence-transformers model without routes ({', '.join(t.rsplit('.', 1)[-1] for t in types)}); "
+            f"{path} is a sentence-transformers model without routes ({names}); "
             "a MAR has a Router. Load it with SentenceTransformer instead."
         )

@@ -13,8 +13,8 @@ def pack(folder: str | Path, dtype: str = "float16") -> int:
     """Rewrite every safetensors file below `folder` with its floating-point tensors in `dtype`.
 
     The configuration files keep the dtype they declare, so transformers converts the weights back when it
-    loads
-    them: half the size on disk, the computation as before. Vectors change by the rounding of the weights.
+    loads them: half the size on disk, the computation as before. Vectors change by the rounding of the
+    weights.
 
     Args:
         folder: A saved model.

@@ -61,8 +61,7 @@ def assemble(
 
 
 def find_encoders(root: Path) -> dict[str, Path]:
-    """Folders of the query encoder and of the document encoder below `root`, told apart by their
-    architecture.
+    """Folders of the query and the document encoder below `root`, told apart by their architecture.
 
     Raises:
         MarError: There is not exactly one of each.
@@ -113,15 +112,13 @@ def _fetch(source: str, revision: str | None) -> Path:
         )
     except Exception as error:  # whatever the Hub client raises, the way out is the same
         raise MarError(
-            f"Cannot download {source} ({type(error).__name__}: {error}). Download it where there is a network and "
-            "give the folder."
+            f"Cannot download {source} ({type(error).__name__}: {error}). Download it where there is a "
+            "network and give the folder."
         ) from error
 
 
 def _load_query(folder: Path, model_kwargs: dict[str, Any]) -> list[Module]:
-    """Load the query encoder; `new` checkpoints are read by transformers' native `gte`, without remote
-    code.
-    """
+    """Load the query encoder; `new` checkpoints by transformers' native `gte`, without remote code."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if config["model_type"] != "new":
         return load_encoder(folder, "query", model_kwargs=model_kwargs)
@@ -146,12 +143,23 @@ def native_gte_config(config: dict[str, Any]) -> dict[str, Any]:
         or config.get("layer_norm_type", "layer_norm") != "layer_norm"
     ):
         raise MarError(
-            "This checkpoint is not of the gte form with rotary positions and layer norm (position_embedding_type "
-            f"{config.get('position_embedding_type')!r}, layer_norm_type {config.get('layer_norm_type')!r})."
+            "This checkpoint is not of the gte form with rotary positions and layer norm "
+            f"(position_embedding_type {config.get('position_embedding_type')!r}, "
+            f"layer_norm_type {config.get('layer_norm_type')!r})."
         )
-    drop = {"auto_map", "rope_theta", "rope_scaling", "position_embedding_type", "layer_norm_type", "architectures",
-            "pack_qkv", "unpad_inputs", "use_memory_efficient_attention", "logn_attention_scale",
-            "logn_attention_clip1"}  # fmt: skip
+    drop = {
+        "architectures",
+        "auto_map",
+        "layer_norm_type",
+        "logn_attention_clip1",
+        "logn_attention_scale",
+        "pack_qkv",
+        "position_embedding_type",
+        "rope_scaling",
+        "rope_theta",
+        "unpad_inputs",
+        "use_memory_efficient_attention",
+    }
     native = {key: value for key, value in config.items() if key not in drop}
     scaling = config.get("rope_scaling") or {}
     native["model_type"] = "gte"

@@ -166,7 +166,8 @@ class Recipe(_Strict):
         }
         if widths.get("query") not in (None, self.dim):
             raise ValueError(
-                f"dim is {self.dim} but the query encoder has hidden_size {widths['query']}; they must be equal"
+                f"dim is {self.dim} but the query encoder has hidden_size {widths['query']}; "
+                "they must be equal"
             )
         full = widths.get("document")
         if full is not None and full < self.dim:
@@ -187,26 +188,16 @@ def load_recipe(name: str | Path, overrides: list[str] | None = None) -> Recipe:
     """Read a recipe by shipped name or file.
 
     Args:
-        name: A name of `recipe_names()` or a path to a YAML file.
-        overrides: `a.b=value` settings applied on top; list entries by index (`stages.0.epochs=2`), values as
-            YAML.
+        name: A name of `recipe_names()` or a path to a YAML file. `extends: NAME` in it takes over another
+            recipe; mappings are merged, lists and values replaced, `null` takes a side away.
+        overrides: `a.b=value` settings applied on top; list entries by index (`stages.0.epochs=2`), values
+            are YAML.
 
     Raises:
         RecipeError: No such recipe, broken YAML, unknown key or impossible combination.
     """
-    path = Path(name)
-    if not path.suffix:
-        path = RECIPES / f"{name}.yaml"
-    if not path.is_file():
-        near = get_close_matches(str(name), recipe_names())
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise RecipeError(
-            f"No recipe {str(name)!r}.{hint} Shipped: {', '.join(recipe_names())}; or give a .yaml file."
-        )
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise RecipeError(f"{path} is not valid YAML: {error}") from error
+    path = _find(name)
+    content = _read(path, ())
     for override in overrides or []:
         _apply(content, override)
     try:
@@ -217,6 +208,46 @@ def load_recipe(name: str | Path, overrides: list[str] | None = None) -> Recipe:
             for item in error.errors()
         )
         raise RecipeError(f"{path}: {problems}") from error
+
+
+def _find(name: str | Path, beside: Path | None = None) -> Path:
+    """File of a recipe: a shipped name, or a path (relative to the file that extends it)."""
+    path = Path(name)
+    if not path.suffix:
+        path = RECIPES / f"{name}.yaml"
+    elif beside is not None:
+        path = beside / path
+    if not path.is_file():
+        near = get_close_matches(str(name), recipe_names())
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise RecipeError(
+            f"No recipe {str(name)!r}.{hint} Shipped: {', '.join(recipe_names())}; or give a .yaml file."
+        )
+    return path
+
+
+def _read(path: Path, chain: tuple[Path, ...]) -> dict[str, Any]:
+    """Content of a recipe file, laid over the recipe it `extends`: mappings merge, all else replaces."""
+    if path.resolve() in chain:
+        raise RecipeError(f"{path} extends itself, by way of {', '.join(p.name for p in chain)}.")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise RecipeError(f"{path} should hold a mapping with 'name', 'stages' and so on.")
+    base = content.pop("extends", None)
+    if base is None:
+        return content
+    return _merge(_read(_find(base, path.parent), (*chain, path.resolve())), content)
+
+
+def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
 
 
 def _apply(content: Any, override: str) -> None:

@@ -59,5 +59,6 @@ def train_tokenizer(
         single=template, special_tokens=[(token, special[token]) for token in names.values()]
     )
     names |= {"unk_token": "[UNK]", "pad_token": "[PAD]"}
-    return PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=max_length, **names)  # type:
-    ignore[no - untyped - call]
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=backend, model_max_length=max_length, **names
+    )

@@ -54,8 +54,7 @@ def train(
 
     Args:
         recipe: What to train.
-        out: Run folder. A finished stage is not run again; an unfinished one goes on from its last
-            checkpoint.
+        out: Run folder. A finished stage is kept; an unfinished one goes on from its last checkpoint.
         save_steps: Steps between checkpoints.
         say: Receives one line per stage.
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-# A file of many gigabytes is sampled: pieces spread over all of it, since two models trained from one backbone
-# may share whole regions (frozen embeddings come first, the last norm last).
+# A file of many gigabytes is sampled: pieces spread over all of it, since two models trained from one
+# backbone may share whole regions (frozen embeddings come first, the last norm last).
 _WHOLE_FILE = 16 << 20
 _PIECES = 256
 _PIECE = 64 << 10

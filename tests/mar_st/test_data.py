@@ -108,3 +108,15 @@ def test_negatives_asked_for_and_absent():
 
 def test_packaged_data_are_found():
     assert (locate("package:medteb_mteb/MedTEBRetrieval/train") / "triples.jsonl").is_file()
+
+
+def test_scored_pairs_become_triples(tmp_path):
+    rows = [
+        {"sentence1": "问", "sentence2": "同", "score": 1.0},
+        {"sentence1": "问", "sentence2": "异", "score": 0.0},
+        {"sentence1": "无", "sentence2": "异", "score": 0},
+    ]
+    assert read_triples(str(_write(tmp_path / "sts.jsonl", rows))) == [Triple("问", ("同",), ("异",))]
+    _write(tmp_path / "sts.jsonl", [*rows, {"sentence1": "问", "sentence2": "同"}])
+    with pytest.raises(DataError, match=r"sts\.jsonl:4: needs 'sentence1'"):
+        read_triples(str(tmp_path / "sts.jsonl"))

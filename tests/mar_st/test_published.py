@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from mar_st import MAR
 from mar_st.errors import MarError
@@ -53,21 +53,17 @@ def test_assembled_model_saves_and_loads(repository, tmp_path):
     )
 
 
-def test_remote_code_checkpoint_is_read_natively(repository, mar):
-    """A `new` checkpoint packs q, k, v and gate, up, and names its layers otherwise; the vectors are the same."""
-    folder = repository / "query-encoder"
-    native = load_file(folder / "model.safetensors")
+def _as_new(native: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    """Weights of the native gte model as `new` stores them: q, k, v and up, gate packed, other layer names."""
+    native = dict(native)
     renamed: dict[str, torch.Tensor] = {}
     for index in range(2):
         old, new = f"layers.{index}.", f"encoder.layer.{index}."
-        packed = [native.pop(f"{old}self_attn.{part}_proj.{{}}".format("weight")) for part in "qkv"]
-        renamed[f"{new}attention.qkv_proj.weight"] = torch.cat(packed)
-        renamed[f"{new}attention.qkv_proj.bias"] = torch.cat(
-            [native.pop(f"{old}self_attn.{part}_proj.bias") for part in "qkv"]
-        )
-        renamed[f"{new}mlp.up_gate_proj.weight"] = torch.cat(
-            [native.pop(f"{old}mlp.{part}_proj.weight") for part in ("up", "gate")]
-        )
+        for kind in ("weight", "bias"):
+            parts = [native.pop(f"{old}self_attn.{part}_proj.{kind}") for part in "qkv"]
+            renamed[f"{new}attention.qkv_proj.{kind}"] = torch.cat(parts)
+        parts = [native.pop(f"{old}mlp.{part}_proj.weight") for part in ("up", "gate")]
+        renamed[f"{new}mlp.up_gate_proj.weight"] = torch.cat(parts)
         for source, target in (
             ("self_attn.o_proj", "attention.o_proj"),
             ("post_attention_layernorm", "attn_ln"),
@@ -77,16 +73,38 @@ def test_remote_code_checkpoint_is_read_natively(repository, mar):
             for kind in ("weight", "bias"):
                 renamed[f"{new}{target}.{kind}"] = native.pop(f"{old}{source}.{kind}")
     assert not [name for name in native if name.startswith("layers.")]
-    save_file({**native, **renamed}, folder / "model.safetensors", metadata={"format": "pt"})
+    return {prefix + name: tensor.contiguous() for name, tensor in {**native, **renamed}.items()}
+
+
+@pytest.mark.parametrize("prefix", ["", "new."])
+def test_remote_code_checkpoint_is_read_natively(repository, mar, prefix):
+    # From the model in memory: transformers may save a native gte model in either layout.
+    folder = repository / "query-encoder"
+    encoder = mar.route_modules("query")[0].model
+    for name, parameter in encoder.named_parameters():
+        if "LayerNorm" in name or "layernorm" in name or name.endswith("bias"):
+            parameter.data.normal_(
+                1.0 if name.endswith("weight") else 0.0, 0.3
+            )  # tell biases and norms apart
+    save_file(_as_new(encoder.state_dict(), prefix), folder / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((folder / "config.json").read_text())
-    config |= {"model_type": "new", "auto_map": {"AutoModel": "x--modeling.NewModel"}, "rope_theta": 160000,
-               "rope_scaling": None, "position_embedding_type": "rope", "layer_norm_type": "layer_norm",
-               "pack_qkv": True, "architectures": ["NewModel"]}  # fmt: skip
-    config.pop("rope_parameters", None)
+    config.pop("rope_parameters")
+    config |= {
+        "model_type": "new",
+        "architectures": ["NewModel"],
+        "auto_map": {"AutoConfig": "x--configuration.NewConfig", "AutoModel": "x--modeling.NewModel"},
+        "rope_theta": 160000,
+        "rope_scaling": None,
+        "position_embedding_type": "rope",
+        "layer_norm_type": "layer_norm",
+        "pack_qkv": True,
+    }
     (folder / "config.json").write_text(json.dumps(config))
     built = assemble(repository, device="cpu")
-    expected = mar.encode_queries(["头疼吃药", "高血压"], prompt="")
-    np.testing.assert_allclose(built.encode_queries(["头疼吃药", "高血压"], prompt=""), expected, atol=1e-5)
+    assert built.route_modules("query")[0].model.config.model_type == "gte"
+    texts = ["头疼吃药", "高血压"]
+    expected = mar.encode_queries(texts, prompt="")
+    np.testing.assert_allclose(built.encode_queries(texts, prompt=""), expected, atol=1e-5)
 
 
 def test_variants_the_native_model_lacks_are_refused():
@@ -102,5 +120,5 @@ def test_repositories_of_another_shape_are_refused(repository, tmp_path):
 
 
 def test_unreachable_hub_name_says_what_to_do():
-    with pytest.raises(MarError, match="Cannot download PhilipGAQ/CARE-0.3B-4B .* give the folder"):
+    with pytest.raises(MarError, match=r"Cannot download PhilipGAQ/CARE-0\.3B-4B .* give the folder"):
         assemble("PhilipGAQ/CARE-0.3B-4B")

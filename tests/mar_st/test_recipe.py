@@ -36,7 +36,7 @@ def test_mar_mini_follows_the_published_order():
 def test_overrides(tmp_path, content):
     recipe = _load(tmp_path, content, ["stages.0.epochs=3", "seed=7", "data.0.path=/data"])
     assert (recipe.stages[0].epochs, recipe.seed, recipe.data[0].path) == (3, 7, "/data")
-    with pytest.raises(RecipeError, match="no 'stages.9.epochs'"):
+    with pytest.raises(RecipeError, match=r"no 'stages\.9\.epochs'"):
         _load(tmp_path, content, ["stages.9.epochs=1"])
     with pytest.raises(RecipeError, match="KEY=VALUE"):
         _load(tmp_path, content, ["seed"])
@@ -61,7 +61,7 @@ def test_impossible_recipes_are_refused(tmp_path, content, change, message):
 def test_stage_checks(tmp_path, content):
     wide = [dict(stage) for stage in content["stages"]]
     wide[1]["dims"] = [64, 512]
-    with pytest.raises(RecipeError, match="dims .64, 512. exceed hidden_size 256"):
+    with pytest.raises(RecipeError, match=r"dims \(64, 512\) exceed hidden_size 256"):
         _load(tmp_path, {**content, "stages": wide})
     with pytest.raises(RecipeError, match="'align' comes before 'joint'"):
         _load(tmp_path, {**content, "stages": content["stages"][::-1]})
@@ -78,3 +78,26 @@ def test_broken_yaml(tmp_path):
     (tmp_path / "bad.yaml").write_text("name: [")
     with pytest.raises(RecipeError, match="not valid YAML"):
         load_recipe(tmp_path / "bad.yaml")
+
+
+def test_extends_merges_mappings_and_replaces_the_rest(tmp_path, content):
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(content, allow_unicode=True), encoding="utf-8")
+    child = {
+        "extends": "base.yaml",
+        "name": "child",
+        "query": {"max_length": 64},
+        "stages": content["stages"][:1],
+    }
+    recipe = _load(tmp_path, child)
+    assert recipe.name == "child"
+    assert recipe.query.max_length == 64
+    assert recipe.query.config == content["query"]["config"]
+    assert len(recipe.stages) == 1
+    assert _load(tmp_path, {**child, "document": None}).symmetric
+
+
+def test_extending_in_a_circle_is_refused(tmp_path):
+    (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
+    (tmp_path / "b.yaml").write_text("extends: a.yaml\n")
+    with pytest.raises(RecipeError, match="extends itself"):
+        load_recipe(tmp_path / "a.yaml")

@@ -18,9 +18,13 @@ class AlignmentLoss(nn.Module):
     """Moves the query encoder into the space of the frozen document encoder (MAR paper, Stage I).
 
     Every text is paired with itself: with `s_i` the query-encoder vector and `t_i` the document-encoder
-    vector of text `i`, `L = w_c * mean_i -log( exp(s_i.t_i / tau) / sum_j exp(s_i.t_j / tau) ) + w_m * mean_i
-    ||s_i - t_i||^2`. The squared distance is summed over the dimensions, not averaged. The teacher's vectors are computed once and
-    given as labels, so a step costs the query encoder alone.
+    vector of text `i`, and `j` over the texts of the batch,
+
+        L = w_c * mean_i -log( exp(s_i.t_i / tau) / sum_j exp(s_i.t_j / tau) )
+          + w_m * mean_i ||s_i - t_i||^2
+
+    The squared distance is summed over the dimensions, not averaged. The teacher's vectors are computed once
+    and given as labels, so a step costs the query encoder alone.
 
     Args:
         model: The model that holds the query encoder.
@@ -30,8 +34,8 @@ class AlignmentLoss(nn.Module):
 
     Requirements:
         1. One text column.
-        2. A `label` column with the teacher's vector of the same text, `(batch, dim)`, as wide as the query
-        route's.
+        2. A `label` column with the teacher's vector of the same text, `(batch, dim)`, as wide as the vectors
+           of the query route.
 
     Inputs:
         | columns | labels                            |
@@ -47,8 +51,8 @@ class AlignmentLoss(nn.Module):
 
             teacher = mar.encode_corpus(texts)
             data = Dataset.from_dict({"text": texts, "label": teacher})
-            SentenceTransformerTrainer(model=mar, args=args, train_dataset=data,
-            loss=AlignmentLoss(mar)).train()
+            loss = AlignmentLoss(mar)
+            SentenceTransformerTrainer(model=mar, args=args, train_dataset=data, loss=loss).train()
 
     Raises:
         ValueError: Both weights are zero, a weight is negative, or the temperature is not positive.
@@ -81,22 +85,22 @@ class AlignmentLoss(nn.Module):
         Raises:
             ValueError: No teacher vectors, more than one text column, or widths that differ.
         """
-        (students,) = (
-            columns if len(columns := embed_columns(self.model, sentence_features)) == 1 else (None,)
-        )
-        if students is None or labels is None:
+        columns = embed_columns(self.model, sentence_features)
+        if len(columns) != 1 or labels is None:
             raise ValueError(
-                f"AlignmentLoss takes one text column and teacher vectors as labels; got {len(columns)} text columns and "
-                f"{'no labels' if labels is None else 'labels'}. Name the vectors' column 'label'."
+                f"AlignmentLoss takes one text column and teacher vectors as labels; got {len(columns)} text "
+                f"columns and {'no labels' if labels is None else 'labels'}. "
+                "Name the vectors' column 'label'."
             )
+        students = columns[0]
         return self.compute_loss(students.float(), labels.float().to(students.device))
 
     def compute_loss(self, students: Tensor, teachers: Tensor) -> Tensor:
         """Loss from student vectors and teacher vectors, both `(batch, dim)` float32."""
         if students.shape != teachers.shape:
             raise ValueError(
-                f"The query encoder gives vectors of shape {tuple(students.shape)}, the teacher's labels have "
-                f"{tuple(teachers.shape)}. Cut the teacher to the query encoder's width."
+                f"The query encoder gives vectors of shape {tuple(students.shape)}, the teacher's labels "
+                f"have {tuple(teachers.shape)}. Cut the teacher to the query encoder's width."
             )
         loss = students.new_zeros(())
         if self.contrastive_weight:

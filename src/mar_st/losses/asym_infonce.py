@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 class AsymInfoNCELoss(MultipleNegativesRankingLoss):
     """InfoNCE over the two routes of a MAR (MAR paper, Stage II; Stage I uses it inside `AlignmentLoss`).
 
-    With `s_ij = sim(E_Q(q_i), E_D(d_j))` and the documents `j` of the whole batch (positives and hard
-    negatives): `L = mean_i -log( exp(s_ii+ / tau) / sum_j exp(s_ij / tau) )`. The similarity is the model's
-    own: cosine for models that renormalise after truncation, dot product for the published form.
+    With `s_ij = sim(E_Q(q_i), E_D(d_j))`, the documents `j` of the whole batch (positives and hard negatives)
+    and `i+` the positive of query `i`:
+
+        L = mean_i -log( exp(s_ii+ / tau) / sum_j exp(s_ij / tau) )
+
+    The similarity is the model's own: cosine for models that renormalise after truncation, dot product for
+    the published form.
 
     Args:
         model: The MAR (any model whose `router_mapping` sends the columns to its routes; a symmetric one
@@ -27,8 +31,7 @@ class AsymInfoNCELoss(MultipleNegativesRankingLoss):
         temperature: tau, its initial value if it is learnt.
         learnable_temperature: Learn `log(1 / tau)`; kept between 1/1000 and 1.
         false_negative_margin: Leave out documents of *other* rows that score more than this above the row's
-            own
-            positive: they are probably unlabelled positives. `None` keeps all.
+            own positive: they are probably unlabelled positives. `None` keeps all.
         gather_across_devices: Also use the documents of the other processes as negatives.
 
     Requirements:
@@ -95,8 +98,7 @@ class AsymInfoNCELoss(MultipleNegativesRankingLoss):
             own = rows + (get_rank() * scores.size(0) if self.gather_across_devices else 0)
             limit = scores.detach()[rows, own] + self.false_negative_margin
             too_high = scores.detach() > limit[:, None]
-            # Columns come in blocks of one world batch: positives, first negatives, ...; a row's own are
-            # kept.
+            # Columns come in blocks of one world batch: positives, first negatives, ... A row keeps its own.
             world = scores.size(0) * (torch.distributed.get_world_size() if self.gather_across_devices else 1)
             for block in range(0, scores.size(1), world):
                 too_high[rows, block + own] = False

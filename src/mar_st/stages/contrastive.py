@@ -1,5 +1,6 @@
-"""Independent initialisation: one encoder trained symmetrically with InfoNCE (MAR paper, section on
-initialisation).
+"""Independent initialisation: one encoder trained symmetrically with InfoNCE.
+
+Source: the MAR paper's section on initialisation.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ def train_contrastive(
 def column_prompts(
     sources: Sequence[tuple[Data, list[Triple]]], prompts: Mapping[str, str]
 ) -> dict[str, dict[str, str]]:
-    """Prompt of every column, by data name: before the query alone, or before all columns of symmetric
-    data.
+    """Prompt of every column, by data name.
+
+    It stands before the query alone, or before all columns of symmetric data.
     """
     result = {}
     for source, _ in sources:

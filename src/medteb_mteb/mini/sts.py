@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.mini.cells import Entity, World
 
-N_TEST, N_TRAIN = 1_000, 5_000
+N_TEST, N_TRAIN = 1_000, 12_000
 KINDS = ("positive", "negative-1", "negative-2")
 LENGTH_TOLERANCE = 0.3
 
@@ -81,51 +81,67 @@ def build_sts(world: World, taken: set[str], seed: int) -> tuple[list[Pair], lis
 def _build(
     world: World, split: str, count: int, sentences: set[str], pairs: set[tuple[str, str]], seed: int
 ) -> list[Pair]:
-    """Pairs that avoid ``sentences`` and ``pairs``; no two pairs of a split are equal."""
+    """Pairs that avoid ``sentences`` and ``pairs``; no two pairs of a split are equal.
+
+    The test split holds one of the three rewrites of a question, the train split all three.
+    """
     by_kind: dict[str, list[Entity]] = {}
     for entity in world.entities.values():
         if len(surfaces(entity)) > 1:
             by_kind.setdefault(entity.kind, []).append(entity)
     found: dict[tuple[str, str], Pair] = {}
+    firsts: set[str] = set()
     attempt = 0
     while len(found) < count:
         attempt += 1
         rng = seeded("sts", seed, split, attempt)
         entity = rng.choice(by_kind[rng.choices(list(_KIND_SHARE), list(_KIND_SHARE.values()))[0]])
-        pair = _pair(entity, KINDS[len(found) % 3], rng)
-        if pair is None or (pair.sentence1, pair.sentence2) in found:
+        question = _Question(entity, rng)
+        kinds = KINDS if split == "train" else (KINDS[len(found) % 3],)
+        made = [_pair(question, kind, rng) for kind in kinds]
+        new = {(pair.sentence1, pair.sentence2): pair for pair in made if pair is not None}
+        if len(new) < len(kinds) or new.keys() & found.keys():
             continue
-        if {pair.sentence1, pair.sentence2} & sentences or set(pair.used) & pairs:
+        if split == "train" and question.first.text in firsts:
             continue
-        found[pair.sentence1, pair.sentence2] = pair
+        if any({p.sentence1, p.sentence2} & sentences or set(p.used) & pairs for p in new.values()):
+            continue
+        found.update(new)
+        firsts.add(question.first.text)
     rows = list(found.values())
     seeded("sts-order", seed, split).shuffle(rows)
     return rows
 
 
-def _pair(entity: Entity, kind: str, rng: random.Random) -> Pair | None:
-    """One pair, or None where no wording meets the rule on lengths."""
-    origin, replace = (term for term, _ in rng.sample(surfaces(entity), 2))
-    intents = [intent for intent, facts in entity.facts.items() if facts and intent != SPECIAL]
-    intent = rng.choice(intents)
-    wording = wording_of(entity, intent).sts
-    index = rng.randrange(len(wording))
-    prefix = rng.choice(_PREFIXES)
-    first = _Sentence(entity, origin, intent, index, prefix)
+class _Question:
+    """The question that is rewritten: an entity under one name, an intent, a wording."""
+
+    def __init__(self, entity: Entity, rng: random.Random) -> None:
+        self.entity = entity
+        self.origin, self.replace = (term for term, _ in rng.sample(surfaces(entity), 2))
+        self.intent = rng.choice([i for i, facts in entity.facts.items() if facts and i != SPECIAL])
+        self.wording = wording_of(entity, self.intent).sts
+        self.index = rng.randrange(len(self.wording))
+        self.prefix = rng.choice(_PREFIXES)
+        self.first = _Sentence(entity, self.origin, self.intent, self.index, self.prefix)
+
+
+def _pair(question: _Question, kind: str, rng: random.Random) -> Pair | None:
+    """One rewrite of a question, or None where no wording meets the rule on lengths."""
+    first, index, entity = question.first, question.index, question.entity
     if kind == "positive":
         same = rng.random() < _SAME_WORDING
-        choices = [index] if same else [i for i in range(len(wording)) if i != index]
-        second_prefix = prefix if same else rng.choice(_PREFIXES)
-        options = [_Sentence(entity, replace, intent, i, second_prefix) for i in choices]
+        choices = [index] if same else [i for i in range(len(question.wording)) if i != index]
+        prefix = question.prefix if same else rng.choice(_PREFIXES)
+        options = [_Sentence(entity, question.replace, question.intent, i, prefix) for i in choices]
         low, high = (len(first.text) * (1 + sign * LENGTH_TOLERANCE) for sign in (-1, 1))
         options = [option for option in options if low <= len(option.text) <= high]
         if not options:
             return None
         second = rng.choice(options)
     else:
-        second = _changed(
-            entity, replace if kind == "negative-1" else origin, kind, first, intent, prefix, rng
-        )
+        term = question.replace if kind == "negative-1" else question.origin
+        second = _changed(entity, term, kind, first, question.intent, question.prefix, rng)
     score = 1.0 if kind == "positive" else 0.0
     return Pair(first.text, second.text, score, kind, (first.pair, second.pair))
 
