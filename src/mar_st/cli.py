@@ -14,6 +14,7 @@ app = typer.Typer(
     help="MAR: asymmetric medical text retrieval.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
@@ -40,7 +41,7 @@ def train(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="KEY=VALUE, e.g. stages.0.epochs=2.")
     ] = None,
-    save_steps: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 200,
+    save_steps: Annotated[int, typer.Option(help="Steps between checkpoints.", min=1)] = 200,
     fresh: Annotated[bool, typer.Option(help="Delete the run folder first instead of going on.")] = False,
 ) -> None:
     """Train a model from a recipe; a run that was interrupted goes on where it stopped."""
@@ -49,12 +50,20 @@ def train(
     loaded = load_recipe(recipe, overrides)
     folder = out or Path("runs") / loaded.name
     if fresh and folder.exists():
-        import shutil
-
-        shutil.rmtree(folder)
+        _delete_run(folder)
     from mar_st.train import train as run
 
     run(loaded, folder, save_steps=save_steps, say=lambda line: print(line, flush=True))
+
+
+def _delete_run(folder: Path) -> None:
+    import shutil
+
+    from mar_st.errors import MarError
+
+    if not folder.is_dir() or (any(folder.iterdir()) and not (folder / "recipe.json").is_file()):
+        raise MarError(f"{folder} is no run folder (it has no recipe.json); --fresh would delete it.")
+    shutil.rmtree(folder)
 
 
 @app.command()
@@ -66,14 +75,26 @@ def info(model: Annotated[Path, typer.Argument(help="A saved MAR.")]) -> None:
 
 
 def main() -> None:
-    """Entry point: errors of the user are one line and exit code 2."""
+    """Entry point: errors of the user end with one line on stderr and exit code 2."""
+    # typer brings its own copy of click in some versions; this is the base of its usage errors.
+    usage_error = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
     from mar_st.errors import MarError
 
-    try:
-        app()
-    except MarError as error:
-        print(f"mar: {error}", file=sys.stderr)
+    def fail(message: str) -> None:
+        print(f"mar: error: {' '.join(message.split())}", file=sys.stderr)
         sys.exit(2)
+
+    try:
+        sys.exit(app(standalone_mode=False) or 0)
+    except MarError as error:
+        fail(str(error))
+    except (typer.Abort, KeyboardInterrupt):
+        print("mar: interrupted; the same command goes on where a training stopped", file=sys.stderr)
+        sys.exit(130)
+    except Exception as error:
+        if isinstance(error, usage_error):
+            fail(getattr(error, "format_message", error.__str__)())
+        raise
 
 
 if __name__ == "__main__":

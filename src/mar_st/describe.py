@@ -21,7 +21,7 @@ def describe(folder: str | Path) -> dict[str, Any]:
         A JSON-ready dict; `parameters` counts the elements of the weight files of each route.
 
     Raises:
-        MarError: The folder is no saved MAR.
+        MarError: The folder is no saved MAR, or a file of it is missing or broken.
     """
     root = Path(folder)
     listing = root / "router_config.json"
@@ -29,6 +29,15 @@ def describe(folder: str | Path) -> dict[str, Any]:
         raise MarError(
             f"{root} has no router_config.json, so it is no saved MAR. Train one with 'mar train'."
         )
+    try:
+        return _describe(root, listing)
+    except (OSError, ValueError, KeyError) as error:
+        raise MarError(
+            f"{root} is an incomplete or broken MAR ({type(error).__name__}: {error}). Save or copy it again."
+        ) from error
+
+
+def _describe(root: Path, listing: Path) -> dict[str, Any]:
     settings = json.loads((root / "config_sentence_transformers.json").read_text(encoding="utf-8"))
     routes = {}
     for route, modules in json.loads(listing.read_text(encoding="utf-8"))["structure"].items():

@@ -13,6 +13,9 @@ from mar_st.errors import MarError
 
 RECIPES = Path(__file__).parent / "recipes"
 
+#: A later kind builds on what the earlier ones trained.
+ORDER = ("contrastive", "align", "joint")
+
 
 class RecipeError(MarError):
     """A recipe that cannot be run; the message names the file and the key."""
@@ -139,8 +142,9 @@ class Recipe(_Strict):
         if missing:
             raise ValueError(f"data uses the prompt {missing[0]!r}, which 'prompts' does not define")
         kinds = [stage.stage for stage in self.stages]
-        if "joint" in kinds and "align" in kinds and kinds.index("joint") < kinds.index("align"):
-            raise ValueError("'align' comes before 'joint': it would undo the joint training")
+        order = [ORDER.index(kind) for kind in kinds]
+        if order != sorted(order):
+            raise ValueError(f"stages come in the order {', '.join(ORDER)}; got {', '.join(kinds)}")
         return self
 
     @property

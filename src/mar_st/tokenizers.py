@@ -26,7 +26,8 @@ def train_tokenizer(
     Args:
         texts: Training texts.
         role: The query side gets `[CLS] ... [SEP]`, the document side `... [EOS]`.
-        vocab_size: Size of the vocabulary, special tokens included.
+        vocab_size: Size of the vocabulary at most, special tokens included. Every character of the texts gets
+            its place, whatever the size.
         max_token_length: Characters per token at most; 1 gives a character-level tokenizer.
         max_length: Tokens per text.
 
@@ -37,15 +38,16 @@ def train_tokenizer(
     backend.normalizer = normalizers.Sequence(
         [normalizers.NFKC(), normalizers.Lowercase(), normalizers.Replace(Regex(r"\s+"), "")]
     )
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Punctuation("isolated"), pre_tokenizers.Digits(individual_digits=True)]
-    )
+    splits = [pre_tokenizers.Punctuation("isolated"), pre_tokenizers.Digits(individual_digits=True)]
+    if max_token_length == 1:  # the trainer merges two characters whatever its limit
+        splits.append(pre_tokenizers.Split(Regex("."), "isolated"))
+    backend.pre_tokenizer = pre_tokenizers.Sequence(splits)
     backend.train_from_iterator(
         texts,
         trainers.BpeTrainer(
             vocab_size=vocab_size,
             special_tokens=list(SPECIAL_TOKENS),
-            max_token_length=max_token_length,
+            max_token_length=max_token_length + 1,  # the trainer merges while the sum is less
             min_frequency=2,
             show_progress=False,
         ),

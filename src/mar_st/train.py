@@ -15,6 +15,7 @@ from sentence_transformers.base.modules import Normalize
 from transformers import AutoConfig, set_seed
 from transformers.utils import logging
 
+from mar_st.card import data_digest, write_card
 from mar_st.data import read_triples
 from mar_st.encoders import load_encoder
 from mar_st.errors import MarError
@@ -73,9 +74,10 @@ def train(
 
 
 def digest(recipe: Recipe, stages: int | None = None) -> str:
-    """Identity of a recipe up to and including its first `stages` stages (all by default)."""
+    """Identity of a recipe, its data included, up to and with its first `stages` stages (all by default)."""
     content = recipe.model_dump(mode="json", exclude={"description", "storage_dtype"})
     content["stages"] = content["stages"][:stages]
+    content["data_digests"] = [data_digest(source.path) for source in recipe.data]
     return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
@@ -96,7 +98,7 @@ class _Run:
         mine = self.recipe.model_dump(mode="json")
         if marker.exists() and json.loads(marker.read_text(encoding="utf-8"))["name"] != mine["name"]:
             raise TrainError(f"{self.out} holds a run of another recipe; choose another --out or delete it.")
-        marker.write_text(json.dumps(mine, indent=2, ensure_ascii=False), encoding="utf-8")
+        _write(marker, json.dumps(mine, indent=2, ensure_ascii=False))
         self.sources = [(source, read_triples(source.path)) for source in self.recipe.data]
         for source, triples in self.sources:
             self.say(f"data {source.name}: {len(triples)} triples")
@@ -112,9 +114,10 @@ class _Run:
         else:
             stale = folder / "identity"
             if folder.exists() and (not stale.exists() or stale.read_text() != identity):
+                self.say(f"stage {stage.name}: the recipe or the data changed, so it is trained anew")
                 shutil.rmtree(folder)
             folder.mkdir(parents=True, exist_ok=True)
-            stale.write_text(identity)
+            _write(stale, identity)
             self.say(f"stage {stage.name}: {stage.stage}")
             model = self._train(stage, folder)
             part = folder / "model.part"
@@ -122,7 +125,7 @@ class _Run:
             model.save_pretrained(str(part), create_model_card=False)
             shutil.rmtree(model_folder, ignore_errors=True)
             part.rename(model_folder)
-            marker.write_text(json.dumps({"digest": identity, "stage": stage.name}))
+            _write(marker, json.dumps({"digest": identity, "stage": stage.name}))
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         self.folders[side] = model_folder
 
@@ -187,12 +190,22 @@ class _Run:
         return config, tokenizer
 
     def close(self) -> Path:
-        """Copy the last stage's model to `out/model`, in the storage dtype of the recipe."""
+        """Copy the last stage's model to `out/model`, in the storage dtype of the recipe, with its card."""
         last = self.out / f"{len(self.recipe.stages):02d}-{self.recipe.stages[-1].name}" / "model"
-        target = self.out / "model"
-        shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(last, target)
+        target, part = self.out / "model", self.out / "model.part"
+        shutil.rmtree(part, ignore_errors=True)
+        shutil.copytree(last, part)
         if self.recipe.storage_dtype:
-            pack(target, self.recipe.storage_dtype)
+            pack(part, self.recipe.storage_dtype)
+        write_card(part, self.recipe)
+        shutil.rmtree(target, ignore_errors=True)
+        part.rename(target)
         self.say(f"model: {target}")
         return target
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a whole file or none: a run may be killed at any time."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)

@@ -217,6 +217,27 @@ def edition_write(
     print(f"{edition.task}  {edition.digest}  {len(edition.files)} files")
 
 
+@edition_app.command("build")
+def edition_build(
+    name: Annotated[str, typer.Argument(help="The edition to generate: mini.")],
+    out: Annotated[Path, typer.Argument(help="Folder that will hold one folder per task.")],
+    seed: Annotated[int, typer.Option(help="42 gives the packaged edition.")] = 42,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace the task folders in a folder that is not empty.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Generate a synthetic edition; the same seed gives the same bytes."""
+    from medteb_mteb.commands import edition as commands
+
+    built = commands.build(name, out, seed, force)
+    if as_json:
+        print(json.dumps([commands.as_json(edition) for edition in built], ensure_ascii=False, indent=2))
+        return
+    for edition in built:
+        print(f"{edition.task}  {edition.digest}  {len(edition.files)} files  {edition.path}")
+
+
 def main() -> None:
     """Entry point: errors of the user end with a message on stderr and exit code 2."""
     # typer brings its own copy of click in some versions; this is the base of its usage errors.

@@ -54,7 +54,7 @@ def test_assembled_model_saves_and_loads(repository, tmp_path):
 
 
 def _as_new(native: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    """Weights of the native gte model as `new` stores them: q, k, v and up, gate packed, other layer names."""
+    """Weights of the native gte model as `new` stores them: packed q, k, v and up, gate; other names."""
     native = dict(native)
     renamed: dict[str, torch.Tensor] = {}
     for index in range(2):

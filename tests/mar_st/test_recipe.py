@@ -63,7 +63,7 @@ def test_stage_checks(tmp_path, content):
     wide[1]["dims"] = [64, 512]
     with pytest.raises(RecipeError, match=r"dims \(64, 512\) exceed hidden_size 256"):
         _load(tmp_path, {**content, "stages": wide})
-    with pytest.raises(RecipeError, match="'align' comes before 'joint'"):
+    with pytest.raises(RecipeError, match="stages come in the order contrastive, align, joint"):
         _load(tmp_path, {**content, "stages": content["stages"][::-1]})
     with pytest.raises(RecipeError, match="must differ"):
         _load(tmp_path, {**content, "stages": [content["stages"][0]] * 2})

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from medteb_mteb.cli import main
-from medteb_mteb.editions import load_edition, write_manifest
+from medteb_mteb.editions import list_editions, load_edition, write_manifest
 from medteb_mteb.folders import inspect_folder
 
 
@@ -63,6 +63,8 @@ def test_help_is_quick_and_imports_nothing_heavy():
         (["run", "-m", "bm25-jieba", "--json", "--markdown"], "choose one of --json and --markdown"),
         (["run", "-m", "bm25-jieba", "folder"], "data folders come after --data"),
         (["edition", "show", "Nope"], "No edition of task 'Nope'"),
+        (["edition", "build", "full", "out"], "no edition 'full' can be built"),
+        (["edition", "build", "mini"], "Missing argument"),
         (["edition", "verify", "./nowhere"], "no manifest.json"),
     ],
 )
@@ -292,6 +294,41 @@ def test_editions_are_written_listed_shown_and_verified(medteb, make_folder, mon
     assert code == 2
     assert "query 'q4' has no judgement" in err
     assert load_edition(folder) == edition  # a refused write changes nothing
+
+
+def test_the_mini_edition_is_built_anew(medteb, tmp_path, monkeypatch):
+    monkeypatch.delenv("MEDTEB_DATA", raising=False)
+    out = tmp_path / "built"
+    code, printed, _ = medteb("edition", "build", "mini", out)
+    assert code == 0
+    built = {line.split()[0]: line.split()[1] for line in printed.splitlines()}
+    assert built == {edition.task: edition.digest for edition in list_editions() if edition.name == "mini"}
+    assert {path.name for path in out.iterdir()} == set(built)
+    assert medteb("edition", "verify", *(out / task for task in built))[0] == 0
+    code, printed, err = medteb("edition", "build", "mini", out)
+    assert (code, printed) == (2, "")
+    assert "not empty" in err
+
+
+def test_force_and_seed_reach_the_generator(medteb, make_folder, tmp_path, monkeypatch):
+    """With a generator that writes nothing: the true one takes seconds."""
+    folder = make_folder("STS")
+    edition = write_manifest(
+        folder, task="MedTEBSTS", name="mini", version="1", licence="cc-by-4.0", counts={"test": 1}
+    )
+    calls = []
+    monkeypatch.setattr("medteb_mteb.mini.build_mini", lambda *args: (calls.append(args), [edition])[1])
+    code, printed, _ = medteb("edition", "build", "mini", folder, "--seed", 7, "--force", "--json")
+    assert code == 0
+    assert calls == [(folder, 7)]
+    assert [(row["task"], row["digest"]) for row in json.loads(printed)] == [("MedTEBSTS", edition.digest)]
+
+
+def test_editions_are_not_built_over_a_file(medteb, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    code, _, err = medteb("edition", "build", "mini", tmp_path / "file", "--force")
+    assert code == 2
+    assert "is a file" in err
 
 
 def test_version(medteb):

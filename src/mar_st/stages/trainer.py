@@ -6,12 +6,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers, MultiDatasetBatchSamplers
 from transformers import TrainerCallback
-from transformers.trainer_utils import get_last_checkpoint
 
 from mar_st.data import to_dataset
+from mar_st.stages.checkpoints import ResumableTrainer, last_checkpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +51,8 @@ class MetricsFile(TrainerCallback):
         kept = []
         if self.path.exists():
             rows = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
-            kept = [row for row in rows if row["step"] <= state.global_step]
+            # The summary of a run that was killed before its model was saved is written again.
+            kept = [row for row in rows if row["step"] <= state.global_step and "train_runtime" not in row]
         self.path.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
 
     def on_log(
@@ -110,15 +111,12 @@ def fit(
         prompts=prompts or {},
         router_mapping=router_mapping or {},
     )
-    trainer = SentenceTransformerTrainer(
+    trainer = ResumableTrainer(
         model=model,
         args=arguments,
         train_dataset=data,
         loss=loss,
         callbacks=[MetricsFile(settings.folder / "metrics.jsonl")],
     )
-    last = None
-    if checkpoints.is_dir():
-        last = get_last_checkpoint(str(checkpoints))  # type: ignore[no-untyped-call]
-    trainer.train(resume_from_checkpoint=last)
+    trainer.train(resume_from_checkpoint=last_checkpoint(checkpoints))
     model.eval()

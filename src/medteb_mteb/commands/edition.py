@@ -1,10 +1,11 @@
-"""`medteb edition`: list, show, verify and write editions."""
+"""`medteb edition`: list, show, verify, write and build editions."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from medteb_mteb.commands.errors import UserError
 from medteb_mteb.editions import (
     MANIFEST_NAME,
     Edition,
@@ -16,7 +17,7 @@ from medteb_mteb.editions import (
     write_manifest,
 )
 
-__all__ = ["as_json", "editions", "resolve", "verify_all", "write"]
+__all__ = ["as_json", "build", "editions", "resolve", "verify_all", "write"]
 
 
 def editions() -> list[Edition]:
@@ -70,6 +71,24 @@ def write(folder: Path, task: str | None, name: str, version: str, licence: str)
         counts=counts,
         **kept,
     )
+
+
+def build(name: str, out: Path, seed: int, force: bool) -> list[Edition]:
+    """Generates an edition's task folders below `out`; of what is there, only these are replaced.
+
+    Raises:
+        UserError: There is no generator of that name, or `out` is a file, or a folder that is not empty while
+            `force` is false.
+    """
+    if name != "mini":
+        raise UserError(f"no edition {name!r} can be built; the one that can is 'mini'")
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file; give a folder")
+    if not force and out.is_dir() and any(out.iterdir()):
+        raise UserError(f"{out} is not empty; give another folder, or --force to replace its task folders")
+    from medteb_mteb.mini import build_mini
+
+    return build_mini(out, seed)
 
 
 def as_json(edition: Edition) -> dict[str, Any]:

@@ -1,0 +1,84 @@
+"""The model card that a run writes beside its model."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import yaml
+
+from mar_st.data import locate
+from mar_st.describe import count_parameters
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mar_st.recipe import Recipe
+
+
+def data_digest(name: str) -> str:
+    """sha256 over the files of a data source, names and contents."""
+    path = locate(name)
+    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.name}\0".encode())
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def write_card(folder: Path, recipe: Recipe) -> None:
+    """Write `README.md` into a model folder: what it is, how it was trained, on which data.
+
+    Args:
+        folder: The model folder.
+        recipe: The recipe it was trained with.
+    """
+    kind = "symmetric" if recipe.symmetric else "asymmetric"
+    header = {
+        "library_name": "sentence-transformers",
+        "pipeline_tag": "sentence-similarity",
+        "tags": ["mar", kind],
+    }
+    content = recipe.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    data = "\n".join(
+        f"| {source.name} | `{source.path}` | `{data_digest(source.path)}` |" for source in recipe.data
+    )
+    usage = (
+        ["vectors = model.encode(texts)"]
+        if recipe.symmetric
+        else ["queries = model.encode_query(texts)", "documents = model.encode_document(texts)"]
+    )
+    lines = [
+        "---",
+        yaml.safe_dump(header, sort_keys=False).strip(),
+        "---",
+        "",
+        f"# {recipe.name}",
+        "",
+        f"{recipe.description[0].upper()}{recipe.description[1:]}.",
+        "",
+        "```python",
+        "from sentence_transformers import SentenceTransformer",
+        "",
+        f'model = SentenceTransformer("{recipe.name}")  # the folder',
+        *usage,
+        "```",
+        "",
+        f"Parameters: {count_parameters(folder):,}. Seed {recipe.seed}. Weights are stored as "
+        f"{recipe.storage_dtype or 'trained'} and computed as the configuration says.",
+        "",
+        "## Data",
+        "",
+        "| name | source | sha256 |",
+        "|---|---|---|",
+        data,
+        "",
+        "## Recipe",
+        "",
+        "```yaml",
+        yaml.safe_dump(content, sort_keys=False, allow_unicode=True).strip(),
+        "```",
+        "",
+    ]
+    (folder / "README.md").write_text("\n".join(lines), encoding="utf-8")

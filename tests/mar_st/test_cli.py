@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mar_st.cli import main
+from mar_st.recipe import recipe_names
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Runs the command in this process: ``command("info", ...) -> (exit code, stdout, stderr)``."""
+
+    def call(*args):
+        monkeypatch.setattr(sys, "argv", ["mar", *map(str, args)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    return call
+
+
+def test_help_is_quick_and_imports_nothing_heavy():
+    code = (
+        "import sys; sys.argv = ['mar', '--help']\n"
+        "from mar_st.cli import main\n"
+        "try: main()\n"
+        "finally: assert not {'torch', 'transformers', 'sentence_transformers', 'numpy'} & set(sys.modules)"
+    )
+    elapsed = []
+    for _ in range(3):
+        started = time.monotonic()
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        elapsed.append(time.monotonic() - started)
+        assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in ("recipes", "train", "info"))
+    assert min(elapsed) < 0.6
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["train", "mar-mimi"], "Did you mean 'mar-mini'"),
+        (["train", "nowhere.yaml"], "No recipe 'nowhere.yaml'"),
+        (["train", "mar-mini", "--set", "sede=1"], "sede"),
+        (["train", "mar-mini", "--set", "sede"], "KEY=VALUE"),
+        (["train", "mar-mini", "--save-steps", "0"], "--save-steps"),
+        (["info", "."], "no router_config.json"),
+        (["info", "nowhere"], "no router_config.json"),
+        (["nope"], "No such command"),
+        (["train", "--nope"], "No such option"),
+        (["info"], "Missing argument"),
+    ],
+)
+def test_user_errors_are_one_line_and_exit_code_2(command, tmp_path, monkeypatch, args, message):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = command(*args)
+    assert (code, out) == (2, "")
+    assert err.startswith("mar: error: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_broken_yaml_is_told_in_one_line(command, tmp_path):
+    (tmp_path / "bad.yaml").write_text("name: [")
+    code, _, err = command("train", tmp_path / "bad.yaml", "--out", tmp_path / "run")
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "not valid YAML" in err
+
+
+def test_fresh_deletes_run_folders_alone(command, tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    code, _, err = command("train", "mar-mini", "--out", tmp_path, "--fresh")
+    assert code == 2
+    assert "no run folder" in err
+    assert (tmp_path / "thesis.txt").is_file()
+
+
+def test_recipes_are_listed(command):
+    code, out, err = command("recipes", "--json")
+    assert (code, err) == (0, "")
+    assert list(json.loads(out)) == recipe_names()
+    assert all(json.loads(out).values())
+    code, out, _ = command("recipes")
+    assert [line.split()[0] for line in out.splitlines()] == recipe_names()
+
+
+def test_info_describes_a_folder(command, mar, tmp_path):
+    mar.save_pretrained(str(tmp_path))
+    code, out, _ = command("info", tmp_path)
+    assert code == 0
+    assert json.loads(out)["routes"]["query"]["model_type"] == "gte"
+
+
+def test_train_writes_the_model_where_it_is_told(command, tmp_path):
+    """One step of a symmetric recipe through the command itself."""
+    import yaml
+
+    rows = [
+        {"query": f"头疼{i}", "positive": f"头疼的说明{i}", "negative": f"发热的说明{i}"} for i in range(8)
+    ]
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    (tmp_path / "triples.jsonl").write_text(lines, encoding="utf-8")
+    config = {"model_type": "gte", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+              "intermediate_size": 32}  # fmt: skip
+    recipe = {
+        "name": "one-step",
+        "description": "for tests",
+        "dim": 16,
+        "prompts": {"query": ""},
+        "query": {"max_length": 16, "config": config, "tokenizer": {"vocab_size": 60}},
+        "data": [{"name": "pairs", "path": str(tmp_path / "triples.jsonl")}],
+        "stages": [
+            {"stage": "contrastive", "name": "only", "side": "query", "batch_size": 8, "learning_rate": 0.01,
+             "temperature": 0.1},
+        ],
+    }  # fmt: skip
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    code, out, _ = command("train", tmp_path / "recipe.yaml", "--out", tmp_path / "run", "--set", "seed=7")
+    assert code == 0
+    assert (tmp_path / "run/model/modules.json").is_file()
+    assert json.loads((tmp_path / "run/recipe.json").read_text())["seed"] == 7
+    assert "stage only: contrastive" in out
+    _, out, _ = command("train", tmp_path / "recipe.yaml", "--out", tmp_path / "run", "--set", "seed=7")
+    assert "stage only: finished before, kept" in out
+    _, out, _ = command(
+        "train", tmp_path / "recipe.yaml", "--out", tmp_path / "run", "--set", "seed=7", "--fresh"
+    )
+    assert "kept" not in out
