@@ -11,6 +11,7 @@ from mar_st.data import locate
 from mar_st.describe import count_parameters
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from mar_st.recipe import Recipe
@@ -23,16 +24,18 @@ def data_digest(name: str) -> str:
     digest = hashlib.sha256()
     for file in files:
         digest.update(f"{file.name}\0".encode())
-        digest.update(hashlib.sha256(file.read_bytes()).digest())
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()
 
 
-def write_card(folder: Path, recipe: Recipe) -> None:
+def write_card(folder: Path, recipe: Recipe, data_digests: Sequence[str]) -> None:
     """Write `README.md` into a model folder: what it is, how it was trained, on which data.
 
     Args:
         folder: The model folder.
         recipe: The recipe it was trained with.
+        data_digests: `data_digest` of every data source, in the recipe's order.
     """
     kind = "symmetric" if recipe.symmetric else "asymmetric"
     header = {
@@ -42,7 +45,8 @@ def write_card(folder: Path, recipe: Recipe) -> None:
     }
     content = recipe.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     data = "\n".join(
-        f"| {source.name} | `{source.path}` | `{data_digest(source.path)}` |" for source in recipe.data
+        f"| {source.name} | `{source.path}` | `{digest}` |"
+        for source, digest in zip(recipe.data, data_digests, strict=True)
     )
     usage = (
         ["vectors = model.encode(texts)"]

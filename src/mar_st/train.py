@@ -29,7 +29,7 @@ from mar_st.stages.trainer import Settings
 from mar_st.tokenizers import train_tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from sentence_transformers.base.modules.module import Module
 
@@ -73,11 +73,11 @@ def train(
     return run.close()
 
 
-def digest(recipe: Recipe, stages: int | None = None) -> str:
-    """Identity of a recipe, its data included, up to and with its first `stages` stages (all by default)."""
+def digest(recipe: Recipe, data_digests: Sequence[str], stages: int | None = None) -> str:
+    """Identity of a recipe and its data, up to and with its first `stages` stages (all by default)."""
     content = recipe.model_dump(mode="json", exclude={"description", "storage_dtype"})
     content["stages"] = content["stages"][:stages]
-    content["data_digests"] = [data_digest(source.path) for source in recipe.data]
+    content["data_digests"] = list(data_digests)
     return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
@@ -88,6 +88,7 @@ class _Run:
     save_steps: int
     say: Callable[[str], None]
     sources: list[tuple[Data, list[Triple]]] = field(default_factory=list)
+    data_digests: list[str] = field(default_factory=list)
     #: Model folder of each side, and of the whole once the sides are joined.
     folders: dict[str, Path] = field(default_factory=dict)
 
@@ -100,6 +101,7 @@ class _Run:
             raise TrainError(f"{self.out} holds a run of another recipe; choose another --out or delete it.")
         _write(marker, json.dumps(mine, indent=2, ensure_ascii=False))
         self.sources = [(source, read_triples(source.path)) for source in self.recipe.data]
+        self.data_digests = [data_digest(source.path) for source in self.recipe.data]
         for source, triples in self.sources:
             self.say(f"data {source.name}: {len(triples)} triples")
 
@@ -107,7 +109,7 @@ class _Run:
         """Run one stage, unless it is finished."""
         folder = self.out / f"{index + 1:02d}-{stage.name}"
         model_folder, marker = folder / "model", folder / DONE
-        identity = digest(self.recipe, index + 1)
+        identity = digest(self.recipe, self.data_digests, index + 1)
         side = stage.side if isinstance(stage, ContrastiveStage) else "both"
         if marker.exists() and json.loads(marker.read_text())["digest"] == identity:
             self.say(f"stage {stage.name}: finished before, kept")
@@ -197,7 +199,7 @@ class _Run:
         shutil.copytree(last, part)
         if self.recipe.storage_dtype:
             pack(part, self.recipe.storage_dtype)
-        write_card(part, self.recipe)
+        write_card(part, self.recipe, self.data_digests)
         shutil.rmtree(target, ignore_errors=True)
         part.rename(target)
         self.say(f"model: {target}")
