@@ -133,7 +133,11 @@ class _Run:
 
     def _train(self, stage: Stage, folder: Path) -> SentenceTransformer:
         settings = Settings(folder, self.recipe.seed, self.recipe.precision, self.save_steps)
-        arguments = (self.sources, stage, settings, self.recipe.prompts)
+        sources = self.sources
+        if stage.negatives is not None:
+            change = {"negatives": stage.negatives}
+            sources = [(source.model_copy(update=change), triples) for source, triples in sources]
+        arguments = (sources, stage, settings, self.recipe.prompts)
         set_seed(settings.seed)
         if isinstance(stage, ContrastiveStage):
             model: Any = SentenceTransformer(modules=[*self._side(stage.side), Normalize()])

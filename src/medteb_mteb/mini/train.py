@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from medteb_mteb.mini.documents import Document
     from medteb_mteb.mini.queries import Query
 
-N_DOCUMENTS = 7_600
+N_DOCUMENTS = 20_000
 N_TRIPLES = 20_600
 _MAX_POSITIVES = 3
 _WRONG, _SAME_INTENT = 2, 2
@@ -62,11 +62,14 @@ def build_train(world: World, tests: list[Query], texts: set[str], seed: int) ->
 
 
 def _build_corpus(world: World, texts: set[str], seed: int, rng: random.Random) -> dict[str, Document]:
-    """One document for every cell, then second ones for random cells."""
+    """One document for every cell, then second, third, ... ones, the last round for random cells."""
     cells = list(world.cells)
-    wanted = [(cell, 0) for cell in cells]
-    rng.shuffle(cells)
-    wanted += [(cell, 1) for cell in cells[: N_DOCUMENTS - len(wanted)]]
+    wanted: list[tuple[Cell, int]] = []
+    copy = 0
+    while len(wanted) < N_DOCUMENTS:
+        wanted += [(cell, copy) for cell in cells[: N_DOCUMENTS - len(wanted)]]
+        rng.shuffle(cells)
+        copy += 1
     documents: dict[str, Document] = {}
     taken = dict.fromkeys(texts)
     for cell, copy in wanted:
