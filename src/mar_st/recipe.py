@@ -76,7 +76,9 @@ class _Optimisation(_Strict):
     warmup_ratio: float = Field(default=0.05, ge=0, lt=1)
     weight_decay: float = Field(default=0.0, ge=0)
     temperature: float = Field(gt=0)
-    negatives: int | None = Field(default=None, ge=0, description="hard negatives per row, instead of the data's")
+    negatives: int | None = Field(
+        default=None, ge=0, description="hard negatives per row, instead of the data's"
+    )
     seed: int | None = None
 
 
