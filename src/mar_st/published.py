@@ -23,10 +23,6 @@ from mar_st.model import MAR, PUBLISHED_PROMPTS
 if TYPE_CHECKING:
     from sentence_transformers.base.modules.module import Module
 
-#: Hub names by our model name, and their licence.
-PUBLISHED = {"mar-0.3b-4b": "PhilipGAQ/CARE-0.3B-4B", "mar-0.3b-8b": "PhilipGAQ/CARE-0.3B-8B"}
-PUBLISHED_LICENCE = "cc-by-nc-sa-4.0"
-
 _QUERY_TYPES = ("new", "gte", "bert", "xlm-roberta", "modernbert")
 _DOCUMENT_TYPES = ("qwen3", "qwen2")
 
