@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mar_st.model import MAR
-    from mar_st.recipe import Recipe, load_recipe
+    from mar_st.recipe import load_recipe
+    from mar_st.schema import Recipe
 
 __all__ = ["MAR", "Recipe", "load_recipe"]
 
-_HOMES = {"MAR": "mar_st.model", "Recipe": "mar_st.recipe", "load_recipe": "mar_st.recipe"}
+_HOMES = {"MAR": "mar_st.model", "Recipe": "mar_st.schema", "load_recipe": "mar_st.recipe"}
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from mar_st.recipe import Recipe
+    from mar_st.schema import Recipe
 
 
 def data_digest(name: str) -> str:
@@ -37,7 +37,7 @@ def write_card(folder: Path, recipe: Recipe, data_digests: Sequence[str]) -> Non
         recipe: The recipe it was trained with.
         data_digests: `data_digest` of every data source, in the recipe's order.
     """
-    kind = "symmetric" if recipe.symmetric else "asymmetric"
+    kind = "asymmetric" if recipe.asymmetric else "symmetric"
     header = {
         "library_name": "sentence-transformers",
         "pipeline_tag": "sentence-similarity",
@@ -50,7 +50,7 @@ def write_card(folder: Path, recipe: Recipe, data_digests: Sequence[str]) -> Non
     )
     usage = (
         ["vectors = model.encode(texts)"]
-        if recipe.symmetric
+        if not recipe.asymmetric
         else ["queries = model.encode_query(texts)", "documents = model.encode_document(texts)"]
     )
     lines = [

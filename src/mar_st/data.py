@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from datasets import Dataset
+
+    from mar_st.schema import Data
 
 
 #: Scored pairs from here on count as positives.
@@ -43,6 +45,15 @@ class Triple:
     query: str
     positives: tuple[str, ...]
     negatives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data entry of a recipe with what was read for it: triples, or texts (form `texts`)."""
+
+    entry: Data
+    triples: list[Triple] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
 
 
 def locate(name: str) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,12 @@ from transformers import AutoConfig, set_seed
 from transformers.utils import logging
 
 from mar_st.card import data_digest, write_card
-from mar_st.data import read_triples
+from mar_st.data import Source, read_triples
 from mar_st.encoders import load_encoder
 from mar_st.errors import MarError
 from mar_st.model import MAR
 from mar_st.packing import pack
-from mar_st.recipe import AlignStage, Backbone, ContrastiveStage, JointStage, Recipe
+from mar_st.schema import AlignStage, Backbone, ContrastiveStage, Recipe
 from mar_st.stages.align import train_align
 from mar_st.stages.contrastive import train_contrastive
 from mar_st.stages.joint import train_joint
@@ -33,11 +33,8 @@ if TYPE_CHECKING:
 
     from sentence_transformers.base.modules.module import Module
 
-    from mar_st.data import Triple
     from mar_st.encoders import EncoderSource, Role
-    from mar_st.recipe import Data
-
-    Stage = ContrastiveStage | AlignStage | JointStage
+    from mar_st.schema import Stage
 
 logger = logging.get_logger(__name__)
 
@@ -87,7 +84,7 @@ class _Run:
     out: Path
     save_steps: int
     say: Callable[[str], None]
-    sources: list[tuple[Data, list[Triple]]] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
     data_digests: list[str] = field(default_factory=list)
     #: Model folder of each side, and of the whole once the sides are joined.
     folders: dict[str, Path] = field(default_factory=dict)
@@ -100,10 +97,10 @@ class _Run:
         if marker.exists() and json.loads(marker.read_text(encoding="utf-8"))["name"] != mine["name"]:
             raise TrainError(f"{self.out} holds a run of another recipe; choose another --out or delete it.")
         _write(marker, json.dumps(mine, indent=2, ensure_ascii=False))
-        self.sources = [(source, read_triples(source.path)) for source in self.recipe.data]
+        self.sources = [Source(entry, read_triples(entry.path)) for entry in self.recipe.data]
         self.data_digests = [data_digest(source.path) for source in self.recipe.data]
-        for source, triples in self.sources:
-            self.say(f"data {source.name}: {len(triples)} triples")
+        for source in self.sources:
+            self.say(f"data {source.entry.name}: {len(source.triples)} triples")
 
     def stage(self, index: int, stage: Stage) -> None:
         """Run one stage, unless it is finished."""
@@ -133,10 +130,12 @@ class _Run:
 
     def _train(self, stage: Stage, folder: Path) -> SentenceTransformer:
         settings = Settings(folder, self.recipe.seed, self.recipe.precision, self.save_steps)
-        sources = self.sources
-        if stage.negatives is not None:
-            change = {"negatives": stage.negatives}
-            sources = [(source.model_copy(update=change), triples) for source, triples in sources]
+        used = {entry.name for entry in self.recipe.data_of(stage)}
+        sources = [source for source in self.sources if source.entry.name in used]
+        negatives = getattr(stage, "negatives", None)
+        if negatives is not None:
+            change = {"negatives": negatives}
+            sources = [replace(source, entry=source.entry.model_copy(update=change)) for source in sources]
         arguments = (sources, stage, settings, self.recipe.prompts)
         set_seed(settings.seed)
         if isinstance(stage, ContrastiveStage):
@@ -180,8 +179,8 @@ class _Run:
         assert backbone.tokenizer is not None  # noqa: S101
         texts = dict.fromkeys(
             text
-            for _, triples in self.sources
-            for t in triples
+            for source in self.sources
+            for t in source.triples
             for text in (t.query, *t.positives, *t.negatives)
         )
         tokenizer = train_tokenizer(

@@ -61,9 +61,9 @@ def test_impossible_recipes_are_refused(tmp_path, content, change, message):
 def test_stage_checks(tmp_path, content):
     wide = [dict(stage) for stage in content["stages"]]
     wide[1]["dims"] = [64, 512]
-    with pytest.raises(RecipeError, match=r"dims \(64, 512\) exceed hidden_size 256"):
+    with pytest.raises(RecipeError, match=r"dims \(64, 512\) exceed the width 256"):
         _load(tmp_path, {**content, "stages": wide})
-    with pytest.raises(RecipeError, match="stages come in the order contrastive, align, joint"):
+    with pytest.raises(RecipeError, match="stages come in the order retromae, contrastive"):
         _load(tmp_path, {**content, "stages": content["stages"][::-1]})
     with pytest.raises(RecipeError, match="must differ"):
         _load(tmp_path, {**content, "stages": [content["stages"][0]] * 2})
@@ -93,7 +93,7 @@ def test_extends_merges_mappings_and_replaces_the_rest(tmp_path, content):
     assert recipe.query.max_length == 64
     assert recipe.query.config == content["query"]["config"]
     assert len(recipe.stages) == 1
-    assert _load(tmp_path, {**child, "document": None}).symmetric
+    assert _load(tmp_path, {**child, "document": None}).asymmetric is False
 
 
 def test_extending_in_a_circle_is_refused(tmp_path):

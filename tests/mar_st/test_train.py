@@ -401,7 +401,7 @@ def test_one_backbone_gives_a_symmetric_model(recipe_file, tmp_path, absent, sid
         yaml.safe_dump({**content, "name": "one", absent: None, "stages": stages}), encoding="utf-8"
     )
     recipe = load_recipe(path)
-    assert recipe.symmetric
+    assert not recipe.asymmetric
     model = SentenceTransformer(str(train(recipe, tmp_path / "out", say=_silent)), device="cpu")
     assert [type(module).__name__ for module in model] == ["Transformer", "Pooling", "Normalize"]
     assert model.get_embedding_dimension() == content[side]["config"]["hidden_size"]

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from datasets import Dataset
 
-    from mar_st.data import Triple
+    from mar_st.data import Source
     from mar_st.model import MAR
-    from mar_st.recipe import AlignStage, Data
+    from mar_st.schema import AlignStage
 
 
 def train_align(
     model: MAR,
-    sources: Sequence[tuple[Data, list[Triple]]],
+    sources: Sequence[Source],
     stage: AlignStage,
     settings: Settings,
     prompts: Mapping[str, str],
@@ -45,14 +45,14 @@ def train_align(
         module.requires_grad_(False)
     data: dict[str, Dataset] = {}
     texts_prompts: dict[str, dict[str, str]] = {}
-    for source, triples in sources:
-        queries, documents = distinct_texts(triples)
-        prompt = prompts.get(source.prompt, "")
-        if source.symmetric:
+    for source in sources:
+        queries, documents = distinct_texts(source.triples)
+        prompt = prompts.get(source.entry.prompt, "")
+        if source.entry.symmetric:
             queries, documents = list(dict.fromkeys([*queries, *documents])), []
         for suffix, texts, text_prompt in (("queries", queries, prompt), ("documents", documents, "")):
             if texts:
-                name = f"{source.name}-{suffix}"
+                name = f"{source.entry.name}-{suffix}"
                 data[name] = _with_teacher(model, texts, settings.folder / f"teacher-{name}.npy")
                 texts_prompts[name] = {"text": text_prompt} if text_prompt else {}
     loss = AlignmentLoss(

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from torch import nn
 
-    from mar_st.data import Triple
-    from mar_st.recipe import ContrastiveStage, Data
+    from mar_st.data import Source
+    from mar_st.schema import ContrastiveStage
 
 
 def train_contrastive(
     model: SentenceTransformer,
-    sources: Sequence[tuple[Data, list[Triple]]],
+    sources: Sequence[Source],
     stage: ContrastiveStage,
     settings: Settings,
     prompts: Mapping[str, str],
@@ -41,7 +41,7 @@ def train_contrastive(
         settings: Run folder, seed, precision.
         prompts: Prompt texts by name; put before queries only (both columns of symmetric data).
     """
-    data = {source.name: read_columns(triples, source, settings.seed) for source, triples in sources}
+    data = {source.entry.name: read_columns(source, settings.seed) for source in sources}
     loss: nn.Module = AsymInfoNCELoss(
         model, temperature=stage.temperature, learnable_temperature=stage.learnable_temperature
     )
@@ -51,16 +51,15 @@ def train_contrastive(
     fit(model, data, loss, stage, settings, prompts=column_prompts(sources, prompts))
 
 
-def column_prompts(
-    sources: Sequence[tuple[Data, list[Triple]]], prompts: Mapping[str, str]
-) -> dict[str, dict[str, str]]:
+def column_prompts(sources: Sequence[Source], prompts: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Prompt of every column, by data name.
 
     It stands before the query alone, or before all columns of symmetric data.
     """
     result = {}
-    for source, _ in sources:
-        text = prompts.get(source.prompt, "")
-        names = ["query", "positive", *(f"negative_{index + 1}" for index in range(source.negatives))]
-        result[source.name] = dict.fromkeys(names if source.symmetric else ["query"], text) if text else {}
+    for source in sources:
+        entry = source.entry
+        text = prompts.get(entry.prompt, "")
+        names = ["query", "positive", *(f"negative_{index + 1}" for index in range(entry.negatives))]
+        result[entry.name] = dict.fromkeys(names if entry.symmetric else ["query"], text) if text else {}
     return result

@@ -13,14 +13,14 @@ from mar_st.stages.trainer import Settings, fit, read_columns
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mar_st.data import Triple
+    from mar_st.data import Source
     from mar_st.model import MAR
-    from mar_st.recipe import Data, JointStage
+    from mar_st.schema import JointStage
 
 
 def train_joint(
     model: MAR,
-    sources: Sequence[tuple[Data, list[Triple]]],
+    sources: Sequence[Source],
     stage: JointStage,
     settings: Settings,
     prompts: Mapping[str, str],
@@ -43,11 +43,12 @@ def train_joint(
     if stage.lora_r is not None:
         add_lora(document[0], r=stage.lora_r, alpha=stage.lora_alpha, dropout=stage.lora_dropout)
     data, mapping = {}, {}
-    for source, triples in sources:
-        data[source.name] = read_columns(triples, source, settings.seed)
-        other = "query" if source.symmetric else "document"
-        mapping[source.name] = {
-            name: "query" if name == "query" else other for name in data[source.name].column_names
+    for source in sources:
+        name = source.entry.name
+        data[name] = read_columns(source, settings.seed)
+        other = "query" if source.entry.symmetric else "document"
+        mapping[name] = {
+            column: "query" if column == "query" else other for column in data[name].column_names
         }
     loss = AsymInfoNCELoss(
         model, temperature=stage.temperature, false_negative_margin=stage.false_negative_margin

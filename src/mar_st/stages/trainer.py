@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from torch import nn
 
-    from mar_st.data import Triple
-    from mar_st.recipe import AlignStage, ContrastiveStage, Data, JointStage
+    from mar_st.data import Source
+    from mar_st.schema import Evaluation, Stage
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,13 @@ class Settings:
     seed: int
     precision: str = "fp32"
     save_steps: int = 200
+    evaluation: Evaluation | None = None
 
 
-def read_columns(triples: list[Triple], source: Data, seed: int) -> Dataset:
+def read_columns(source: Source, seed: int) -> Dataset:
     """The columns that a data entry of the recipe asks for, see `mar_st.data.to_dataset`."""
-    return to_dataset(triples, negatives=source.negatives, positives=source.positives, seed=seed)
+    entry = source.entry
+    return to_dataset(source.triples, negatives=entry.negatives, positives=entry.positives, seed=seed)
 
 
 class MetricsFile(TrainerCallback):
@@ -68,7 +70,7 @@ def fit(
     model: SentenceTransformer,
     data: dict[str, Dataset],
     loss: nn.Module | dict[str, nn.Module],
-    stage: ContrastiveStage | AlignStage | JointStage,
+    stage: Stage,
     settings: Settings,
     *,
     prompts: dict[str, dict[str, str]] | None = None,

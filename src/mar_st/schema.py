@@ -1,0 +1,351 @@
+"""What a recipe may say: backbones, data, stages, evaluation.
+
+Unknown keys and impossible combinations fail before anything is loaded.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+#: A later kind builds on what the earlier ones trained; kinds of one rank may follow each other in any order.
+RANK = {"retromae": 0, "contrastive": 1, "align": 2, "distill": 2, "joint": 3}
+
+Side: TypeAlias = Literal["query", "document"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TokenizerConfig(_Strict):
+    """A tokenizer trained on the texts of the recipe: byte-pair encoding that starts from characters."""
+
+    vocab_size: int = Field(gt=16)
+    max_token_length: int = Field(
+        default=4, ge=1, description="characters per token at most; 1 is character-level"
+    )
+
+
+class Backbone(_Strict):
+    """One encoder: pre-trained (`source`), random (`config` and `tokenizer`), or layers of the other side."""
+
+    source: str | None = Field(default=None, description="folder or Hub name")
+    revision: str | None = None
+    config: dict[str, Any] | None = None
+    tokenizer: TokenizerConfig | None = None
+    layers_of_document: tuple[int, ...] | None = Field(
+        default=None, description="a copy of the document encoder that keeps these layers (KALE, Wang & Lyu)"
+    )
+    pooling: Literal["cls", "lasttoken", "mean"] | None = Field(
+        default=None, description="default: cls for queries, lasttoken for documents"
+    )
+    projection: int | None = Field(
+        default=None,
+        gt=0,
+        description="width of a linear layer after pooling (HotelMatch, LEAF); MAR has none",
+    )
+    max_length: int = Field(default=512, ge=8)
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        origins = [self.source, self.config, self.layers_of_document]
+        if sum(origin is not None for origin in origins) != 1:
+            raise ValueError(
+                "give one of 'source' (folder or Hub name), 'config' (random weights) and "
+                "'layers_of_document' (layers of the other side)"
+            )
+        if (self.config is None) != (self.tokenizer is None):
+            raise ValueError("'tokenizer' goes with 'config'; a 'source' brings its own")
+        if self.config is not None and "model_type" not in self.config:
+            raise ValueError("'config' needs 'model_type', for instance gte or qwen3")
+        return self
+
+    @property
+    def width(self) -> int | None:
+        """Width of its vectors, where the recipe says it; `None` for a `source`."""
+        return self.projection or (self.config or {}).get("hidden_size")
+
+
+class Data(_Strict):
+    """One source of training texts and how its columns are encoded."""
+
+    name: str
+    path: str = Field(description="JSONL or Parquet file, folder, 'package:NAME/FOLDER' or 'hub:ORG/NAME'")
+    form: Literal["auto", "triples", "scored-pairs", "labelled-pairs", "nli", "texts"] = Field(
+        default="auto", description="'texts': a column 'text', for stages that need no pairs"
+    )
+    columns: dict[str, str] = Field(default_factory=dict, description="our column name: the name in the file")
+    where: dict[str, tuple[str, ...]] = Field(
+        default_factory=dict, description="keep rows whose column has one of these values"
+    )
+    limit: int | None = Field(default=None, gt=0, description="rows at most, drawn with the seed")
+    weight: float = Field(default=1.0, gt=0, description="share in a mixture, relative to the number of rows")
+    negatives: int = Field(default=1, ge=0)
+    positives: Literal["one", "all"] = Field(
+        default="all", description="one drawn positive per query, or a row for each"
+    )
+    symmetric: bool = Field(default=False, description="both columns are queries (STS)")
+    prompt: str = Field(default="query", description="name of the prompt put before a query")
+    role: Literal["query", "document"] | None = Field(
+        default=None, description="form 'texts' only: which side its texts belong to"
+    )
+
+    @model_validator(mode="after")
+    def _role(self) -> Self:
+        if (self.form == "texts") != (self.role is not None):
+            raise ValueError("'role' (query or document) goes with form 'texts', and with no other")
+        return self
+
+
+class Evaluation(_Strict):
+    """Retrieval on a development set while a stage trains."""
+
+    path: str = Field(description="folder with corpus.jsonl, queries.jsonl and qrels, or 'package:'")
+    split: str = "test"
+    every: int = Field(default=500, gt=0, description="optimiser steps between two evaluations")
+    metric: str = "ndcg@10"
+
+
+class _Stage(_Strict):
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    data: tuple[str, ...] | None = Field(
+        default=None, description="names of data entries; default: all that fit"
+    )
+    epochs: float = Field(default=1.0, gt=0)
+    max_steps: int | None = Field(default=None, gt=0, description="instead of epochs")
+    batch_size: int = Field(gt=1, description="texts or triples per optimiser step, over all devices")
+    mini_batch_size: int | None = Field(
+        default=None, gt=0, description="rows encoded at a time by GradCache; same gradients, less memory"
+    )
+    learning_rate: float = Field(gt=0)
+    schedule: Literal["linear", "cosine", "constant"] = Field(
+        default="linear", description="after the warm-up"
+    )
+    warmup_ratio: float = Field(default=0.05, ge=0, lt=1)
+    weight_decay: float = Field(default=0.0, ge=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    batches: Literal["one-source", "mixed"] = Field(
+        default="one-source", description="whether a batch may hold rows of several data entries"
+    )
+    length_groups: int = Field(
+        default=0,
+        ge=0,
+        description="batches that are sorted by length together, which saves padding; 0: none",
+    )
+    gradient_checkpointing: bool = False
+    seed: int | None = None
+
+
+class RetroMAEStage(_Stage):
+    """RetroMAE v1 with enhanced decoding on unlabelled texts (every text of the data it is given)."""
+
+    stage: Literal["retromae"]
+    side: Literal["query"] = "query"
+    encoder_mask: float = Field(default=0.3, gt=0, lt=1)
+    decoder_mask: float = Field(default=0.5, gt=0, lt=1)
+
+
+class _Contrastive(_Stage):
+    temperature: float = Field(gt=0)
+    negatives: int | None = Field(
+        default=None, ge=0, description="hard negatives per row, instead of the data's"
+    )
+    cross_device_negatives: bool = True
+    false_negative_margin: float | None = Field(
+        default=None, ge=0, description="leave out documents that beat the row's positive by more"
+    )
+
+
+class _LoRA(_Strict):
+    lora_r: int | None = Field(default=None, gt=0, description="rank; without it all weights are trained")
+    lora_alpha: int = Field(default=64, gt=0)
+    lora_dropout: float = Field(default=0.1, ge=0, lt=1)
+    lora_targets: tuple[str, ...] | None = Field(
+        default=None, description="default: every linear layer of MAR"
+    )
+
+
+class ContrastiveStage(_Contrastive, _LoRA):
+    """Independent initialisation: one encoder, symmetric, InfoNCE, optionally over Matryoshka dimensions."""
+
+    stage: Literal["contrastive"]
+    side: Side
+    learnable_temperature: bool = False
+    dims: tuple[int, ...] = Field(
+        default=(), description="Matryoshka dimensions; empty means the full width alone"
+    )
+    both_directions: bool = Field(default=False, description="also rank the queries for each document")
+
+
+class AlignStage(_Stage):
+    """Stage I: query encoder towards the frozen document encoder, every text paired with itself."""
+
+    stage: Literal["align"]
+    temperature: float = Field(default=0.1, gt=0)
+    contrastive_weight: float = Field(default=1.0, ge=0)
+    mse_weight: float = Field(default=1.0, ge=0)
+    cosine_weight: float = Field(default=0.0, ge=0, description="of 1 - cosine (ScalingNote)")
+    kl_weight: float = Field(default=0.0, ge=0, description="of the KL over embedding dimensions (KALE)")
+    kl_temperature: float = Field(default=1.0, gt=0)
+    texts: Literal["all", "queries", "documents"] = "all"
+
+    @model_validator(mode="after")
+    def _some_loss(self) -> Self:
+        if not self.contrastive_weight + self.mse_weight + self.cosine_weight + self.kl_weight:
+            raise ValueError("all loss weights are zero; give at least one")
+        return self
+
+
+class DistillStage(_Contrastive):
+    """A symmetric student learns the scores of a symmetric teacher: KL + InfoNCE (RocketQAv2)."""
+
+    stage: Literal["distill"]
+    side: Side = "query"
+    teacher: str = Field(
+        default="document",
+        description="'document': the other side as trained so far; else a folder or Hub name",
+    )
+    kl_weight: float = Field(default=1.0, gt=0)
+    contrastive_weight: float = Field(default=1.0, ge=0)
+    teacher_temperature: float | None = Field(default=None, gt=0, description="default: that of the student")
+
+
+class JointStage(_Contrastive, _LoRA):
+    """Stage II: both encoders on labelled triples; the document side through LoRA if `lora_r` is given."""
+
+    stage: Literal["joint"]
+    freeze: Side | None = Field(default=None, description="a side that is not trained")
+    document_learning_rate: float | None = Field(default=None, gt=0, description="default: learning_rate")
+    dims: tuple[int, ...] = Field(default=(), description="Matryoshka dimensions of the shared space")
+
+    @model_validator(mode="after")
+    def _frozen(self) -> Self:
+        if self.freeze == "document" and (self.lora_r is not None or self.document_learning_rate is not None):
+            raise ValueError("the documents are frozen; leave out lora_r and document_learning_rate")
+        return self
+
+
+Stage: TypeAlias = Annotated[
+    RetroMAEStage | ContrastiveStage | AlignStage | DistillStage | JointStage, Field(discriminator="stage")
+]
+
+
+class Recipe(_Strict):
+    """A model: its backbones, the data, the stages in order.
+
+    A recipe that ends with `align` or `joint` gives a MAR; any other gives the symmetric model of its last
+    stage.
+    """
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
+    description: str
+    seed: int = 42
+    dim: int = Field(gt=0)
+    renormalise: bool = True
+    normalise: bool = Field(
+        default=True, description="False: raw dot products (BMRetriever); symmetric recipes only"
+    )
+    precision: Literal["fp32", "bf16"] = "fp32"
+    storage_dtype: Literal["float32", "float16", "bfloat16"] | None = None
+    prompts: dict[str, str] = Field(default_factory=dict)
+    query: Backbone | None = None
+    document: Backbone | None = None
+    data: tuple[Data, ...] = Field(min_length=1)
+    stages: tuple[Stage, ...] = Field(min_length=1)
+    evaluation: Evaluation | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for what, names in (("stage", [s.name for s in self.stages]), ("data", [d.name for d in self.data])):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"two {what} entries are called {twice[0]!r}; names must differ")
+        self._check_sides()
+        self._check_widths()
+        self._check_data()
+        kinds = [stage.stage for stage in self.stages]
+        ranks = [RANK[kind] for kind in kinds]
+        if ranks != sorted(ranks):
+            order = ", ".join(sorted(RANK, key=RANK.__getitem__))
+            raise ValueError(f"stages come in the order {order}; got {', '.join(kinds)}")
+        return self
+
+    @property
+    def asymmetric(self) -> bool:
+        """Whether the result is a MAR, with two encoders."""
+        return self.stages[-1].stage in ("align", "joint")
+
+    def _check_sides(self) -> None:
+        sides = {"query": self.query, "document": self.document}
+        present = {side for side, backbone in sides.items() if backbone is not None}
+        if not present:
+            raise ValueError("give a 'query' backbone, a 'document' backbone, or both")
+        for stage in self.stages:
+            if isinstance(stage, AlignStage | JointStage):
+                needed = {"query", "document"}
+            elif isinstance(stage, DistillStage) and stage.teacher in sides:
+                needed = {stage.side, stage.teacher}
+                if len(needed) == 1:
+                    raise ValueError(f"stage {stage.name}: the teacher is the student itself")
+            else:
+                needed = {stage.side}
+            if needed - present:
+                raise ValueError(f"stage {stage.name} needs a {sorted(needed - present)[0]!r} backbone")
+        if self.document is not None and self.document.layers_of_document is not None:
+            raise ValueError("document: 'layers_of_document' is for the query side")
+        if self.query is not None and self.query.layers_of_document is not None and self.document is None:
+            raise ValueError("query: 'layers_of_document' needs a 'document' backbone")
+        if not self.normalise and self.asymmetric:
+            raise ValueError("normalise: false is for symmetric recipes; a MAR's vectors are normalised")
+
+    def _check_widths(self) -> None:
+        widths = {
+            side: backbone.width
+            for side, backbone in (("query", self.query), ("document", self.document))
+            if backbone is not None
+        }
+        if widths.get("query") not in (None, self.dim):
+            raise ValueError(
+                f"dim is {self.dim} but the query encoder has hidden_size {widths['query']}; "
+                "they must be equal"
+            )
+        full = widths.get("document")
+        if full is not None and full < self.dim:
+            raise ValueError(f"dim is {self.dim} but the document encoder has only hidden_size {full}")
+        for stage in self.stages:
+            dims = getattr(stage, "dims", ())
+            limit = widths.get(stage.side) if isinstance(stage, ContrastiveStage) else self.dim
+            if dims and limit is not None and max(dims) > limit:
+                raise ValueError(f"stage {stage.name}: dims {dims} exceed the width {limit}")
+
+    def _check_data(self) -> None:
+        missing = sorted({d.prompt for d in self.data if d.prompt and d.form != "texts"} - set(self.prompts))
+        if missing:
+            raise ValueError(f"data uses the prompt {missing[0]!r}, which 'prompts' does not define")
+        forms = {entry.name: entry.form for entry in self.data}
+        for stage in self.stages:
+            unknown = sorted(set(stage.data or ()) - set(forms))
+            if unknown:
+                raise ValueError(
+                    f"stage {stage.name} names the data {unknown[0]!r}; there is {', '.join(forms)}"
+                )
+            if stage.mini_batch_size is not None and stage.mini_batch_size > stage.batch_size:
+                raise ValueError(f"stage {stage.name}: mini_batch_size exceeds batch_size")
+            if not isinstance(stage, RetroMAEStage | AlignStage):
+                texts = [name for name in stage.data or () if forms[name] == "texts"]
+                if texts:
+                    raise ValueError(
+                        f"stage {stage.name} needs pairs; the data {texts[0]!r} are single texts"
+                    )
+                if all(form == "texts" for form in forms.values()):
+                    raise ValueError(f"stage {stage.name} needs pairs; all data are single texts")
+
+    def data_of(self, stage: Stage) -> tuple[Data, ...]:
+        """The data entries that a stage uses: those it names, else all that it can."""
+        if stage.data is not None:
+            return tuple(entry for entry in self.data if entry.name in stage.data)
+        if isinstance(stage, RetroMAEStage | AlignStage):
+            return self.data
+        return tuple(entry for entry in self.data if entry.form != "texts")
