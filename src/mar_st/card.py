@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 import yaml
 
 from mar_st.data import locate
 from mar_st.describe import count_parameters
+from mar_st.stages.monitor import METRICS, evaluation_results, read_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from mar_st.schema import Recipe
+
+
+#: Libraries whose versions a card names.
+LIBRARIES = (
+    "medteb", "sentence-transformers", "transformers", "torch", "datasets", "accelerate", "peft"
+)  # fmt: skip
 
 
 def data_digest(name: str) -> str:
@@ -29,13 +37,20 @@ def data_digest(name: str) -> str:
     return digest.hexdigest()
 
 
-def write_card(folder: Path, recipe: Recipe, data_digests: Sequence[str]) -> None:
-    """Write `README.md` into a model folder: what it is, how it was trained, on which data.
+def write_card(
+    folder: Path,
+    recipe: Recipe,
+    data_digests: Sequence[str],
+    stages: Mapping[str, Path] | None = None,
+) -> None:
+    """Write `README.md` into a model folder: what it is, how it was trained, on which data, with what result.
 
     Args:
         folder: The model folder.
         recipe: The recipe it was trained with.
         data_digests: `data_digest` of every data source, in the recipe's order.
+        stages: By name of the stage the folder that it was trained in, whose `metrics.jsonl` has the results;
+            stages without one are left out of the results.
     """
     kind = "asymmetric" if recipe.asymmetric else "symmetric"
     header = {
@@ -78,11 +93,52 @@ def write_card(folder: Path, recipe: Recipe, data_digests: Sequence[str]) -> Non
         "|---|---|---|",
         data,
         "",
+        *_results(recipe, stages or {}),
         "## Recipe",
         "",
         "```yaml",
         yaml.safe_dump(content, sort_keys=False, allow_unicode=True).strip(),
         "```",
         "",
+        "## Versions",
+        "",
+        ", ".join(_versions()) + ".",
+        "",
     ]
     (folder / "README.md").write_text("\n".join(lines), encoding="utf-8")
+
+
+def _results(recipe: Recipe, stages: Mapping[str, Path]) -> list[str]:
+    """Section with the last loss and the last development scores of every stage; nothing without records."""
+    rows = []
+    for stage in recipe.stages:
+        records = read_metrics(stages[stage.name] / METRICS) if stage.name in stages else []
+        losses = [row for row in records if "loss" in row]
+        if not losses:
+            continue
+        evaluations = evaluation_results(records)
+        scores = evaluations[-1][1] if evaluations else {}
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
+        last = losses[-1]
+        rows.append(
+            f"| {stage.name} | {stage.stage} | {last['step']} | {last['loss']:.4f} | {shown or '-'} |"
+        )
+    if not rows:
+        return []
+    lines = ["## Results", ""]
+    if recipe.evaluation is not None:
+        evaluation = recipe.evaluation
+        lines += [f"Development set: `{evaluation.path}` ({evaluation.split}), at the end of each stage.", ""]
+    header = ["| stage | kind | steps | last loss | development set |", "|---|---|---|---|---|"]
+    return [*lines, *header, *rows, ""]
+
+
+def _versions() -> list[str]:
+    """Libraries that the model was trained with, those that are installed."""
+    found = []
+    for name in LIBRARIES:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    return found

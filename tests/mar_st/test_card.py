@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+from importlib.metadata import version
+
 import yaml
 
 from mar_st.card import data_digest, write_card
@@ -31,3 +34,32 @@ def test_data_digest_follows_content_and_names(tmp_path):
     (tmp_path / "b.jsonl").rename(tmp_path / "c.jsonl")
     assert data_digest(str(tmp_path)) not in (first, changed)
     assert data_digest(str(tmp_path / "a.jsonl")) != first
+
+
+def test_card_tells_results_and_versions(mar, tmp_path):
+    mar.save_pretrained(str(tmp_path / "model"))
+    recipe = load_recipe("mar-mini", ["evaluation={path: dev, split: dev}"])
+    stages = {}
+    for number, stage in enumerate(recipe.stages[:2]):
+        stages[stage.name] = tmp_path / stage.name
+        stages[stage.name].mkdir()
+        rows = [
+            {"step": 0, "eval_ndcg@10": 0.1, "eval_runtime": 1.0},
+            {"step": 20, "loss": 0.9},
+            {"step": 35, "loss": 0.5 + number, "mfu": None},
+            {"step": 35, "eval_ndcg@10": 0.4321 + number, "eval_runtime": 1.0},
+            {"step": 35, "train_runtime": 3.0},
+        ]
+        (stages[stage.name] / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_card(tmp_path / "model", recipe, ["a" * 64, "b" * 64], stages)
+    text = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+    results = text.split("## Results")[1].split("## Recipe")[0]
+    assert "`dev` (dev)" in results
+    first, second = recipe.stages[:2]
+    assert f"| {first.name} | {first.stage} | 35 | 0.5000 | ndcg@10 0.4321 |" in results
+    assert f"| {second.name} | {second.stage} | 35 | 1.5000 | ndcg@10 1.4321 |" in results
+    assert recipe.stages[2].name not in results
+    assert f"sentence-transformers {version('sentence-transformers')}" in text.split("## Versions")[1]
+    # Without records there is nothing to tell.
+    write_card(tmp_path / "model", recipe, ["a" * 64, "b" * 64])
+    assert "## Results" not in (tmp_path / "model" / "README.md").read_text(encoding="utf-8")

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer
 from transformers.trainer import TRAINER_STATE_NAME
 
+from mar_st.errors import MarError
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import nn
+    from transformers import TrainingArguments
 
 TRAINED_NAME = "trained.safetensors"
+
+
+class CheckpointError(MarError):
+    """A checkpoint that does not belong to what is being trained."""
 
 
 class ResumableTrainer(SentenceTransformerTrainer):
@@ -26,7 +38,8 @@ class ResumableTrainer(SentenceTransformerTrainer):
     a checkpoint needs the trained parameters alone, those of the loss included; frozen ones stay as they are.
     """
 
-    def _trained(self) -> dict[str, nn.Parameter]:
+    def trained_parameters(self) -> dict[str, nn.Parameter]:
+        """What the stage trains, by name: parameters of the model, then those of the loss."""
         model: Any = getattr(self.model, "_orig_mod", self.model)
         found = {f"model.{name}": p for name, p in model.named_parameters() if p.requires_grad}
         of_model = {id(parameter) for parameter in model.parameters()}
@@ -41,14 +54,22 @@ class ResumableTrainer(SentenceTransformerTrainer):
         del state_dict
         folder = Path(output_dir or str(self.args.output_dir))
         folder.mkdir(parents=True, exist_ok=True)
-        tensors = {name: parameter.detach().contiguous() for name, parameter in self._trained().items()}
+        trained = self.trained_parameters()
+        tensors = {name: parameter.detach().contiguous() for name, parameter in trained.items()}
         save_file(tensors, str(folder / TRAINED_NAME))
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
+        # The trainer's state is written next and makes the checkpoint complete, older ones are deleted then.
+        if self.args.world_size > 1:
+            torch.distributed.barrier()
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         del model
-        trained, tensors = self._trained(), load_file(Path(resume_from_checkpoint) / TRAINED_NAME)
+        trained = self.trained_parameters()
+        tensors = load_file(Path(resume_from_checkpoint) / TRAINED_NAME)
         if trained.keys() != tensors.keys():
-            raise ValueError(
+            raise CheckpointError(
                 f"{resume_from_checkpoint} holds other parameters than this stage trains; delete the folder."
             )
         with torch.no_grad():
@@ -56,15 +77,39 @@ class ResumableTrainer(SentenceTransformerTrainer):
                 parameter.copy_(tensors[name])
 
 
-def last_checkpoint(folder: Path) -> str | None:
-    """The newest complete checkpoint below `folder`; those cut off while they were written are deleted."""
+def random_state_name(arguments: TrainingArguments) -> str:
+    """File of a checkpoint with this process's random numbers."""
+    return "rng_state.pth" if arguments.world_size <= 1 else f"rng_state_{arguments.process_index}.pth"
+
+
+@contextmanager
+def kept_random_state() -> Iterator[None]:
+    """Leave all streams of random numbers as they were: training does not depend on what is done here."""
+    python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 -- the global stream is meant
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
+
+
+def last_checkpoint(folder: Path, *, delete: bool = True) -> str | None:
+    """The newest complete checkpoint below `folder`.
+
+    Args:
+        folder: Folder of the checkpoints.
+        delete: Delete those that were cut off while they were written; one process alone should.
+    """
     numbered = {int(path.name.rpartition("-")[2]): path for path in folder.glob("checkpoint-*")}
     for _, path in sorted(numbered.items(), reverse=True):
         try:
             # The last file to be written.
             json.loads((path / TRAINER_STATE_NAME).read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            shutil.rmtree(path)
+            if delete:
+                shutil.rmtree(path)
         else:
             return str(path)
     return None

@@ -1,20 +1,34 @@
-"""What every stage shares: one resumable run of sentence-transformers' Trainer."""
+"""What every stage shares: one resumable, watched run of sentence-transformers' Trainer."""
 
 from __future__ import annotations
 
-import json
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sentence_transformers import SentenceTransformerTrainingArguments
-from sentence_transformers.sentence_transformer.training_args import BatchSamplers, MultiDatasetBatchSamplers
-from transformers import TrainerCallback
+import torch
+from sentence_transformers.base.modules import Router, Transformer
+from sentence_transformers.base.modules.module import Module
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch.utils.data import DataLoader
+from transformers.trainer_callback import ProgressCallback
+from transformers.utils import logging
 
 from mar_st.data import to_dataset
-from mar_st.stages.checkpoints import ResumableTrainer, last_checkpoint
+from mar_st.errors import MarError
+from mar_st.stages.arguments import training_arguments
+from mar_st.stages.batches import RECORD, RecordingCollator, check_mixture
+from mar_st.stages.checkpoints import ResumableTrainer, kept_random_state, last_checkpoint, random_state_name
+from mar_st.stages.meter import Meter, own_modules
+from mar_st.stages.monitor import METRICS, TIMING, LastStep, MetricsFile, ProgressBar, TensorBoard, plot_run
+from mar_st.stages.samplers import TrainRows, text_columns, train_batches
+from mar_st.stages.watch import NonFiniteWatch
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
@@ -22,48 +36,176 @@ if TYPE_CHECKING:
 
     from mar_st.data import Source
     from mar_st.schema import Evaluation, Stage
+    from mar_st.stages.samplers import TrainBatches
+
+__all__ = ["MetricsFile", "Settings", "StageTrainer", "fit", "read_columns"]
+
+logger = logging.get_logger(__name__)
+
+#: Elements of the gradients that are averaged over the processes in one message.
+MESSAGE = 2**26
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a stage takes from the run it belongs to."""
+    """What a stage takes from the run it belongs to.
+
+    Attributes:
+        folder: Where checkpoints, metrics and plots go.
+        seed: Seed of stages that have none of their own.
+        precision: `fp32`, or `bf16` for autocast.
+        save_steps: Steps between checkpoints.
+        evaluation: Retrieval on a development set while training.
+        deepspeed: Path of a DeepSpeed configuration (ZeRO 0 to 2); default: environment `MAR_DEEPSPEED`.
+        workers: Processes that tokenize ahead; 0 does it between the steps.
+    """
 
     folder: Path
     seed: int
     precision: str = "fp32"
     save_steps: int = 200
     evaluation: Evaluation | None = None
+    deepspeed: str | Path | None = None
+    workers: int = 0
 
 
 def read_columns(source: Source, seed: int) -> Dataset:
     """The columns that a data entry of the recipe asks for, see `mar_st.data.to_dataset`."""
     entry = source.entry
-    return to_dataset(source.triples, negatives=entry.negatives, positives=entry.positives, seed=seed)
+    return to_dataset(
+        source.triples,
+        negatives=entry.negatives,
+        positives=entry.positives,
+        seed=seed,
+        weight=entry.weight,
+    )
 
 
-class MetricsFile(TrainerCallback):
-    """Appends every log record to `metrics.jsonl`; a resumed run drops the records after its checkpoint."""
+class StageTrainer(ResumableTrainer):
+    """The trainer of a stage: its batches, its gradients over processes, its meters and its watch.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    Between processes gradients are averaged here, once per step, for the parameters of the loss as well.
+    DistributedDataParallel would leave those out, and it cannot follow a loss that runs the model several
+    times per step (routes, GradCache).
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Keep the records up to the step training starts from."""
-        del args, control, kwargs
-        kept = []
-        if self.path.exists():
-            rows = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
-            # The summary of a run that was killed before its model was saved is written again.
-            kept = [row for row in rows if row["step"] <= state.global_step and "train_runtime" not in row]
-        self.path.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+    Args:
+        rows: The training data.
+        batches: Which rows make up a batch.
+        watch: Stops the run at a bad loss or gradient.
+        **kwargs: Those of the trainer.
+    """
 
-    def on_log(
-        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
-    ) -> None:
-        """Append one record."""
-        del args, control, kwargs
-        with self.path.open("a", encoding="utf-8") as out:
-            out.write(json.dumps({"step": state.global_step, **(logs or {})}) + "\n")
+    def __init__(self, rows: TrainRows, batches: TrainBatches, watch: NonFiniteWatch, **kwargs: Any) -> None:
+        self.rows, self.batches, self.watch = rows, batches, watch
+        super().__init__(**kwargs)
+        self.meter = Meter(self.model, self.args.device, bf16=self.args.bf16, world=self.args.world_size)
+        self._step: tuple[Any, Any, dict[str, Any]] | None = None
+        self._frozen = _frozen_modules(self.model)
+        losses: dict[str, Any] = self.loss if isinstance(self.loss, dict) else {"": self.loss}
+        self._losses = {name: own_modules(loss) for name, loss in losses.items()}
+        self._averaged: list[nn.Parameter] = []
+        if self.args.world_size > 1 and not self.is_deepspeed_enabled:
+            self._averaged = list(self.trained_parameters().values())
+            # Mixed precision without DistributedDataParallel.
+            prepare: Any = partial(self.accelerator.prepare_model, evaluation_mode=True)
+            self.accelerator.prepare_model = prepare
+            for parameter in self._averaged:
+                torch.distributed.broadcast(parameter.data, 0)
+
+    # -- what the trainer asks for --
+
+    def preprocess_dataset(self, dataset: Any = None, dataset_name: str | None = None) -> Any:
+        """Leave the data as they are; `TrainRows` names the dataset of each row."""
+        self.validate_column_names(dataset, dataset_name=dataset_name)
+        return dataset
+
+    def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
+        """No automatic model card; `mar_st.card` writes one."""
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """Batches of `self.batches`, split over the processes."""
+        self.accelerator.even_batches = False
+        loader = DataLoader(
+            self.rows,
+            batch_sampler=self.batches,
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory,
+        )
+        prepared: DataLoader[Any] = self.accelerator.prepare(loader)
+        return prepared
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        # The trainer tells the epoch to the sampler it finds, which the wrapper of a resumed epoch may hide.
+        self.batches.set_epoch(kwargs["epoch"])
+        super()._run_epoch(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    # -- one step --
+
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Any:
+        """Forward, backward, and the mean of the gradients over the processes."""
+        record = inputs.pop(RECORD, None)
+        if record is not None:
+            self.meter.batch(record)
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        self._step = (loss, record, inputs)
+        self._average_gradients()
+        return loss
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Loss of a batch; frozen encoders work as they do when they encode, without dropout."""
+        for module in self._frozen:
+            module.eval()
+        name = inputs.get("dataset_name") if isinstance(self.loss, dict) else ""
+        loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        self.meter.parts(self._losses[name or ""])
+        return loss
+
+    def _average_gradients(self) -> None:
+        gradients = [p.grad for p in self._averaged if p.grad is not None]
+        while gradients:
+            taken: list[torch.Tensor] = []
+            size = 0
+            while gradients and (not taken or size + gradients[-1].numel() <= MESSAGE):
+                size += gradients[-1].numel()
+                taken.append(gradients.pop())
+            message = torch.cat([gradient.reshape(-1).float() for gradient in taken])
+            torch.distributed.all_reduce(message)
+            message /= self.args.world_size
+            start = 0
+            for gradient in taken:
+                end = start + gradient.numel()
+                gradient.copy_(message[start:end].view_as(gradient))
+                start = end
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)  # type: ignore[no-untyped-call]
+        if self._step is not None:
+            loss, record, inputs = self._step
+            self._step = None
+            self.watch.add(self.state.global_step + 1, loss, norm, record, inputs)
+        return norm
+
+    # -- records, evaluations, checkpoints --
+
+    def log(self, logs: dict[str, Any], start_time: float | None = None) -> None:
+        """Add what the meter counted to a record of the loss."""
+        if "loss" in logs:
+            self.watch.settle()
+            logs = {**logs, **self.meter.record()}
+        super().log({key: value for key, value in logs.items() if key not in TIMING[1:]}, start_time)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Evaluate; the random numbers of training, and its throughput, are those of a run without."""
+        with self.meter.paused(), kept_random_state():
+            return super().evaluate(*args, **kwargs)
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        self.watch.settle()
+        with self.meter.paused():
+            super()._save_checkpoint(model, trial)
 
 
 def fit(
@@ -76,49 +218,169 @@ def fit(
     prompts: dict[str, dict[str, str]] | None = None,
     router_mapping: dict[str, dict[str, str]] | None = None,
     no_duplicates: bool = True,
+    learning_rate_mapping: dict[str, float] | None = None,
 ) -> None:
     """Train `model` in place; a run that was killed goes on from its last checkpoint.
 
+    Under `torchrun`, `accelerate launch` or `deepspeed` every process calls it; a batch is shared by all.
+
     Args:
         model: The model, on its device.
-        data: Datasets by name; every batch holds one of them.
-        loss: One loss for all datasets, or one for each.
-        stage: Optimisation settings.
-        settings: Folder for checkpoints and `metrics.jsonl`, seed, precision.
+        data: Datasets by name.
+        loss: One loss for all datasets, or one for each. It may tell its parts, see `mar_st.stages.meter`.
+        stage: Optimisation settings; `mini_batch_size` is the loss's affair.
+        settings: Those of the run.
         prompts: Dataset name -> column -> prompt text.
         router_mapping: Dataset name -> column -> route.
         no_duplicates: Keep equal texts out of one batch, where they would be false negatives.
+        learning_rate_mapping: Regular expression of parameter names, as `loss.named_parameters()` gives them
+            (`model.0...`) -> learning rate, in place of the stage's.
+
+    Raises:
+        BatchError: The data do not make the batches that the stage asks for.
+        ArgumentsError: The devices or a DeepSpeed configuration cannot do it.
+        NonFiniteError: A loss or gradient was NaN or infinite.
+        CheckpointError: The folder holds a checkpoint of something else.
     """
+    prompts = {name: (prompts or {}).get(name, {}) for name in data}
+    router_mapping = {name: (router_mapping or {}).get(name, {}) for name in data}
+    mixed = stage.batches == "mixed" and len(data) > 1
+    if mixed:
+        if isinstance(loss, dict):
+            raise MarError(
+                f"stage {stage.name}: 'batches: mixed' needs one loss for all data, not one for each."
+            )
+        pooled = all(module.include_prompt for module in model.modules() if isinstance(module, Pooling))
+        columns = {name: dataset.column_names for name, dataset in data.items()}
+        check_mixture(columns, router_mapping, stage=stage.name, pooled_prompts=pooled, prompts=prompts)
+    evaluator = _evaluator(settings.evaluation)
+    arguments = training_arguments(
+        stage,
+        settings,
+        model.device,
+        evaluate=evaluator is not None,
+        prompts=prompts,
+        router_mapping=router_mapping,
+        learning_rate_mapping=learning_rate_mapping or {},
+    )
+    batches = train_batches(
+        data,
+        stage.batch_size,
+        mixed=mixed,
+        no_duplicates=no_duplicates,
+        groups=stage.length_groups,
+        document_columns=_document_columns(data, router_mapping),
+        seed=arguments.seed,
+        world=arguments.world_size,
+    )
     settings.folder.mkdir(parents=True, exist_ok=True)
     checkpoints = settings.folder / "checkpoints"
-    arguments = SentenceTransformerTrainingArguments(
-        output_dir=str(checkpoints),
-        num_train_epochs=stage.epochs,
-        per_device_train_batch_size=stage.batch_size,
-        learning_rate=stage.learning_rate,
-        warmup_steps=stage.warmup_ratio,
-        weight_decay=stage.weight_decay,
-        lr_scheduler_type="linear",
-        bf16=settings.precision == "bf16",
-        use_cpu=model.device.type == "cpu",
-        seed=stage.seed if stage.seed is not None else settings.seed,
-        batch_sampler=BatchSamplers.NO_DUPLICATES if no_duplicates else BatchSamplers.BATCH_SAMPLER,
-        multi_dataset_batch_sampler=MultiDatasetBatchSamplers.PROPORTIONAL,
-        dataloader_drop_last=True,
-        logging_steps=20,
-        save_strategy="steps",
-        save_steps=settings.save_steps,
-        save_total_limit=1,
-        report_to="none",
-        prompts=prompts or {},
-        router_mapping=router_mapping or {},
-    )
-    trainer = ResumableTrainer(
+    suffix = f".{arguments.process_index}" if arguments.process_index else ""
+    trainer = StageTrainer(
+        rows=TrainRows(data),
+        batches=batches,
+        watch=NonFiniteWatch(settings.folder / f"bad_batch{suffix}.json", stage.name, checkpoints),
         model=model,
         args=arguments,
-        train_dataset=data,
+        train_dataset=dict(data),
         loss=loss,
-        callbacks=[MetricsFile(settings.folder / "metrics.jsonl")],
+        evaluator=evaluator,
+        data_collator=RecordingCollator(
+            preprocess_fn=model.preprocess,
+            router_mapping=router_mapping,
+            prompts=prompts,
+            mixed=mixed,
+        ),
+        callbacks=_callbacks(settings.folder),
     )
-    trainer.train(resume_from_checkpoint=last_checkpoint(checkpoints))
+    _train(trainer, stage, settings.folder)
+
+
+def _train(trainer: StageTrainer, stage: Stage, folder: Path) -> None:
+    arguments, model = trainer.args, trainer.model
+    if trainer.pop_callback(ProgressCallback) is not None:
+        trainer.add_callback(ProgressBar(stage.name))
+    checkpoint = last_checkpoint(folder / "checkpoints", delete=arguments.process_index == 0)
+    if arguments.world_size > 1:
+        torch.distributed.barrier()
+    if checkpoint is not None and not (Path(checkpoint) / random_state_name(arguments)).is_file():
+        logger.warning("%s is of another number of processes; dropout begins anew.", checkpoint)
+    arguments.eval_on_start = arguments.eval_strategy != "no" and checkpoint is None
+    try:
+        with _checkpointing(model, enabled=stage.gradient_checkpointing, stage=stage.name):
+            trainer.train(resume_from_checkpoint=checkpoint)
+    finally:
+        _unwrap(trainer)
+    if arguments.process_index == 0:
+        plot_run(folder)
     model.eval()
+
+
+def _callbacks(folder: Path) -> list[Any]:
+    callbacks: list[Any] = [MetricsFile(folder / METRICS), LastStep()]
+    if find_spec("tensorboard") is not None:
+        callbacks.append(TensorBoard(folder / "tensorboard"))
+    return callbacks
+
+
+def _evaluator(evaluation: Evaluation | None) -> Any:
+    if evaluation is None:
+        return None
+    from mar_st.evaluation import dev_evaluator
+
+    return dev_evaluator(evaluation)
+
+
+def _document_columns(
+    data: Mapping[str, Dataset], router_mapping: Mapping[str, Mapping[str, str]]
+) -> dict[str, list[str]]:
+    """Columns with documents, by dataset: those of the document route, else all texts after the first.
+
+    Columns without a route, where there are routes, are for the samplers alone and are not encoded.
+    """
+    result = {}
+    for name, dataset in data.items():
+        routes = router_mapping[name]
+        texts = [column for column in text_columns(dataset) if column in routes or not routes]
+        documents = [column for column in texts if routes.get(column) == "document"]
+        result[name] = documents or texts[1:] or texts
+    return result
+
+
+def _frozen_modules(model: SentenceTransformer) -> list[nn.Module]:
+    """Modules of a model that have parameters and train none of them."""
+    frozen: list[nn.Module] = []
+    for module in model.modules():
+        if isinstance(module, Module) and not isinstance(module, Router):
+            parameters = list(module.parameters())
+            if parameters and not any(parameter.requires_grad for parameter in parameters):
+                frozen.append(module)
+    return frozen
+
+
+@contextmanager
+def _checkpointing(model: SentenceTransformer, *, enabled: bool, stage: str) -> Iterator[None]:
+    """Compute the activations of the trained encoders again in the backward pass instead of keeping them."""
+    found = [module.model for module in model.modules() if isinstance(module, Transformer)] if enabled else []
+    encoders: list[Any] = [e for e in found if any(p.requires_grad for p in e.parameters())]
+    for encoder in encoders:
+        try:
+            encoder.activation_checkpointing_enable()
+        except ValueError as error:
+            raise MarError(
+                f"stage {stage}: {type(encoder).__name__} does not support gradient_checkpointing ({error}). "
+                "Set it to false, or give mini_batch_size to need less memory."
+            ) from error
+    try:
+        yield
+    finally:
+        for encoder in encoders:
+            encoder.activation_checkpointing_disable()
+
+
+def _unwrap(trainer: StageTrainer) -> None:
+    """Take away what was put around the model for mixed precision, so that another stage may train it too."""
+    model: Any = trainer.model
+    trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+    for name in ("forward", "_is_accelerate_prepared"):
+        vars(model).pop(name, None)

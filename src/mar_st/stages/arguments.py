@@ -1,0 +1,148 @@
+"""From the fields of a stage to the arguments of sentence-transformers' trainer, over one process or many."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sentence_transformers import SentenceTransformerTrainingArguments
+
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import torch
+
+    from mar_st.schema import Stage
+    from mar_st.stages.trainer import Settings
+
+#: Environment variable with the path of a DeepSpeed configuration.
+DEEPSPEED = "MAR_DEEPSPEED"
+
+#: The trainer's name of each schedule; all of them come after a linear warm-up.
+SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
+
+#: Highest ZeRO stage; from 3 on parameters are sharded, which checkpoints of whole ones cannot hold.
+MAX_ZERO = 2
+
+#: Steps between two records.
+LOGGING_STEPS = 20
+
+
+class ArgumentsError(MarError):
+    """Settings that the devices at hand cannot carry out."""
+
+
+def world_size() -> int:
+    """Number of processes that `torchrun`, `accelerate launch` or `deepspeed` started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def rows_per_device(stage: Stage, world: int) -> int:
+    """Rows that each process takes of a batch.
+
+    Raises:
+        ArgumentsError: The processes cannot share the batch evenly.
+    """
+    if stage.batch_size % world:
+        raise ArgumentsError(
+            f"stage {stage.name}: batch_size {stage.batch_size} is over all devices, and {world} devices "
+            f"cannot share it evenly. Choose a multiple of {world}, for instance "
+            f"{max(1, round(stage.batch_size / world)) * world}, or another number of devices."
+        )
+    return stage.batch_size // world
+
+
+def training_arguments(
+    stage: Stage,
+    settings: Settings,
+    device: torch.device,
+    *,
+    evaluate: bool,
+    prompts: Mapping[str, Mapping[str, str]],
+    router_mapping: Mapping[str, Mapping[str, str]],
+    learning_rate_mapping: Mapping[str, float],
+) -> SentenceTransformerTrainingArguments:
+    """Arguments of the trainer for a stage.
+
+    Args:
+        stage: Optimisation settings.
+        settings: Those of the run.
+        device: Device of the model.
+        evaluate: Whether to evaluate every `settings.evaluation.every` steps and at the end.
+        prompts: Dataset name -> column -> prompt text.
+        router_mapping: Dataset name -> column -> route.
+        learning_rate_mapping: Pattern of parameter names -> learning rate.
+
+    Raises:
+        ArgumentsError: A batch that the devices cannot share, or a DeepSpeed configuration of no use.
+    """
+    world = world_size()
+    on_cpu = device.type == "cpu"
+    deepspeed = _deepspeed(settings)
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(settings.folder / "checkpoints"),
+        num_train_epochs=stage.epochs,
+        max_steps=stage.max_steps or -1,
+        per_device_train_batch_size=rows_per_device(stage, world),
+        learning_rate=stage.learning_rate,
+        warmup_steps=stage.warmup_ratio,
+        lr_scheduler_type=SCHEDULES[stage.schedule],
+        weight_decay=stage.weight_decay,
+        max_grad_norm=stage.max_grad_norm,
+        bf16=settings.precision == "bf16",
+        use_cpu=on_cpu,
+        ddp_backend="gloo" if on_cpu and world > 1 else None,
+        seed=stage.seed if stage.seed is not None else settings.seed,
+        dataloader_drop_last=True,
+        dataloader_num_workers=settings.workers,
+        dataloader_pin_memory=not on_cpu,
+        # A batch of the sampler is one optimiser step; the processes split it.
+        accelerator_config={"split_batches": True},
+        logging_steps=LOGGING_STEPS,
+        # The filter reads every loss back from the device; the watch sees bad ones without waiting.
+        logging_nan_inf_filter=False,
+        eval_strategy="steps" if evaluate else "no",
+        eval_steps=settings.evaluation.every if evaluate and settings.evaluation else None,
+        save_strategy="steps",
+        save_steps=settings.save_steps,
+        save_total_limit=1,
+        report_to="none",
+        deepspeed=deepspeed,
+        prompts={name: dict(columns) for name, columns in prompts.items()},
+        router_mapping={name: dict(columns) for name, columns in router_mapping.items()},
+        learning_rate_mapping=dict(learning_rate_mapping),
+    )
+    if arguments.world_size != world:
+        raise ArgumentsError(
+            f"WORLD_SIZE says {world} processes and torch.distributed has {arguments.world_size}. Start with "
+            "torchrun or accelerate launch."
+        )
+    if arguments.n_gpu > 1:
+        # Without a launcher the trainer would copy the model to every GPU at each step (DataParallel).
+        arguments._n_gpu = 1
+    return arguments
+
+
+def _deepspeed(settings: Settings) -> str | None:
+    """Path of the DeepSpeed configuration, if one is asked for."""
+    path = settings.deepspeed or os.environ.get(DEEPSPEED)
+    if not path:
+        return None
+    try:
+        content: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+        stage = int(content.get("zero_optimization", {}).get("stage", 0))
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise ArgumentsError(f"{path} is no readable DeepSpeed configuration ({error}).") from error
+    if stage > MAX_ZERO:
+        raise ArgumentsError(
+            f"{path} asks for ZeRO stage {stage}; stages 0 to {MAX_ZERO} are supported, as checkpoints hold "
+            "whole parameters."
+        )
+    if find_spec("deepspeed") is None:
+        raise ArgumentsError(f"{path} needs DeepSpeed, which is not installed: pip install deepspeed")
+    return str(path)

@@ -1,0 +1,204 @@
+"""What a training step does per second: texts, tokens, padding, memory, model FLOPs utilisation, loss parts.
+
+A loss may tell its parts in one of two ways: return a dict of tensors (sentence-transformers adds them up and
+logs each), or return one tensor and set `self.last_parts`, a dict of name to detached tensor or float. The
+mean of each part since the last record is logged as `loss_<name>`. A loss with `learnable_temperature` has
+its `temperature` logged.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from sentence_transformers.base.model import BaseModel
+from sentence_transformers.base.modules import Router, Transformer
+
+from mar_st.costs import Training, training_flops
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import nn
+
+    from mar_st.stages.batches import BatchRecord
+
+#: Key of an encoder that is not behind a route.
+ONE = ""
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """Operations of one encoder on a batch, forward and backward: `token * sum n + square * sum n^2`.
+
+    Over texts of `n` tokens without padding. Recomputation (checkpointing, GradCache) does not count, so the
+    utilisation made of it is that of useful work.
+    """
+
+    token: float
+    square: float
+
+
+def step_costs(model: nn.Module) -> dict[str, StepCost]:
+    """Cost of each encoder of a model, by route, as `mar plan` reckons it (`mar_st.costs.training_flops`).
+
+    An encoder whose architecture that does not know is left out.
+    """
+    encoders: dict[str, Any] = {}
+    for part in model.children():
+        if isinstance(part, Router):
+            routes: Any = part.sub_modules
+            for route, modules in routes.items():
+                encoders.update((route, module) for module in modules if isinstance(module, Transformer))
+        elif isinstance(part, Transformer):
+            encoders[ONE] = part
+    costs = {}
+    for route, encoder in encoders.items():
+        try:
+            costs[route] = _step_cost(encoder.model)
+        except (MarError, KeyError, AttributeError, TypeError, ValueError):
+            continue
+    return costs
+
+
+def _step_cost(encoder: Any) -> StepCost:
+    from mar_st.backbones import Shape
+
+    trained = [name for name, parameter in encoder.named_parameters() if parameter.requires_grad]
+    if not trained:
+        training = Training("frozen")
+    elif all("lora_" in name for name in trained):
+        (adapter,) = encoder.peft_config.values()
+        training = Training("lora", lora_r=adapter.r, lora_targets=tuple(sorted(adapter.target_modules)))
+    else:
+        training = Training("full")
+    shape = Shape("encoder", encoder.config.to_dict())
+    # A polynomial of the length without a constant; two points give its coefficients.
+    one, two = (training_flops(shape, 1, length, training) for length in (1, 2))
+    square = two / 2 - one
+    return StepCost(one - square, square)
+
+
+def peak_flops(device_name: str, *, bf16: bool) -> float | None:
+    """Dense peak of a GPU in FLOP/s by its CUDA name, from the table of `mar plan`; `None` if not there."""
+    from mar_st.plan import DEVICES
+
+    compact = device_name.replace(" ", "").upper()
+    for name, device in DEVICES.items():
+        if name.partition("-")[0].upper() in compact:
+            peak = device.bf16 if bf16 else device.fp32
+            return None if peak is None else peak * 1e12
+    return None
+
+
+def peak_memory(device: torch.device) -> float:
+    """Most memory held so far, in GB (10^9 bytes): of torch's tensors on CUDA, of the process elsewhere."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 1e9
+    try:
+        import resource
+    except ImportError:  # Windows
+        return float("nan")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024) / 1e9
+
+
+def own_modules(loss: nn.Module) -> list[Any]:
+    """A loss and the losses inside it, without the model that they hold."""
+    found: list[Any] = [] if type(loss).__module__.startswith(("torch.", "transformers.")) else [loss]
+    for child in loss.children():
+        if not isinstance(child, BaseModel):
+            found += own_modules(child)
+    return found
+
+
+class Meter:
+    """Adds up what the steps since the last record did; never waits for the device in between.
+
+    Args:
+        model: The model.
+        device: Its device.
+        bf16: Whether it computes in bf16.
+        world: Number of processes.
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device, *, bf16: bool, world: int) -> None:
+        self.device, self.world = device, world
+        self.costs: dict[str, StepCost] = {}
+        self.peak: float | None = None
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+            self.peak = peak_flops(torch.cuda.get_device_name(device), bf16=bf16)
+            self.costs = step_costs(model) if self.peak else {}
+        self._restart()
+
+    def _restart(self) -> None:
+        self._sums = {"texts": 0.0, "tokens": 0.0, "padded": 0.0, "flops": 0.0}
+        self._parts: dict[str, tuple[Any, int]] = {}
+        self._temperatures: dict[str, Any] = {}
+        self._since, self._paused = time.perf_counter(), 0.0
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the time of a block, such as an evaluation, out of the throughput."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._paused += time.perf_counter() - start
+
+    def batch(self, record: BatchRecord) -> None:
+        """Count one batch."""
+        sums = self._sums
+        sums["texts"] += sum(len(texts) for texts in record.texts.values())
+        for column, tokens in record.tokens.items():
+            sums["tokens"] += tokens
+            sums["padded"] += record.padded[column]
+            cost = self.costs.get(record.routes.get(column, ONE)) or self.costs.get(ONE)
+            if cost is not None:
+                sums["flops"] += cost.token * tokens + cost.square * record.squares[column]
+
+    def parts(self, losses: list[Any]) -> None:
+        """Take the parts that the modules of a loss tell of the last step."""
+        for loss in losses:
+            for name, value in (getattr(loss, "last_parts", None) or {}).items():
+                value = value.detach() if isinstance(value, torch.Tensor) else value
+                total, number = self._parts.get(name, (0.0, 0))
+                self._parts[name] = (total + value, number + 1)
+            if getattr(loss, "learnable_temperature", False):
+                self._temperatures["temperature"] = loss
+
+    def record(self) -> dict[str, float | None]:
+        """Fields of a log record about the steps since the last one; then the count begins anew.
+
+        Every process has to call it at the same step. Throughput is that of all processes, memory that of
+        this one. `mfu` is `None` where the device's peak is not known, as on a CPU.
+        """
+        seconds = max(time.perf_counter() - self._since - self._paused, 1e-9)
+        fields: dict[str, float | None] = {
+            f"loss_{name}": float(total) / number for name, (total, number) in self._parts.items()
+        }
+        fields |= {name: float(loss.temperature) for name, loss in self._temperatures.items()}
+        sums = self._gathered(self._sums)
+        fields["texts_per_second"] = round(sums["texts"] / seconds, 2)
+        fields["tokens_per_second"] = round(sums["tokens"] / seconds, 1)
+        fields["padding"] = round(1 - sums["tokens"] / sums["padded"], 4) if sums["padded"] else 0.0
+        fields["peak_memory_gb"] = round(peak_memory(self.device), 3)
+        known = self.peak is not None and sums["flops"] > 0
+        fields["mfu"] = (
+            round(sums["flops"] / seconds / (self.world * self.peak), 4) if known and self.peak else None
+        )
+        self._restart()
+        return fields
+
+    def _gathered(self, sums: dict[str, float]) -> dict[str, float]:
+        if self.world == 1:
+            return sums
+        values = torch.tensor(list(sums.values()), dtype=torch.float64, device=self.device)
+        torch.distributed.all_reduce(values)
+        return dict(zip(sums, values.tolist(), strict=True))

@@ -1,0 +1,328 @@
+"""Which rows make up a batch: of one data entry or of all, without equal texts, of similar length.
+
+sentence-transformers' samplers read a row from the dataset for every test of a duplicate, promise a number of
+batches that they may not reach, and know nothing of lengths; under several processes they hand each process a
+batch of its own, maybe of another data entry. These work on integer keys of the texts, give exactly
+`rows // batch_size` batches per epoch, and a batch is one optimiser step over all processes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sentence_transformers.base.data_collator import DEFAULT_LABEL_COLUMNS
+from torch.utils.data import BatchSampler, Dataset
+from transformers.utils import logging
+
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import datasets
+
+logger = logging.get_logger(__name__)
+
+#: Column that tells the collator which data entry a row is from.
+SOURCE = "dataset_name"
+
+
+class BatchError(MarError):
+    """Rows that do not make the batches that a stage asks for."""
+
+
+class TrainRows(Dataset[dict[str, Any]]):
+    """The rows of several datasets, one after another; each row also says which dataset it is from.
+
+    A batch is read with one access per dataset instead of one per row.
+
+    Args:
+        data: Datasets by name.
+    """
+
+    def __init__(self, data: Mapping[str, datasets.Dataset]) -> None:
+        self.names = list(data)
+        self._datasets = list(data.values())
+        self._ends = np.cumsum([len(dataset) for dataset in self._datasets])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    @property
+    def starts(self) -> list[int]:
+        """Index of the first row of each dataset."""
+        return [0, *self._ends[:-1].tolist()]
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        wanted = np.asarray(indices)
+        of_dataset = np.searchsorted(self._ends, wanted, side="right")
+        rows: list[dict[str, Any]] = [{}] * len(wanted)
+        for part in np.unique(of_dataset):
+            places = np.flatnonzero(of_dataset == part)
+            content = self._datasets[part][(wanted[places] - self.starts[part]).tolist()]
+            for position, place in enumerate(places):
+                row = {column: values[position] for column, values in content.items()}
+                rows[place] = {**row, SOURCE: self.names[part]}
+        return rows
+
+
+class BatchPlan:
+    """Batches of one pool of rows, epoch by epoch.
+
+    Every row is used once per epoch, but for the fewer than `batch_size` that are left over. With `keys`,
+    rows that share a key do not meet in a batch: the later one waits for another batch. Where that leaves
+    too few batches, the last ones are filled up with rows drawn again, and the log says so.
+
+    Args:
+        rows: Number of rows.
+        batch_size: Rows per batch.
+        keys: Integer keys of the texts of each row, `(rows, texts)`; `None` allows equal texts.
+        lengths: Length of each row, `(rows,)`, any unit; needed for `groups`.
+        groups: Batches that are sorted by length together and cut from the sorted rows; 0 for none.
+        seed: Together with the epoch it decides everything, so a resumed run draws the same batches.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        batch_size: int,
+        *,
+        keys: np.ndarray | None = None,
+        lengths: np.ndarray | None = None,
+        groups: int = 0,
+        seed: int | Sequence[int] = 0,
+    ) -> None:
+        self.rows, self.batch_size = rows, batch_size
+        self.keys, self.groups = keys, groups
+        self.lengths = lengths if groups else None
+        self.seed = [seed] if isinstance(seed, int) else list(seed)
+
+    def __len__(self) -> int:
+        return self.rows // self.batch_size
+
+    def epoch(self, epoch: int) -> Iterator[list[int]]:
+        """The batches of an epoch.
+
+        Raises:
+            BatchError: There are not enough rows without a common text for a batch.
+        """
+        rng = np.random.default_rng([*self.seed, epoch])
+        order = rng.permutation(self.rows)
+        together = max(self.groups, 1) * self.batch_size
+        waiting = order[:0]
+        given = 0
+        for number, start in enumerate(range(0, self.rows, together)):
+            pool = np.concatenate([waiting, order[start : start + together]])
+            # Short and long rows take turns at coming last, where rows are left over.
+            batches, waiting = self._cut(pool, longest_first=number % 2 == 1)
+            for index in rng.permutation(len(batches)) if self.groups else range(len(batches)):
+                given += 1
+                yield batches[index]
+        yield from self._missing(len(self) - given, waiting, rng)
+
+    def _cut(self, pool: np.ndarray, *, longest_first: bool) -> tuple[list[list[int]], np.ndarray]:
+        """Full batches from a pool of rows, and the rows that are left."""
+        size = self.batch_size
+        full = len(pool) // size * size
+        pool, left = pool[:full], pool[full:]
+        if self.lengths is not None:
+            lengths = self.lengths[pool]
+            pool = pool[np.argsort(-lengths if longest_first else lengths, kind="stable")]
+        if self.keys is None:
+            return pool.reshape(-1, size).tolist(), left
+        batches = []
+        while len(pool) >= size:
+            batch, rest = self._take(pool)
+            if len(batch) < size:
+                break
+            batches.append(batch)
+            pool = rest
+        return batches, np.concatenate([pool, left])
+
+    def _take(self, pool: np.ndarray) -> tuple[list[int], np.ndarray]:
+        """The first rows of a pool that share no text, a batch at most, and all others."""
+        assert self.keys is not None  # noqa: S101 -- without keys nothing is refused
+        batch: list[int] = []
+        seen: set[int] = set()
+        refused: list[int] = []
+        for start in range(0, len(pool), self.batch_size):
+            block = pool[start : start + self.batch_size]
+            for position, (row, keys) in enumerate(
+                zip(block.tolist(), self.keys[block].tolist(), strict=True)
+            ):
+                if seen.isdisjoint(keys):
+                    batch.append(row)
+                    seen.update(keys)
+                    if len(batch) == self.batch_size:
+                        end = start + position + 1
+                        return batch, np.concatenate([np.array(refused, dtype=pool.dtype), pool[end:]])
+                else:
+                    refused.append(row)
+        return batch, np.array(refused, dtype=pool.dtype)
+
+    def _missing(self, number: int, waiting: np.ndarray, rng: np.random.Generator) -> Iterator[list[int]]:
+        """The last batches of an epoch, where rows with equal texts were left over."""
+        if number <= 0:
+            return
+        logger.warning_once(
+            f"Equal texts must not meet in a batch, so {number} of {len(self)} batches of an epoch are "
+            "filled up with rows that were used before."
+        )
+        for _ in range(number):
+            batch, rest = self._take(np.concatenate([waiting, rng.permutation(self.rows)]))
+            if len(batch) < self.batch_size:
+                raise BatchError(
+                    f"Equal texts must not meet in a batch, and only {len(batch)} rows without a common text "
+                    f"were found for a batch of {self.batch_size}. Choose a smaller batch_size."
+                )
+            waiting = np.array([row for row in waiting.tolist() if row not in set(batch)], dtype=rest.dtype)
+            yield batch
+
+
+class TrainBatches(BatchSampler):
+    """Batches of several pools of rows in a random order that gives each its share.
+
+    Args:
+        plans: The pools.
+        starts: What to add to the row numbers of each pool.
+        seed: Seed of the order.
+        world: Processes that take equal slices of a batch. Its rows, which may be sorted by length, are dealt
+            out so that each gets short and long ones.
+    """
+
+    def __init__(
+        self, plans: Sequence[BatchPlan], starts: Sequence[int], seed: int = 0, world: int = 1
+    ) -> None:
+        super().__init__(range(sum(plan.rows for plan in plans)), plans[0].batch_size, drop_last=True)
+        self.plans, self.starts, self.seed = list(plans), list(starts), seed
+        self.world = world
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch that the next iteration gives."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return sum(len(plan) for plan in self.plans)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        turns = np.repeat(np.arange(len(self.plans)), [len(plan) for plan in self.plans])
+        np.random.default_rng([self.seed, self.epoch]).shuffle(turns)
+        batches = [plan.epoch(self.epoch) for plan in self.plans]
+        for turn in turns.tolist():
+            rows = [row + self.starts[turn] for row in next(batches[turn])]
+            yield [row for rank in range(self.world) for row in rows[rank :: self.world]]
+
+
+def train_batches(
+    data: Mapping[str, datasets.Dataset],
+    batch_size: int,
+    *,
+    mixed: bool = False,
+    no_duplicates: bool = True,
+    groups: int = 0,
+    document_columns: Mapping[str, Sequence[str]] | None = None,
+    seed: int = 0,
+    world: int = 1,
+) -> TrainBatches:
+    """The batches of a stage over the rows of `TrainRows(data)`.
+
+    Args:
+        data: Datasets by name.
+        batch_size: Rows per optimiser step, over all processes.
+        mixed: Let a batch hold rows of several datasets; else each batch is of one of them.
+        no_duplicates: Keep rows that share a text, in whichever column, out of one batch.
+        groups: Batches that are sorted by length together; 0 for none.
+        document_columns: By dataset, the columns whose longest text is a row's length (characters).
+        seed: Seed.
+        world: Processes that share a batch.
+
+    Raises:
+        BatchError: A dataset has fewer rows than a batch and would never be used.
+    """
+    keys = dict.fromkeys(data) if not no_duplicates else _keys(data)
+    lengths = dict.fromkeys(data) if not groups else _lengths(data, document_columns or {})
+    if mixed:
+        pools = [("all data entries together", list(data))]
+    else:
+        pools = [(f"the data {name!r}", [name]) for name in data]
+    plans, starts, start = [], [], 0
+    for index, (what, names) in enumerate(pools):
+        rows = sum(len(data[name]) for name in names)
+        if rows < batch_size:
+            raise BatchError(
+                f"A batch takes {batch_size} rows and {what} has {rows}, so it would never be used. Choose a "
+                "smaller batch_size, 'batches: mixed', or leave it out with 'data'."
+            )
+        plans.append(
+            BatchPlan(
+                rows,
+                batch_size,
+                keys=_joined([keys[name] for name in names]),
+                lengths=_joined([lengths[name] for name in names]),
+                groups=groups,
+                seed=(seed, index),
+            )
+        )
+        starts.append(start)
+        start += rows
+    return TrainBatches(plans, starts, seed, world)
+
+
+def text_columns(dataset: datasets.Dataset) -> list[str]:
+    """Columns of a dataset that hold texts."""
+    return [
+        name
+        for name, feature in dataset.features.items()
+        if getattr(feature, "dtype", None) in ("string", "large_string")
+        and name not in (*DEFAULT_LABEL_COLUMNS, SOURCE)
+    ]
+
+
+def _table(dataset: datasets.Dataset, columns: Sequence[str]) -> Any:
+    return dataset.select_columns(list(columns)).with_format("arrow")[:]
+
+
+def _joined(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    present = [part for part in parts if part is not None]
+    return np.concatenate(present) if present else None
+
+
+def _keys(data: Mapping[str, datasets.Dataset]) -> dict[str, np.ndarray | None]:
+    """Keys of all texts, `(rows, texts)` per dataset; equal texts have equal keys, over all datasets."""
+    import pyarrow as pa
+
+    columns = {name: text_columns(dataset) for name, dataset in data.items()}
+    chunks = []
+    for name, dataset in data.items():
+        table = _table(dataset, columns[name])
+        for column in columns[name]:
+            chunks.extend(table[column].cast(pa.large_string()).chunks)
+    coded = pa.chunked_array(chunks, pa.large_string()).dictionary_encode().unify_dictionaries()
+    codes = np.concatenate([chunk.indices.to_numpy() for chunk in coded.chunks])
+    result: dict[str, np.ndarray | None] = {}
+    start = 0
+    for name, dataset in data.items():
+        end = start + len(dataset) * len(columns[name])
+        result[name] = codes[start:end].reshape(len(columns[name]), len(dataset)).T
+        start = end
+    return result
+
+
+def _lengths(
+    data: Mapping[str, datasets.Dataset], document_columns: Mapping[str, Sequence[str]]
+) -> dict[str, np.ndarray | None]:
+    """Characters of the longest document of each row; without documents, of the longest text."""
+    import pyarrow.compute as pc
+
+    result: dict[str, np.ndarray | None] = {}
+    for name, dataset in data.items():
+        columns = document_columns.get(name) or text_columns(dataset)
+        table = _table(dataset, columns)
+        each = [pc.utf8_length(table[column]).to_numpy() for column in columns]
+        result[name] = np.max(each, axis=0)
+    return result

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from mar_st.stages.checkpoints import kept_random_state, last_checkpoint
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    def make(step, state):
+        folder = tmp_path / f"checkpoint-{step}"
+        folder.mkdir()
+        (folder / "trained.safetensors").write_bytes(b"")
+        if state is not None:
+            (folder / "trainer_state.json").write_text(state)
+
+    make(9, "{}")
+    make(10, "{}")
+    make(100, '{"cut of')
+    make(200, None)
+    return tmp_path
+
+
+def test_the_newest_complete_checkpoint_is_found_and_broken_ones_go(checkpoints):
+    assert last_checkpoint(checkpoints) == str(checkpoints / "checkpoint-10")
+    assert {path.name for path in checkpoints.iterdir()} == {"checkpoint-9", "checkpoint-10"}
+
+
+def test_other_processes_delete_nothing(checkpoints):
+    assert last_checkpoint(checkpoints, delete=False) == str(checkpoints / "checkpoint-10")
+    assert len(list(checkpoints.iterdir())) == 4
+
+
+def test_no_checkpoint(tmp_path):
+    assert last_checkpoint(tmp_path / "nothing") is None
+
+
+def test_random_numbers_go_on_as_if_nothing_had_been_drawn():
+    def draw():
+        # The global stream of numpy is meant.
+        return random.random(), float(np.random.rand()), float(torch.rand(()))  # noqa: NPY002
+
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(5)
+    expected = [draw(), draw()]
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(5)
+    first = draw()
+    with kept_random_state():
+        assert draw() == expected[1]
+    assert [first, draw()] == expected
