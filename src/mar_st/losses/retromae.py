@@ -1,0 +1,204 @@
+"""RetroMAE: masked auto-encoding that puts a text into its sentence vector."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from mar_st.errors import MarError
+from mar_st.modules.retromae_decoder import EnhancedDecoder, MLMHead
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sentence_transformers import SentenceTransformer
+
+#: Mask patterns drawn per text; every row of the decoder takes one of them.
+PATTERNS = 256
+
+
+class RetroMAELoss(nn.Module):
+    """RetroMAE v1 with enhanced decoding (arXiv 2205.12035, sections 3.1 to 3.3).
+
+    The encoder reads a text of which `encoder_mask` of the words are masked and predicts them (`L_enc`); its
+    CLS state `h` is the sentence vector. A decoder of one layer predicts *every* token from `h`, its position
+    and the tokens that its row sees, about `1 - decoder_mask` of the others (`L_dec`):
+
+        L = L_enc + L_dec,    both mean cross-entropies over their targets, one shared head
+
+    Row `i` never sees token `i` and always sees position 0, where `h` stands; special tokens are never hidden
+    and are no targets. Masks are drawn with torch's generator, which checkpoints keep.
+
+    Args:
+        model: `[Transformer, ...]` of an encoder whose texts begin with CLS.
+        encoder_mask: Share of the words that the encoder does not see.
+        decoder_mask: Share of the tokens that a row of the decoder does not see.
+        bf16: Compute under autocast.
+
+    Requirements:
+        1. One text column.
+
+    Inputs:
+        | columns | labels |
+        |---------|--------|
+        | (text)  | none   |
+
+    Relations:
+        - `DenoisingAutoEncoderLoss` decodes with a whole causal model from a text with words deleted; here
+          the decoder is one layer, every row has a mask of its own, and the encoder is trained as a masked
+          language model too.
+
+    Example:
+        ::
+
+            loss = RetroMAELoss(model)
+            SentenceTransformerTrainer(model=model, args=args, train_dataset=texts, loss=loss).train()
+
+    Raises:
+        MarError: The tokenizer has no mask token and none can be taken in its place.
+        ValueError: A mask rate is not between 0 and 1.
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        *,
+        encoder_mask: float = 0.3,
+        decoder_mask: float = 0.5,
+        bf16: bool = False,
+    ) -> None:
+        super().__init__()
+        if not (0 < encoder_mask < 1 and 0 < decoder_mask < 1):
+            raise ValueError(f"Mask rates lie between 0 and 1; got {encoder_mask} and {decoder_mask}.")
+        self.model = model
+        self.encoder_mask, self.decoder_mask, self.bf16 = encoder_mask, decoder_mask, bf16
+        transformer: Any = model[0]
+        tokenizer, encoder = transformer.tokenizer, transformer.model
+        embeddings = encoder.get_input_embeddings().weight
+        self.mask_id = mask_token_id(tokenizer)
+        self.decoder = EnhancedDecoder(encoder.config, transformer.max_seq_length).to(embeddings.device)
+        self.head = MLMHead(embeddings.shape[1], embeddings.shape[0]).to(embeddings.device)
+        self.special: Tensor
+        self.continues: Tensor
+        special = torch.zeros(embeddings.shape[0], dtype=torch.bool)
+        special[[key for key in tokenizer.all_special_ids if key != tokenizer.unk_token_id]] = True
+        self.register_buffer("special", special.to(embeddings.device), persistent=False)
+        self.register_buffer(
+            "continues", word_pieces(tokenizer, embeddings.shape[0]).to(embeddings.device), persistent=False
+        )
+        self.last_parts: dict[str, Tensor] = {}
+
+    def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
+        """Loss of one batch; its two parts are in `last_parts` afterwards.
+
+        Raises:
+            ValueError: More than one column.
+        """
+        del labels
+        features = list(sentence_features)
+        if len(features) != 1:
+            raise ValueError(f"RetroMAELoss takes one text column; got {len(features)}.")
+        tokens, attended = features[0]["input_ids"], features[0]["attention_mask"].bool()
+        plain = attended & ~self.special[tokens]
+        masked = draw_words(plain, self.continues[tokens], self.encoder_mask)
+        visible = draw_visible(attended, plain, self.decoder_mask)
+        transformer: Any = self.model[0]
+        encoder = transformer.model
+        embeddings = encoder.get_input_embeddings()
+        with torch.autocast(tokens.device.type, dtype=torch.bfloat16, enabled=self.bf16):
+            states = encoder(
+                input_ids=tokens.masked_fill(masked, self.mask_id),
+                attention_mask=features[0]["attention_mask"],
+            ).last_hidden_state
+            decoded = self.decoder(states[:, 0], embeddings(tokens), visible)
+            parts = {
+                "encoder": self._cross_entropy(states[masked], tokens[masked], embeddings.weight),
+                "decoder": self._cross_entropy(decoded[plain], tokens[plain], embeddings.weight),
+            }
+        self.last_parts = {name: part.detach() for name, part in parts.items()}
+        return parts["encoder"] + parts["decoder"]
+
+    def _cross_entropy(self, states: Tensor, targets: Tensor, embeddings: Tensor) -> Tensor:
+        if not len(targets):  # a batch of texts of one word
+            return states.sum() * 0.0
+        return nn.functional.cross_entropy(self.head(states, embeddings).float(), targets)
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Settings, for the model card."""
+        return {"encoder_mask": self.encoder_mask, "decoder_mask": self.decoder_mask}
+
+
+def mask_token_id(tokenizer: Any) -> int:
+    """Id that stands for a masked token: the mask token, or the unknown token where there is none.
+
+    Raises:
+        MarError: The tokenizer has neither.
+    """
+    found = tokenizer.mask_token_id if tokenizer.mask_token_id is not None else tokenizer.unk_token_id
+    if found is None:
+        raise MarError(
+            f"RetroMAE masks tokens, and {type(tokenizer).__name__} has neither a mask nor an unknown token. "
+            "Set tokenizer.mask_token, or leave the stage out."
+        )
+    return int(found)
+
+
+def word_pieces(tokenizer: Any, size: int) -> Tensor:
+    """Which tokens go on with the word of the token before, `(size,)` bool.
+
+    WordPiece marks these with `##`; SentencePiece marks the others with `▁`. A tokenizer with neither mark
+    has words of one token.
+    """
+    vocabulary = tokenizer.get_vocab()
+    starts = sum(token.startswith("▁") for token in vocabulary)
+    sentencepiece = starts > 0.05 * len(vocabulary)
+    continues = torch.zeros(size, dtype=torch.bool)
+    for token, key in vocabulary.items():
+        if token.startswith("##") or (sentencepiece and not token.startswith("▁") and not _ideograph(token)):
+            continues[key] = True
+    return continues
+
+
+def _ideograph(token: str) -> bool:
+    """Chinese is written without spaces, so SentencePiece does not mark where its words begin."""
+    return bool(token) and "\u2e80" <= token[0] <= "\u9fff"
+
+
+def draw_words(plain: Tensor, continues: Tensor, rate: float) -> Tensor:
+    """Tokens of randomly drawn words, `(batch, length)` bool.
+
+    Args:
+        plain: Tokens that are neither special nor padding, `(batch, length)` bool.
+        continues: Tokens that go on with a word, `(batch, length)` bool.
+        rate: Share of the words; of every text with a word at least one is drawn.
+    """
+    before = torch.cat([torch.zeros_like(plain[:, :1]), plain[:, :-1]], dim=1)
+    word = (plain & ~(continues & before)).cumsum(dim=1)
+    noise = torch.rand(plain.shape, device=plain.device)
+    # The noise of a word is that of the position with its number; position 0 stands for no word.
+    chance = noise.gather(1, word.clamp(max=plain.shape[1] - 1))
+    drawn = plain & (chance < rate)
+    none = ~drawn.any(dim=1) & plain.any(dim=1)
+    lowest = chance.masked_fill(~plain, torch.inf).amin(dim=1, keepdim=True)
+    return drawn | (none[:, None] & plain & (chance == lowest))
+
+
+def draw_visible(attended: Tensor, plain: Tensor, rate: float) -> Tensor:
+    """What every row of the decoder sees, `(batch, length, length)` bool.
+
+    Args:
+        attended: Tokens that are no padding, `(batch, length)` bool.
+        plain: Those that are not special either.
+        rate: Share of the plain tokens that a row does not see, besides its own.
+    """
+    batch, length = plain.shape
+    patterns = min(PATTERNS, length)
+    hidden = torch.rand(batch, patterns, length, device=plain.device) < rate
+    chosen = torch.randint(patterns, (batch, length), device=plain.device)
+    rows = hidden.gather(1, chosen[:, :, None].expand(-1, -1, length))
+    own = torch.eye(length, dtype=torch.bool, device=plain.device)
+    visible = attended[:, None] & ~((rows | own) & plain[:, None])
+    visible[:, :, 0] = True
+    return visible

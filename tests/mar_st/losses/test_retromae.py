@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from torch.nn.functional import cross_entropy
+
+from mar_st.encoders import load_encoder
+from mar_st.losses import retromae
+from mar_st.losses.retromae import RetroMAELoss, draw_visible, draw_words, word_pieces
+
+
+@pytest.fixture
+def model(query_source):
+    return SentenceTransformer(modules=load_encoder(query_source, "query"), device="cpu")
+
+
+def _masks(batch=40, length=50):
+    attended = torch.ones(batch, length, dtype=torch.bool)
+    attended[::2, 40:] = False
+    plain = attended.clone()
+    plain[:, 0] = False
+    plain[::2, 39] = plain[1::2, 49] = False
+    return attended, plain
+
+
+def test_no_row_sees_its_own_token_and_all_see_the_sentence_vector():
+    torch.manual_seed(0)
+    attended, plain = _masks()
+    visible = draw_visible(attended, plain, 0.5)
+    diagonal = visible.diagonal(dim1=1, dim2=2)
+    assert not (diagonal & plain).any()
+    assert visible[:, :, 0].all()
+    assert (visible | ~attended[:, None])[~plain[:, None].expand_as(visible)].all(), (
+        "special tokens are hidden"
+    )
+    assert not (visible & ~attended[:, None])[:, :, 1:].any(), "padding is seen"
+
+
+def test_rates_and_rows_that_differ():
+    torch.manual_seed(0)
+    attended, plain = _masks()
+    seen = draw_visible(attended, plain, 0.5)[plain[:, None].expand(-1, 50, -1)].float().mean()
+    assert seen == pytest.approx(0.5 * (1 - 1 / 45), abs=0.02)
+    visible = draw_visible(attended, plain, 0.5)
+    assert len({tuple(row.tolist()) for row in visible[1]}) > 25
+    drawn = draw_words(plain, torch.zeros_like(plain), 0.3)
+    assert drawn[plain].float().mean() == pytest.approx(0.3, abs=0.03)
+    assert not drawn[~plain].any()
+
+
+def test_words_are_masked_whole():
+    torch.manual_seed(0)
+    plain = torch.ones(200, 12, dtype=torch.bool)
+    plain[:, 0] = plain[:, -1] = False
+    continues = torch.zeros_like(plain)
+    continues[:, [2, 3, 6]] = True  # words: 1-3, 4, 5-6, 7, 8, 9, 10
+    drawn = draw_words(plain, continues, 0.3)
+    assert (drawn[:, 1] == drawn[:, 2]).all()
+    assert (drawn[:, 2] == drawn[:, 3]).all()
+    assert (drawn[:, 5] == drawn[:, 6]).all()
+    assert (drawn[:, 6] != drawn[:, 7]).any()
+    assert drawn.any(dim=1).all()
+
+
+class _Vocabulary:
+    def __init__(self, *tokens):
+        self.tokens = {token: index for index, token in enumerate(tokens)}
+
+    def get_vocab(self):
+        return self.tokens
+
+
+def test_marks_of_word_pieces():
+    assert word_pieces(_Vocabulary("ab", "##cd", "头"), 3).tolist() == [False, True, False]
+    assert word_pieces(_Vocabulary("▁ab", "cd", "头疼"), 3).tolist() == [False, True, False]
+    assert not word_pieces(_Vocabulary("ab", "cd", "头"), 3).any()
+
+
+def test_equals_a_loop_over_rows(model, queries, monkeypatch):
+    """The decoder, row by row with an attention written out, on masks drawn once."""
+    torch.manual_seed(3)
+    model.eval()
+    loss = RetroMAELoss(model)
+    features = model.preprocess(queries)
+    tokens, mask = features["input_ids"], features["attention_mask"].bool()
+    plain = mask & ~loss.special[tokens]
+    masked = draw_words(plain, loss.continues[tokens], 0.3)
+    visible = draw_visible(mask, plain, 0.5)
+    monkeypatch.setattr(retromae, "draw_words", lambda *_: masked)
+    monkeypatch.setattr(retromae, "draw_visible", lambda *_: visible)
+    found = loss([features])
+
+    encoder, decoder = model[0].model, loss.decoder
+    weight = encoder.get_input_embeddings().weight
+    states = encoder(
+        input_ids=torch.where(masked, loss.mask_id, tokens), attention_mask=features["attention_mask"]
+    ).last_hidden_state
+    expected = cross_entropy(loss.head(states[masked], weight), tokens[masked])
+    logits, targets = [], []
+    width = weight.shape[1] // decoder.heads
+    for b, i in plain.nonzero().tolist():
+        row = states[b, 0] + decoder.positions.weight[i]
+        context = [states[b, 0] + decoder.positions.weight[0]]
+        context += [weight[tokens[b, j]] + decoder.positions.weight[j] for j in range(1, tokens.shape[1])]
+        kept = [j for j in range(tokens.shape[1]) if visible[b, i, j]]
+        heads = []
+        for h in range(decoder.heads):
+            part = slice(h * width, (h + 1) * width)
+            scores = torch.stack(
+                [decoder.query(row)[part] @ decoder.key(context[j])[part] / width**0.5 for j in kept]
+            )
+            values = torch.stack([decoder.value(context[j])[part] for j in kept])
+            heads.append(scores.softmax(0) @ values)
+        attended = decoder.attention_norm(row + decoder.output(torch.cat(heads)))
+        up = torch.nn.functional.gelu(decoder.up(attended))
+        logits.append(loss.head(decoder.output_norm(attended + decoder.down(up)), weight))
+        targets.append(tokens[b, i])
+    expected = expected + cross_entropy(torch.stack(logits), torch.stack(targets))
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    assert set(loss.last_parts) == {"encoder", "decoder"}
+
+
+def test_the_sentence_vector_is_trained_by_the_decoder(model, queries):
+    torch.manual_seed(0)
+    loss = RetroMAELoss(model)
+    loss([model.preprocess(queries)]).backward()
+    assert model[0].model.get_input_embeddings().weight.grad.abs().sum() > 0
+    assert loss.decoder.query.weight.grad.abs().sum() > 0
+
+
+def test_bad_rates_are_refused(model):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        RetroMAELoss(model, encoder_mask=1.0)
