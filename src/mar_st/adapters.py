@@ -1,4 +1,4 @@
-"""LoRA on one encoder: adding, merging.
+"""LoRA on one encoder: where it goes, adding, merging.
 
 sentence-transformers' `add_adapter` walks the whole model and so puts LoRA on both routes of a `Router`;
 these functions act on the one transformer they are given. They use the adapter support of transformers, so an
@@ -9,14 +9,58 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
+from mar_st.errors import MarError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sentence_transformers.sentence_transformer.modules import Transformer
     from transformers import PreTrainedModel
 
-#: Projections of a Qwen-style layer that carry LoRA in MAR (r = 32, alpha = 64).
+#: Projections of a layer of the Llama family (Qwen, Mistral, Gemma, gte); they carry LoRA in MAR.
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+#: Linear layers that no vector goes through: BERT's pooler, and heads.
+_NOT_ENCODER = {"pooler", "head", "lm_head", "cls"}
+
+
+class LoRAError(MarError):
+    """Layers that an encoder does not have."""
+
+
+def default_targets(model: nn.Module) -> tuple[str, ...]:
+    """Names of the layers of an encoder that carry LoRA unless a recipe names them: all linear ones.
+
+    Of the Llama family these are `LORA_TARGETS`, of GPT-NeoX (Pythia) `query_key_value`, `dense`,
+    `dense_h_to_4h` and `dense_4h_to_h`, of BERT `query`, `key`, `value` and `dense`. Embeddings and poolers
+    are no part of it.
+
+    Args:
+        model: The encoder; its parameters may be on the meta device.
+
+    Raises:
+        LoRAError: It has no linear layer.
+    """
+    found = dict.fromkeys(name.rpartition(".")[2] for name in _linear_layers(model))
+    ordered = [name for name in LORA_TARGETS if name in found]
+    targets = (*ordered, *(name for name in found if name not in ordered))
+    if not targets:
+        raise LoRAError(f"{type(model).__name__} has no linear layers; train it in full, without lora_r.")
+    return targets
+
+
+def _linear_layers(model: nn.Module) -> list[str]:
+    return [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and not _left_out(name, module)
+    ]
+
+
+def _left_out(name: str, module: nn.Module) -> bool:
+    return isinstance(module, nn.Linear) and not _NOT_ENCODER.isdisjoint(name.split("."))
 
 
 def _need_peft() -> None:
@@ -37,39 +81,50 @@ def add_lora(
     r: int = 32,
     alpha: int = 64,
     dropout: float = 0.1,
-    targets: Sequence[str] = LORA_TARGETS,
+    targets: Sequence[str] | None = None,
 ) -> None:
     """Freeze the encoder and give it a trainable LoRA adapter, in place.
+
+    The adapter is float32 whatever the encoder is stored in: steps of an optimiser vanish in bfloat16.
 
     Args:
         transformer: The module whose `model` is adapted.
         r: Rank of the update.
         alpha: Scale of the update; the factor is `alpha / r`.
         dropout: Dropout on the adapter's input while training.
-        targets: Names of the linear layers to adapt.
+        targets: Names of the linear layers to adapt; default all of them, see `default_targets`.
 
     Raises:
         ImportError: peft is not installed.
-        ValueError: The model has none of the target layers.
+        LoRAError: The model lacks one of the target layers, or carries an adapter already.
     """
     _need_peft()
     from peft import LoraConfig, TaskType
 
-    names = {name.rsplit(".", 1)[-1] for name, _ in transformer.model.named_modules()}
-    if not names & set(targets):
-        raise ValueError(
-            f"{type(transformer.model).__name__} has none of the LoRA targets {', '.join(targets)}; its "
-            f"layers are called {', '.join(sorted(name for name in names if name and not name.isdigit()))}."
+    model: Any = transformer.model
+    if has_adapter(transformer):
+        raise LoRAError(f"{type(model).__name__} carries an adapter already; merge it with merge_lora first.")
+    known = {name.rpartition(".")[2] for name in _linear_layers(model)}
+    wanted = default_targets(model) if targets is None else tuple(targets)
+    unknown = [target for target in wanted if target not in known]
+    if unknown or not wanted:
+        raise LoRAError(
+            f"{type(model).__name__} lacks the LoRA targets {', '.join(unknown) or '(none given)'}; its "
+            f"linear layers are called {', '.join(sorted(known))}. Leave lora_targets out to adapt them all."
         )
     config = LoraConfig(
         task_type=TaskType.FEATURE_EXTRACTION,
         r=r,
         lora_alpha=alpha,
         lora_dropout=dropout,
-        target_modules=list(targets),
+        target_modules=list(wanted),
+        exclude_modules=[name for name, layer in model.named_modules() if _left_out(name, layer)] or None,
     )
-    transformer.model.requires_grad_(False)
-    transformer.model.add_adapter(config)
+    model.requires_grad_(False)
+    model.add_adapter(config)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
 
 
 def merge_lora(transformer: Transformer) -> None:

@@ -3,9 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModel
 
 from mar_st import MAR
-from mar_st.adapters import add_lora, has_adapter, merge_lora
+from mar_st.adapters import LORA_TARGETS, LoRAError, add_lora, default_targets, has_adapter, merge_lora
+from mar_st.encoders import load_encoder
+from tests.mar_st.conftest import make_config, make_tokenizer
 
 pytest.importorskip("peft", reason="LoRA needs the train extra")
 
@@ -67,6 +70,96 @@ def test_adapter_folder_is_a_document_source(mar, documents, query_source, tmp_p
     np.testing.assert_allclose(built.encode_corpus(documents), expected, atol=1e-5)
 
 
-def test_foreign_architecture_names_its_layers(mar):
-    with pytest.raises(ValueError, match="none of the LoRA targets"):
-        add_lora(mar.route_modules("document")[0], targets=["c_attn"])
+def _encoder(model_type):
+    torch.manual_seed(3)
+    role = "query" if model_type in ("gte", "bert", "modernbert") else "document"
+    config = make_config(model_type)
+    if model_type in ("mistral", "gemma"):
+        config.num_key_value_heads, config.head_dim = 2, 8
+    return load_encoder((config, make_tokenizer(role)), role)[0]
+
+
+BERT = ("query", "key", "value", "dense")
+ARCHITECTURES = {
+    **dict.fromkeys(("qwen3", "llama", "mistral", "gemma", "gte"), LORA_TARGETS),
+    "gpt_neox": ("query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"),
+    "bert": BERT,
+    "modernbert": ("Wqkv", "Wo", "Wi"),
+}
+
+
+@pytest.mark.parametrize("model_type", ARCHITECTURES)
+def test_every_linear_layer_of_an_architecture_is_adapted(model_type):
+    transformer = _encoder(model_type)
+    assert set(default_targets(transformer.model)) == set(ARCHITECTURES[model_type])
+    linear = [
+        name
+        for name, module in transformer.model.named_modules()
+        if isinstance(module, torch.nn.Linear) and "pooler" not in name
+    ]
+    features = transformer.preprocess(["头疼吃药", "高血压怎么办呢"])
+    with torch.no_grad():
+        base = transformer.eval()(dict(features))["token_embeddings"]
+    add_lora(transformer, r=2, alpha=8, dropout=0.0)
+    adapted = {
+        name.partition(".lora_")[0] for name, p in transformer.model.named_parameters() if p.requires_grad
+    }
+    assert adapted == set(linear)
+    for name, parameter in transformer.model.named_parameters():
+        if "lora_B" in name:
+            parameter.data.normal_(std=0.5)
+    with torch.no_grad():
+        unmerged = transformer(dict(features))["token_embeddings"]
+        merge_lora(transformer)
+        merged = transformer(dict(features))["token_embeddings"]
+    assert (merged - base).abs().max() > 0.01
+    torch.testing.assert_close(merged, unmerged, rtol=1e-4, atol=1e-4)
+    assert not any("lora" in name for name, _ in transformer.model.named_parameters())
+
+
+def test_defaults_need_no_weights():
+    with torch.device("meta"):
+        model = AutoModel.from_config(make_config("gpt_neox"))
+    assert set(default_targets(model)) == set(ARCHITECTURES["gpt_neox"])
+
+
+def test_an_adapter_is_float32_on_an_encoder_in_bfloat16():
+    transformer = _encoder("qwen3")
+    transformer.model.to(torch.bfloat16)
+    add_lora(transformer, r=2, dropout=0.0)
+    dtypes = {p.requires_grad: p.dtype for p in transformer.model.parameters()}
+    assert dtypes == {False: torch.bfloat16, True: torch.float32}
+    # A step of 1e-4 is lost in bfloat16 beside weights of ordinary size.
+    adapter = next(p for name, p in transformer.model.named_parameters() if "lora_A" in name)
+    adapter.data.fill_(0.25)
+    adapter.data.add_(1e-4)
+    assert adapter.data.flatten()[0] != 0.25
+    before = transformer.model.layers[0].self_attn.q_proj.base_layer.weight.clone()
+    for name, parameter in transformer.model.named_parameters():
+        if "lora_B" in name:
+            parameter.data.normal_(std=0.5)
+    merge_lora(transformer)
+    after = transformer.model.layers[0].self_attn.q_proj.weight
+    assert after.dtype == torch.bfloat16
+    assert not torch.equal(after, before)
+
+
+def test_chosen_layers_alone_are_adapted():
+    transformer = _encoder("qwen3")
+    add_lora(transformer, r=2, targets=["q_proj", "v_proj"])
+    adapted = {
+        name.partition(".lora_")[0].rpartition(".")[2]
+        for name, p in transformer.model.named_parameters()
+        if p.requires_grad
+    }
+    assert adapted == {"q_proj", "v_proj"}
+    with pytest.raises(LoRAError, match="carries an adapter already"):
+        add_lora(transformer, r=2)
+
+
+@pytest.mark.parametrize("targets", [["c_attn"], ["q_proj", "c_attn"]])
+def test_layers_that_are_not_there_are_named(mar, targets):
+    with pytest.raises(
+        LoRAError, match=r"Qwen3Model lacks the LoRA targets c_attn; .*called down_proj, gate_proj"
+    ):
+        add_lora(mar.route_modules("document")[0], targets=targets)

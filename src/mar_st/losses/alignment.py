@@ -1,11 +1,13 @@
-"""Query-encoder alignment: Stage I of MAR."""
+"""Query-encoder alignment: Stage I of MAR, and its relatives."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import torch
+from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from sentence_transformers.base.losses.merged_forward import embed_columns
+from sentence_transformers.util import all_gather, get_rank
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
@@ -14,23 +16,35 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 
-class AlignmentLoss(nn.Module):
-    """Moves the query encoder into the space of the frozen document encoder (MAR paper, Stage I).
+class AlignmentLoss(CachedLossMixin, nn.Module):
+    """Moves the query encoder into the space of a frozen teacher (MAR paper, Stage I).
 
-    Every text is paired with itself: with `s_i` the query-encoder vector and `t_i` the document-encoder
-    vector of text `i`, and `j` over the texts of the batch,
+    Every text is paired with itself: with `s_i` the query-encoder vector and `t_i` the teacher's vector of
+    text `i`, `d` dimensions `k`, and `j` over the texts of the batch,
 
         L = w_c * mean_i -log( exp(s_i.t_i / tau) / sum_j exp(s_i.t_j / tau) )
           + w_m * mean_i ||s_i - t_i||^2
+          + w_s * mean_i (1 - cos(s_i, t_i))
+          + w_k * T^2 * mean_i sum_k p_ik log(p_ik / q_ik),  p_i = softmax(t_i / T), q_i = softmax(s_i / T)
 
-    The squared distance is summed over the dimensions, not averaged. The teacher's vectors are computed once
-    and given as labels, so a step costs the query encoder alone.
+    The parts are Stage I (contrastive, squared distance; LEAF, HARNESS-LM and Wang & Lyu use the distance
+    alone), ScalingNote (cosine) and KALE (KL over the *dimensions*). The squared distance is summed over the
+    dimensions, not averaged. Vectors are used as they are: a teacher that was cut after its normalisation has
+    vectors shorter than 1, and their lengths count in the scores and in the distance. The teacher's vectors
+    are computed once and given as labels, so a step costs the query encoder alone.
 
     Args:
         model: The model that holds the query encoder.
         temperature: tau of the contrastive part.
         contrastive_weight: `w_c`.
         mse_weight: `w_m`.
+        cosine_weight: `w_s`.
+        kl_weight: `w_k`.
+        kl_temperature: T of the KL part.
+        gather_across_devices: Also use the teacher vectors of the other processes as negatives, so that a
+            batch split over processes has the gradients of the whole batch.
+        mini_batch_size: Texts encoded at a time (GradCache); the gradients stay the same. `None`: all at
+            once.
 
     Requirements:
         1. One text column.
@@ -44,7 +58,9 @@ class AlignmentLoss(nn.Module):
 
     Relations:
         - `EmbedDistillLoss(distance_metric="mse")` averages over dimensions and has no contrastive part.
+        - `DistillKLDivLoss` compares distributions over documents; the KL here is over dimensions.
         - `AsymInfoNCELoss` trains both encoders on labelled pairs (Stage II).
+        - `StoredInfoNCELoss` trains the query encoder on labelled pairs, against stored document vectors.
 
     Example:
         ::
@@ -55,7 +71,7 @@ class AlignmentLoss(nn.Module):
             SentenceTransformerTrainer(model=mar, args=args, train_dataset=data, loss=loss).train()
 
     Raises:
-        ValueError: Both weights are zero, a weight is negative, or the temperature is not positive.
+        ValueError: All weights are zero, a weight is negative, or a temperature is not positive.
     """
 
     def __init__(
@@ -65,56 +81,107 @@ class AlignmentLoss(nn.Module):
         temperature: float = 0.1,
         contrastive_weight: float = 1.0,
         mse_weight: float = 1.0,
+        cosine_weight: float = 0.0,
+        kl_weight: float = 0.0,
+        kl_temperature: float = 1.0,
+        gather_across_devices: bool = False,
+        mini_batch_size: int | None = None,
     ) -> None:
         super().__init__()
-        if temperature <= 0:
-            raise ValueError(f"temperature must be positive; got {temperature}.")
-        if min(contrastive_weight, mse_weight) < 0 or contrastive_weight + mse_weight == 0:
+        if min(temperature, kl_temperature) <= 0:
             raise ValueError(
-                "The weights must not be negative, nor both zero; got "
-                f"contrastive_weight={contrastive_weight}, mse_weight={mse_weight}."
+                f"Temperatures must be positive; got temperature={temperature}, "
+                f"kl_temperature={kl_temperature}."
             )
+        self.weights = {
+            "contrastive": contrastive_weight,
+            "mse": mse_weight,
+            "cosine": cosine_weight,
+            "kl": kl_weight,
+        }
+        if min(self.weights.values()) < 0 or not sum(self.weights.values()):
+            given = ", ".join(f"{name}_weight={weight}" for name, weight in self.weights.items())
+            raise ValueError(f"The weights must not be negative, nor all zero; got {given}.")
         self.model = model
         self.temperature = temperature
-        self.contrastive_weight = contrastive_weight
-        self.mse_weight = mse_weight
+        self.kl_temperature = kl_temperature
+        self.gather_across_devices = gather_across_devices
+        self.mini_batch_size = mini_batch_size  # type: ignore[assignment]
+        self.uses_gradient_cache = mini_batch_size is not None
+        self.last_parts: dict[str, Tensor] = {}
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None) -> Tensor:
-        """Loss of one batch.
+        """Loss of one batch; its weighted parts are in `last_parts` afterwards.
 
         Raises:
             ValueError: No teacher vectors, more than one text column, or widths that differ.
         """
-        columns = embed_columns(self.model, sentence_features)
-        if len(columns) != 1 or labels is None:
+        features = list(sentence_features)
+        if len(features) != 1 or labels is None:
             raise ValueError(
-                f"AlignmentLoss takes one text column and teacher vectors as labels; got {len(columns)} text "
-                f"columns and {'no labels' if labels is None else 'labels'}. "
-                "Name the vectors' column 'label'."
+                f"AlignmentLoss takes one text column and teacher vectors as labels; got {len(features)} "
+                f"text columns and {'no labels' if labels is None else 'labels'}. Name the vectors' column "
+                "'label'."
             )
-        students = columns[0]
-        return self.compute_loss(students.float(), labels.float().to(students.device))
+        if self.uses_gradient_cache:
+            loss: Tensor = self.forward_cached(features, labels)
+            return loss
+        return self.compute_loss(embed_columns(self.model, features)[0], labels)
+
+    def calculate_loss(
+        self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
+    ) -> Tensor:
+        """Loss of one batch from the vectors of its mini-batches (GradCache)."""
+        assert labels is not None  # noqa: S101 -- forward saw to it
+        loss = self.compute_loss(torch.cat(reps[0]), labels)
+        if with_backward:
+            loss.backward()  # type: ignore[no-untyped-call]
+            loss = loss.detach()
+        return loss
 
     def compute_loss(self, students: Tensor, teachers: Tensor) -> Tensor:
-        """Loss from student vectors and teacher vectors, both `(batch, dim)` float32."""
+        """Loss from student vectors and teacher vectors, both `(batch, dim)`; computed in float32."""
         if students.shape != teachers.shape:
             raise ValueError(
                 f"The query encoder gives vectors of shape {tuple(students.shape)}, the teacher's labels "
                 f"have {tuple(teachers.shape)}. Cut the teacher to the query encoder's width."
             )
-        loss = students.new_zeros(())
-        if self.contrastive_weight:
-            scores = students @ teachers.T / self.temperature
-            target = torch.arange(len(scores), device=scores.device)
-            loss = loss + self.contrastive_weight * nn.functional.cross_entropy(scores, target)
-        if self.mse_weight:
-            loss = loss + self.mse_weight * (students - teachers).square().sum(dim=1).mean()
-        return loss
+        with torch.autocast(students.device.type, enabled=False):
+            students, teachers = students.float(), teachers.to(students.device).float()
+            parts = {
+                name: weight * getattr(self, f"_{name}")(students, teachers)
+                for name, weight in self.weights.items()
+                if weight
+            }
+        self.last_parts = {name: part.detach() for name, part in parts.items()}
+        return torch.stack(list(parts.values())).sum()
+
+    def _contrastive(self, students: Tensor, teachers: Tensor) -> Tensor:
+        gather = self.gather_across_devices and torch.distributed.is_initialized()
+        candidates = all_gather(teachers) if gather else teachers
+        scores = students @ candidates.T / self.temperature
+        first = get_rank() * len(scores) if gather else 0
+        target = torch.arange(first, first + len(scores), device=scores.device)
+        return nn.functional.cross_entropy(scores, target)
+
+    def _mse(self, students: Tensor, teachers: Tensor) -> Tensor:
+        return (students - teachers).square().sum(dim=1).mean()
+
+    def _cosine(self, students: Tensor, teachers: Tensor) -> Tensor:
+        return (1 - nn.functional.cosine_similarity(students, teachers)).mean()
+
+    def _kl(self, students: Tensor, teachers: Tensor) -> Tensor:
+        target = nn.functional.log_softmax(teachers / self.kl_temperature, dim=1)
+        found = nn.functional.log_softmax(students / self.kl_temperature, dim=1)
+        divergence = nn.functional.kl_div(found, target, reduction="batchmean", log_target=True)
+        return divergence * self.kl_temperature**2
 
     def get_config_dict(self) -> dict[str, Any]:
         """Settings, for the model card."""
         return {
+            **{f"{name}_weight": weight for name, weight in self.weights.items()},
             "temperature": self.temperature,
-            "contrastive_weight": self.contrastive_weight,
-            "mse_weight": self.mse_weight,
+            "kl_temperature": self.kl_temperature,
+            "gather_across_devices": self.gather_across_devices,
+            "mini_batch_size": self.mini_batch_size,
         }

@@ -1,25 +1,28 @@
 """Independent initialisation: one encoder trained symmetrically with InfoNCE.
 
-Source: the MAR paper's section on initialisation.
+Source: the MAR paper's section on initialisation; BMRetriever and MedTE are trained by the same stage.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss
-
+from mar_st.adapters import add_lora, merge_lora
 from mar_st.losses import AsymInfoNCELoss
 from mar_st.stages.trainer import Settings, fit, read_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from datasets import Dataset
     from sentence_transformers import SentenceTransformer
-    from torch import nn
 
     from mar_st.data import Source
-    from mar_st.schema import ContrastiveStage
+    from mar_st.schema import ContrastiveStage, DistillStage, JointStage
+
+#: Name of the prompt that stands before documents, in training as in `encode_corpus`.
+DOCUMENT_PROMPT = "document"
 
 
 def train_contrastive(
@@ -31,35 +34,85 @@ def train_contrastive(
 ) -> None:
     """Train one encoder in place, queries and documents through the same weights.
 
-    With `stage.dims` the loss is the mean over Matryoshka prefixes, each renormalised:
-    `L = (1/|M|) * sum_m InfoNCE(first m dimensions)`.
+    With `stage.dims` the loss is the mean over Matryoshka prefixes, each renormalised where the model scores
+    by cosine: `L = (1/|M|) * sum_m InfoNCE(first m dimensions)`. With `stage.lora_r` only an adapter on the
+    transformer is trained, which is merged into its weights at the end.
 
     Args:
-        model: A symmetric model; its vectors are normalised.
+        model: A symmetric model; scores are cosines, or dot products if that is its similarity.
         sources: Data settings with their triples.
         stage: Hyperparameters.
         settings: Run folder, seed, precision.
-        prompts: Prompt texts by name; put before queries only (both columns of symmetric data).
+        prompts: Prompt texts by name: that of the data entry stands before queries (both columns of symmetric
+            data), the one called `document`, if any, before documents.
+
+    Raises:
+        LoRAError: The transformer lacks one of `stage.lora_targets`.
     """
-    data = {source.entry.name: read_columns(source, settings.seed) for source in sources}
-    loss: nn.Module = AsymInfoNCELoss(
-        model, temperature=stage.temperature, learnable_temperature=stage.learnable_temperature
+    transformer: Any = model[0]
+    add_stage_lora(transformer, stage)
+    data = stage_columns(sources, stage, settings)
+    loss = AsymInfoNCELoss(
+        model,
+        temperature=stage.temperature,
+        learnable_temperature=stage.learnable_temperature,
+        dims=stage.dims,
+        both_directions=stage.both_directions,
+        false_negative_margin=stage.false_negative_margin,
+        gather_across_devices=stage.cross_device_negatives,
+        mini_batch_size=stage.mini_batch_size,
     )
-    if stage.dims:
-        weight = 1 / len(stage.dims)
-        loss = MatryoshkaLoss(model, loss, list(stage.dims), [weight] * len(stage.dims))
-    fit(model, data, loss, stage, settings, prompts=column_prompts(sources, prompts))
+    fit(model, data, loss, stage, settings, prompts=column_prompts(sources, data, prompts))
+    merge_lora(transformer)
 
 
-def column_prompts(sources: Sequence[Source], prompts: Mapping[str, str]) -> dict[str, dict[str, str]]:
+def add_stage_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:
+    """Give an encoder the adapter that a stage asks for; without `lora_r` nothing changes."""
+    if stage.lora_r is None:
+        return
+    add_lora(
+        transformer,
+        r=stage.lora_r,
+        alpha=stage.lora_alpha,
+        dropout=stage.lora_dropout,
+        targets=stage.lora_targets,
+    )
+
+
+def stage_columns(
+    sources: Sequence[Source], stage: ContrastiveStage | DistillStage | JointStage, settings: Settings
+) -> dict[str, Dataset]:
+    """The rows of each data entry, with the stage's number of hard negatives where it gives one.
+
+    Raises:
+        DataError: Negatives are asked for and a query has none.
+    """
+    data = {}
+    for source in sources:
+        own = source.entry.negatives if stage.negatives is None else stage.negatives
+        asked = replace(source, entry=source.entry.model_copy(update={"negatives": own}))
+        data[source.entry.name] = read_columns(asked, settings.seed)
+    return data
+
+
+def column_prompts(
+    sources: Sequence[Source], data: Mapping[str, Dataset], prompts: Mapping[str, str]
+) -> dict[str, dict[str, str]]:
     """Prompt of every column, by data name.
 
-    It stands before the query alone, or before all columns of symmetric data.
+    That of the data entry stands before the query (before all columns of symmetric data), `DOCUMENT_PROMPT`
+    before documents.
     """
     result = {}
     for source in sources:
         entry = source.entry
-        text = prompts.get(entry.prompt, "")
-        names = ["query", "positive", *(f"negative_{index + 1}" for index in range(entry.negatives))]
-        result[entry.name] = dict.fromkeys(names if entry.symmetric else ["query"], text) if text else {}
+        texts = {
+            "query": prompts.get(entry.prompt, ""),
+            "document": prompts.get(entry.prompt if entry.symmetric else DOCUMENT_PROMPT, ""),
+        }
+        named = {
+            column: texts["query" if column == "query" else "document"]
+            for column in data[entry.name].column_names
+        }
+        result[entry.name] = {column: text for column, text in named.items() if text}
     return result

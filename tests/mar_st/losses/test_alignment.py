@@ -7,31 +7,59 @@ from torch.nn.functional import normalize
 
 from mar_st.losses import AlignmentLoss
 
+TEXTS = ["头疼吃药", "高血压", "感冒发热怎么办", "咳嗽"]
+
 
 def _vectors(batch: int = 6, dim: int = 8) -> tuple[torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
-    return normalize(torch.randn(batch, dim), dim=1), normalize(torch.randn(batch, dim), dim=1)
+    return normalize(torch.randn(batch, dim), dim=1), 0.8 * normalize(torch.randn(batch, dim), dim=1)
 
 
 def _naive(
-    students: torch.Tensor, teachers: torch.Tensor, temperature: float
-) -> tuple[torch.Tensor, torch.Tensor]:
-    contrastive, mse = [], []
-    for i, student in enumerate(students):
-        scores = torch.stack([student @ teacher for teacher in teachers]) / temperature
-        contrastive.append(-torch.log(scores[i].exp() / scores.exp().sum()))
-        mse.append(sum((student - teachers[i]) ** 2))
-    return torch.stack(contrastive).mean(), torch.stack(mse).mean()
+    students: torch.Tensor, teachers: torch.Tensor, temperature: float, kl_temperature: float
+) -> list[torch.Tensor]:
+    contrastive, mse, cosine, kl = [], [], [], []
+    for student, teacher in zip(students, teachers, strict=True):
+        scores = torch.stack([student @ other for other in teachers]) / temperature
+        contrastive.append(-torch.log((student @ teacher / temperature).exp() / scores.exp().sum()))
+        mse.append(sum((student - teacher) ** 2))
+        cosine.append(1 - student @ teacher / student.norm() / teacher.norm())
+        p, q = ((v / kl_temperature).exp() for v in (teacher, student))
+        p, q = p / p.sum(), q / q.sum()
+        kl.append(kl_temperature**2 * sum(p * (p / q).log()))
+    return [torch.stack(part).mean() for part in (contrastive, mse, cosine, kl)]
 
 
-@pytest.mark.parametrize(("contrastive", "mse"), [(1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.3, 2.0)])
-def test_equals_the_naive_formula(mar, contrastive, mse):
+@pytest.mark.parametrize(
+    "weights", [(1, 1, 0, 0), (1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (0.3, 2.0, 0.5, 3.0)]
+)
+def test_equals_the_naive_formula(mar, weights):
     students, teachers = _vectors()
-    loss = AlignmentLoss(mar, temperature=0.1, contrastive_weight=contrastive, mse_weight=mse)
-    parts = _naive(students, teachers, 0.1)
-    expected = contrastive * parts[0] + mse * parts[1]
-    torch.testing.assert_close(loss.compute_loss(students, teachers), expected)
-    assert expected > 0.1
+    names = ("contrastive", "mse", "cosine", "kl")
+    given = {f"{name}_weight": weight for name, weight in zip(names, weights, strict=True)}
+    loss = AlignmentLoss(mar, temperature=0.1, kl_temperature=0.2, **given)
+    parts = [w * part for w, part in zip(weights, _naive(students, teachers, 0.1, 0.2), strict=True)]
+    torch.testing.assert_close(loss.compute_loss(students, teachers), sum(parts))
+    assert sum(parts) > 0.01
+    expected = {name: part for name, part, weight in zip(names, parts, weights, strict=True) if weight}
+    torch.testing.assert_close(loss.last_parts, expected)
+
+
+def test_teachers_of_any_length_are_used_as_they_are(mar):
+    students, teachers = _vectors()
+    loss = AlignmentLoss(mar)
+    assert (loss.compute_loss(students, teachers) - loss.compute_loss(students, teachers / 0.8)).abs() > 0.01
+
+
+def test_kl_temperature_matters(mar):
+    students, teachers = _vectors()
+    values = [
+        AlignmentLoss(mar, contrastive_weight=0, mse_weight=0, kl_weight=1, kl_temperature=t).compute_loss(
+            students, teachers
+        )
+        for t in (0.1, 1.0)
+    ]
+    assert (values[0] - values[1]).abs() > 1e-3
 
 
 def test_mse_is_a_sum_over_dimensions_unlike_its_sibling(mar):
@@ -41,19 +69,49 @@ def test_mse_is_a_sum_over_dimensions_unlike_its_sibling(mar):
     torch.testing.assert_close(ours, mean * 8)
 
 
-def test_perfect_student_has_no_distance(mar):
+@pytest.mark.parametrize("kind", ["mse", "cosine", "kl"])
+def test_perfect_student_has_no_distance(mar, kind):
     students, _ = _vectors()
-    assert AlignmentLoss(mar, contrastive_weight=0.0).compute_loss(students, students) == 0
+    only = {"contrastive_weight": 0.0, "mse_weight": 0.0} | {f"{kind}_weight": 1.0}
+    assert AlignmentLoss(mar, **only).compute_loss(students, students).abs() < 1e-6
 
 
 def test_gradient_reaches_the_query_encoder_alone(mar):
-    features = mar.preprocess(["头疼吃药", "高血压"], task="query")
-    teachers = torch.from_numpy(mar.encode_corpus(["头疼吃药", "高血压"]))
+    features = mar.preprocess(TEXTS, task="query")
+    teachers = torch.from_numpy(mar.encode_corpus(TEXTS))
     mar.train()
     AlignmentLoss(mar)([features], teachers).backward()
     query = [p.grad for p in mar.route_modules("query")[0].parameters() if p.grad is not None]
     assert sum(float(grad.abs().sum()) for grad in query) > 0
     assert all(p.grad is None for p in mar.route_modules("document")[0].parameters())
+
+
+def _gradients(mar, **options):
+    teachers = torch.from_numpy(mar.encode_corpus(TEXTS))
+    mar.zero_grad()
+    mar.train()
+    torch.manual_seed(3)
+    features = mar.preprocess(TEXTS, task="query")
+    loss = AlignmentLoss(mar, cosine_weight=0.5, kl_weight=2.0, **options)
+    value = loss([features], teachers)
+    (2.5 * value).backward()
+    grads = {name: p.grad.clone() for name, p in mar.named_parameters() if p.grad is not None}
+    return value.detach(), grads, loss.last_parts
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_gradcache_equals_plain(mar, size):
+    for module in mar.modules():  # dropout draws other masks for other batch sizes
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    value, grads, parts = _gradients(mar)
+    cached_value, cached, cached_parts = _gradients(mar, mini_batch_size=size)
+    torch.testing.assert_close(cached_value, value)
+    torch.testing.assert_close(cached_parts, parts)
+    assert grads.keys() == cached.keys()
+    for name, grad in grads.items():
+        torch.testing.assert_close(cached[name], grad, rtol=1e-4, atol=1e-6)
+    assert max(float(grad.abs().max()) for grad in grads.values()) > 1e-3
 
 
 def test_bad_batches_are_refused(mar):
@@ -64,5 +122,9 @@ def test_bad_batches_are_refused(mar):
         AlignmentLoss(mar)([features], torch.zeros(2, 16))
     with pytest.raises(ValueError, match="2 text columns"):
         AlignmentLoss(mar)([features, dict(features)], torch.zeros(2, 32))
-    with pytest.raises(ValueError, match="nor both zero"):
+    with pytest.raises(ValueError, match="nor all zero"):
         AlignmentLoss(mar, contrastive_weight=0, mse_weight=0)
+    with pytest.raises(ValueError, match="not be negative"):
+        AlignmentLoss(mar, kl_weight=-1)
+    with pytest.raises(ValueError, match="must be positive"):
+        AlignmentLoss(mar, kl_temperature=0)

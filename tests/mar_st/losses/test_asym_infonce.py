@@ -2,64 +2,155 @@ from __future__ import annotations
 
 import pytest
 import torch
-from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize
+from sentence_transformers.sentence_transformer.losses import (
+    CachedMultipleNegativesRankingLoss,
+    MatryoshkaLoss,
+    MultipleNegativesRankingLoss,
+)
+from torch.nn.functional import cross_entropy, normalize
 
-from mar_st.losses import AsymInfoNCELoss
+from mar_st.encoders import load_encoder
+from mar_st.losses import AsymInfoNCELoss, in_batch
+
+QUERIES = ["头疼吃什么药", "高血压", "感冒发热怎么办呢", "咳嗽", "医生你好"]
+POSITIVES = ["头疼吃药好", "高血压吃什么药好", "发热", "感冒咳嗽怎么办", "你好"]
+NEGATIVES = ["咳嗽吃药", "医生", "头疼头疼头疼", "高血压怎么办呢", "吃什么"]
 
 
-def _embeddings(batch: int = 5, columns: int = 4, dim: int = 8) -> list[torch.Tensor]:
+@pytest.fixture
+def symmetric(query_source):
+    return SentenceTransformer(modules=[*load_encoder(query_source, "query"), Normalize()], device="cpu")
+
+
+def _columns(batch=5, columns=4, dim=8):
     torch.manual_seed(0)
     return [torch.randn(batch, dim, requires_grad=True) for _ in range(columns)]
 
 
-def _naive(columns: list[torch.Tensor], temperature: float) -> torch.Tensor:
-    unit = [column / column.norm(dim=1, keepdim=True) for column in columns]
-    documents = torch.cat(unit[1:])
+def _naive(columns, temperature, *, unit=True, both=False, margin=None):
+    """Row by row; returns the mean loss."""
+    queries, *documents = [
+        column / column.norm(dim=1, keepdim=True) if unit else column for column in columns
+    ]
     losses = []
-    for i, query in enumerate(unit[0]):
-        scores = torch.stack([query @ document for document in documents]) / temperature
-        losses.append(-torch.log(scores[i].exp() / scores.exp().sum()))
+    for i in range(len(queries)):
+        directions = [(queries[i], [(j, d) for block in documents for j, d in enumerate(block)])]
+        if both:
+            directions.append((documents[0][i], list(enumerate(queries))))
+        for asking, answers in directions:
+            own = asking @ answers[i][1]
+            kept = [
+                asking @ vector / temperature
+                for j, vector in answers
+                if margin is None or j == i or asking @ vector <= own + margin
+            ]
+            losses.append(-torch.log((own / temperature).exp() / torch.stack(kept).exp().sum()))
     return torch.stack(losses).mean()
 
 
-def test_equals_the_naive_formula(mar):
-    columns = _embeddings()
-    loss = AsymInfoNCELoss(mar, temperature=0.5).compute_loss_from_embeddings(columns, None)
-    torch.testing.assert_close(loss, _naive(columns, 0.5))
-    assert loss > 0.1
+def _gradients(loss, columns):
+    return torch.autograd.grad(loss, columns)
 
 
-def test_equals_its_sibling_for_a_fixed_temperature(mar):
-    columns = _embeddings()
-    ours = AsymInfoNCELoss(mar, temperature=0.05).compute_loss_from_embeddings(columns, None)
-    theirs = MultipleNegativesRankingLoss(mar, scale=20.0).compute_loss_from_embeddings(columns, None)
-    torch.testing.assert_close(ours, theirs)
+def _close(ours, naive, columns):
+    torch.testing.assert_close(ours, naive)
+    for one, other in zip(_gradients(ours, columns), _gradients(naive, columns), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
+        assert one.abs().max() > 1e-4
 
 
-def test_published_models_are_scored_by_dot_product(mar):
-    columns = _embeddings()
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("margin", [None, 0.0, 0.3])
+@pytest.mark.parametrize("scores", [in_batch.SCORES, 30])
+def test_equals_the_naive_formula(mar, monkeypatch, both, margin, scores):
+    monkeypatch.setattr(in_batch, "SCORES", scores)  # 30: one or two rows of the matrix at a time
+    columns = _columns()
+    loss = AsymInfoNCELoss(mar, temperature=0.5, both_directions=both, false_negative_margin=margin)
+    naive = _naive(columns, 0.5, both=both, margin=margin)
+    _close(loss.compute_loss_from_embeddings(columns, None), naive, columns)
+    others = {_naive(columns, 0.5, both=b, margin=m).item() for b in (False, True) for m in (None, 0.0, 0.3)}
+    assert len(others) == 6
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_dims_are_the_mean_over_renormalised_prefixes(mar, both):
+    columns = _columns()
+    loss = AsymInfoNCELoss(mar, temperature=0.5, dims=(2, 8, 5), both_directions=both)
+    parts = [_naive([column[:, :dim] for column in columns], 0.5, both=both) for dim in (2, 5, 8)]
+    _close(loss.compute_loss_from_embeddings(columns, None), sum(parts) / 3, columns)
+    assert set(loss.last_parts) == {"dim_2", "dim_5", "dim_8"}
+    torch.testing.assert_close(loss.last_parts["dim_5"], parts[1].detach() / 3)
+
+
+def test_one_dim_is_plain(mar):
+    columns = _columns()
+    plain = AsymInfoNCELoss(mar, temperature=0.5)
+    full = AsymInfoNCELoss(mar, temperature=0.5, dims=[8])
+    cut = AsymInfoNCELoss(mar, temperature=0.5, dims=[3])
+    values = [loss.compute_loss_from_embeddings(columns, None) for loss in (plain, full, cut)]
+    assert torch.equal(values[0], values[1])
+    assert all(torch.equal(*pair) for pair in zip(*(_gradients(v, columns) for v in values[:2]), strict=True))
+    prefixes = [column[:, :3] for column in columns]
+    assert torch.equal(values[2], plain.compute_loss_from_embeddings(prefixes, None))
+    assert (values[2] - values[0]).abs() > 1e-3
+
+
+@pytest.mark.parametrize("dims", [(), (8, 3)])
+@pytest.mark.parametrize("both", [False, True])
+def test_equals_its_siblings(mar, both, dims):
+    columns = _columns()
+    ours = AsymInfoNCELoss(mar, temperature=0.05, dims=dims, both_directions=both)
+    directions = ("query_to_doc", "doc_to_query") if both else ("query_to_doc",)
+    theirs = MultipleNegativesRankingLoss(mar, 20.0, directions=directions, partition_mode="per_direction")
+    value = sum(
+        theirs.compute_loss_from_embeddings([normalize(column[:, :dim], dim=1) for column in columns], None)
+        for dim in dims or (8,)
+    ) / len(dims or (8,))
+    _close(ours.compute_loss_from_embeddings(columns, None), value, columns)
+
+
+def test_without_normalisation_scores_are_dot_products(mar):
+    columns = _columns()
     cosine = AsymInfoNCELoss(mar, temperature=1.0).compute_loss_from_embeddings(columns, None)
     mar.similarity_fn_name = "dot"
     dot = AsymInfoNCELoss(mar, temperature=1.0).compute_loss_from_embeddings(columns, None)
-    scores = columns[0] @ torch.cat(columns[1:]).T
-    torch.testing.assert_close(dot, torch.nn.functional.cross_entropy(scores, torch.arange(5)))
+    _close(dot, _naive(columns, 1.0, unit=False), columns)
     assert abs(dot.item() - cosine.item()) > 1e-3
+    prefix = AsymInfoNCELoss(mar, temperature=1.0, dims=[4]).compute_loss_from_embeddings(columns, None)
+    _close(prefix, _naive([column[:, :4] for column in columns], 1.0, unit=False), columns)
+    mar.similarity_fn_name = "euclidean"
+    with pytest.raises(ValueError, match="scores by euclidean"):
+        AsymInfoNCELoss(mar)
 
 
-def test_learnable_temperature_gets_a_gradient(mar):
-    fixed, learnt = (
-        AsymInfoNCELoss(mar, temperature=0.1),
-        AsymInfoNCELoss(mar, temperature=0.1, learnable_temperature=True),
-    )
-    columns = _embeddings()
-    loss = learnt.compute_loss_from_embeddings(columns, None)
-    torch.testing.assert_close(loss, fixed.compute_loss_from_embeddings(columns, None))
-    loss.backward()
-    assert learnt.log_scale.grad is not None
-    assert learnt.log_scale.grad.abs() > 0
-    assert learnt.temperature == pytest.approx(0.1, rel=1e-4)
-    assert "log_scale" in dict(learnt.named_parameters())
+def test_learnable_temperature_gets_the_gradient_of_the_formula(mar):
+    columns = _columns()
+    loss = AsymInfoNCELoss(mar, temperature=0.1, learnable_temperature=True, dims=(8, 4))
+    fixed = AsymInfoNCELoss(mar, temperature=0.1, dims=(8, 4))
+    value = loss.compute_loss_from_embeddings(columns, None)
+    torch.testing.assert_close(value, fixed.compute_loss_from_embeddings(columns, None))
+    (3 * value).backward()
+    log_scale = torch.tensor(0.1).log().neg().requires_grad_()
+    whole = [[c.detach()[:, :dim] for c in columns] for dim in (8, 4)]
+    (3 * sum(_naive(c, 1 / log_scale.exp()) for c in whole) / 2).backward()
+    torch.testing.assert_close(loss.log_scale.grad, log_scale.grad)
+    assert loss.log_scale.grad.abs() > 0.1
+    assert loss.temperature == pytest.approx(0.1, rel=1e-4)
+    assert "log_scale" in dict(loss.named_parameters())
     assert "log_scale" not in dict(fixed.named_parameters())
+
+
+def test_a_learnt_temperature_stays_in_range_and_can_come_back(mar):
+    loss = AsymInfoNCELoss(mar, temperature=0.5, learnable_temperature=True)
+    features = [mar.preprocess(texts, task="query") for texts in (QUERIES, POSITIVES)]
+    with torch.no_grad():
+        loss.log_scale.fill_(-3.0)
+    loss([dict(f) for f in features]).backward()
+    assert loss.temperature == pytest.approx(1.0)
+    assert loss.log_scale.grad.abs() > 0
+    assert AsymInfoNCELoss(mar, temperature=4.0).temperature == pytest.approx(4.0)
 
 
 def test_false_negatives_are_left_out_but_own_documents_stay(mar):
@@ -69,20 +160,169 @@ def test_false_negatives_are_left_out_but_own_documents_stay(mar):
     negatives = torch.randn(3, 8)
     negatives[1] = queries[0]  # row 1's negative answers row 0 better than row 0's own positive
     negatives[2] = queries[2]  # row 2's own negative: labelled, so it stays whatever its score
-    columns = [queries, positives, negatives]
-    plain = AsymInfoNCELoss(mar, temperature=0.5)
-    masked = AsymInfoNCELoss(mar, temperature=0.5, false_negative_margin=0.0)
-    scores = masked._scaled_scores(queries, torch.cat(columns[1:]))
-    assert scores[0, 3 + 1] == -torch.inf
-    assert torch.isfinite(scores[2, 3 + 2])
-    assert torch.isfinite(scores[torch.arange(3), torch.arange(3)]).all()
-    assert masked.compute_loss_from_embeddings(columns, None) < plain.compute_loss_from_embeddings(
-        columns, None
-    )
+
+    def value(margin, **changes):
+        loss = AsymInfoNCELoss(mar, temperature=0.5, false_negative_margin=margin)
+        columns = [queries, positives, changes.get("negatives", negatives)]
+        return loss.compute_loss_from_embeddings(columns, None)
+
+    assert value(0.0) < value(None) - 0.01
+    torch.testing.assert_close(value(2.0), value(None))  # cosines differ by 2 at most
+    other = negatives.clone()
+    other[2] = -queries[2]
+    assert value(0.0, negatives=other) < value(0.0) - 0.01
+
+
+def test_bfloat16_vectors_are_scored_in_float32(mar):
+    columns = [column.detach().bfloat16().requires_grad_() for column in _columns()]
+    loss = AsymInfoNCELoss(mar, temperature=0.02)
+    with torch.autocast("cpu", torch.bfloat16):
+        value = loss.compute_loss_from_embeddings(columns, None)
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, loss.compute_loss_from_embeddings([c.float() for c in columns], None))
+    value.backward()
+    assert columns[0].grad.dtype == torch.bfloat16
+
+
+# -- GradCache --
+
+
+def _without_dropout(model):
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    return model.train()
+
+
+def _features(model, tasks):
+    texts = (QUERIES, POSITIVES, NEGATIVES)
+    return [model.preprocess(column, task=task) for column, task in zip(texts, tasks, strict=True)]
+
+
+def _step(model, tasks, loss=AsymInfoNCELoss, seed=3, **options):
+    """Value and gradients of a step, those of the loss's own parameters included."""
+    made = loss(model, **options)
+    made.zero_grad()
+    torch.manual_seed(seed)
+    value = made(_features(model, tasks), None)
+    (2.5 * value).backward()
+    grads = {name: p.grad.clone() for name, p in made.named_parameters() if p.grad is not None}
+    return value.detach(), grads, getattr(made, "last_parts", {})
+
+
+def _same(first, second, relative=1e-5):
+    torch.testing.assert_close(first[0], second[0], rtol=1e-5, atol=1e-6)
+    assert first[1].keys() == second[1].keys()
+    for name, grad in first[1].items():
+        assert (grad - second[1][name]).norm() <= relative * grad.norm() + 1e-8, name
+    assert max(float(grad.abs().max()) for grad in first[1].values()) > 1e-3
+
+
+ROUTES = ("query", "document", "document")
+OPTIONS = [
+    {},
+    {"dims": (32, 8)},
+    {"learnable_temperature": True},
+    {"dims": (32, 8), "learnable_temperature": True, "both_directions": True, "false_negative_margin": 0.1},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("size", [1, 2, 5, 7])
+def test_gradcache_equals_plain(mar, size, options):
+    plain = _step(_without_dropout(mar), ROUTES, temperature=0.1, **options)
+    cached = _step(mar, ROUTES, temperature=0.1, mini_batch_size=size, **options)
+    _same(plain, cached)
+    torch.testing.assert_close(plain[2], cached[2])
+    assert bool(options.get("learnable_temperature")) is ("log_scale" in cached[1])
+    with pytest.raises(AssertionError):
+        _same(_step(mar, ROUTES, temperature=0.11, **options), cached)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_gradcache_equals_plain_for_one_encoder(symmetric, options):
+    tasks = (None, None, None)
+    plain = _step(_without_dropout(symmetric), tasks, temperature=0.1, **options)
+    _same(plain, _step(symmetric, tasks, temperature=0.1, mini_batch_size=2, **options))
+
+
+def test_gradcache_replays_dropout(query_source):
+    """The gradients of the second pass belong to the vectors of the first, dropout included."""
+    query_source[0].hidden_dropout_prob = 0.3
+    model = SentenceTransformer(modules=[*load_encoder(query_source, "query"), Normalize()], device="cpu")
+    model.train()
+    tasks, vectors = (None, None, None), []
+    model.register_forward_hook(lambda module, inputs, output: vectors.append(output["sentence_embedding"]))
+    _step(model, tasks, mini_batch_size=2)
+    first, second = vectors[: len(vectors) // 2], vectors[len(vectors) // 2 :]
+    assert len(first) == 9
+    for one, other in zip(first, second, strict=True):
+        assert torch.equal(one, other)
+    vectors.clear()
+    _step(model, tasks, mini_batch_size=2, seed=4)
+    assert not torch.equal(vectors[0], first[0])
+
+
+@pytest.mark.parametrize("dims", [(), (32, 8)])
+def test_equals_the_cached_siblings(symmetric, dims):
+    tasks = (None, None, None)
+    ours = _step(_without_dropout(symmetric), tasks, temperature=0.05, dims=dims, mini_batch_size=2)
+
+    def theirs(model):
+        inner = CachedMultipleNegativesRankingLoss(model, scale=20.0, mini_batch_size=2)
+        return MatryoshkaLoss(model, inner, list(dims), [1 / len(dims)] * len(dims)) if dims else inner
+
+    found = _step(symmetric, tasks, loss=theirs)
+    _same(ours, (found[0], {name.removeprefix("loss."): grad for name, grad in found[1].items()}, {}))
+
+
+@pytest.mark.parametrize("frozen", ["query", "document"])
+def test_a_frozen_route_has_no_gradients_and_is_encoded_once(mar, frozen):
+    _without_dropout(mar)
+    both = _step(mar, ROUTES, temperature=0.1)
+    for module in mar.route_modules(frozen):
+        module.requires_grad_(False)
+    calls = []
+    mar.route_modules(frozen)[0].register_forward_hook(lambda *args: calls.append(torch.is_grad_enabled()))
+    plain = _step(mar, ROUTES, temperature=0.1)
+    calls.clear()
+    cached = _step(mar, ROUTES, temperature=0.1, mini_batch_size=2)
+    _same(plain, cached)
+    assert plain[1].keys() == {name for name in both[1] if f"sub_modules.{frozen}." not in name}
+    assert calls == [False] * (3 if frozen == "query" else 6)
+    for name, grad in plain[1].items():
+        torch.testing.assert_close(grad, both[1][name])
+
+
+@pytest.mark.parametrize("size", [None, 2])
+def test_evaluation_needs_no_gradients(mar, size):
+    mar.eval()
+    with torch.no_grad():
+        value = AsymInfoNCELoss(mar, mini_batch_size=size, learnable_temperature=True)(_features(mar, ROUTES))
+    assert not value.requires_grad
+    torch.testing.assert_close(value, AsymInfoNCELoss(mar)(_features(mar, ROUTES)).detach())
 
 
 def test_impossible_settings_are_refused(mar):
     with pytest.raises(ValueError, match="temperature must be positive; got 0"):
         AsymInfoNCELoss(mar, temperature=0)
+    with pytest.raises(ValueError, match=r"between 0\.001 and 1; got 2"):
+        AsymInfoNCELoss(mar, temperature=2, learnable_temperature=True)
     with pytest.raises(ValueError, match="margin must not be negative"):
         AsymInfoNCELoss(mar, false_negative_margin=-0.1)
+    with pytest.raises(ValueError, match="different positive numbers"):
+        AsymInfoNCELoss(mar, dims=(8, 8))
+    with pytest.raises(ValueError, match="ask for 64 dimensions; the vectors have 8"):
+        AsymInfoNCELoss(mar, dims=(64,)).compute_loss_from_embeddings(_columns(), None)
+    with pytest.raises(ValueError, match=r"one shape; got \(5, 8\), \(5, 4\)"):
+        AsymInfoNCELoss(mar).compute_loss_from_embeddings([torch.zeros(5, 8), torch.zeros(5, 4)], None)
+    with pytest.raises(ValueError, match="got 1 column"):
+        AsymInfoNCELoss(mar)([mar.preprocess(QUERIES, task="query")])
+
+
+def test_value_is_that_of_cross_entropy(mar):
+    """The shortest form of the formula, with torch's own function."""
+    columns = [normalize(column, dim=1) for column in _columns()]
+    scores = columns[0] @ torch.cat(columns[1:]).T / 0.02
+    loss = AsymInfoNCELoss(mar, temperature=0.02).compute_loss_from_embeddings(columns, None)
+    torch.testing.assert_close(loss, cross_entropy(scores, torch.arange(5)))

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from mar_st.losses import AsymInfoNCELoss, ScoreDistillLoss, in_batch
+
+TEXTS = (
+    ["头疼吃什么药", "高血压", "感冒发热怎么办呢", "咳嗽"],
+    ["头疼吃药好", "高血压吃什么药好", "发热", "感冒咳嗽怎么办"],
+    ["咳嗽吃药", "医生", "头疼头疼头疼", "高血压怎么办呢"],
+)
+
+
+def _student(batch=5, columns=3, dim=8):
+    torch.manual_seed(0)
+    return [torch.randn(batch, dim).requires_grad_() for _ in range(columns)]
+
+
+def _teacher(batch=5, columns=3, dim=12):
+    torch.manual_seed(1)
+    return normalize(torch.randn(batch, columns, dim), dim=2)
+
+
+def _naive(students, teachers, tau, teacher_tau):
+    """KL and InfoNCE, row by row, from the definitions."""
+    students = [normalize(column, dim=1) for column in students]
+    documents = [(c, j) for c in range(1, len(students)) for j in range(len(students[0]))]
+    kl, contrastive = [], []
+    for i, query in enumerate(students[0]):
+        s = torch.stack([query @ students[c][j] for c, j in documents]) / tau
+        t = torch.stack([teachers[i, 0] @ teachers[j, c] for c, j in documents]) / teacher_tau
+        q, p = s.exp() / s.exp().sum(), t.exp() / t.exp().sum()
+        kl.append((p * (p / q).log()).sum())
+        contrastive.append(-q[i].log())
+    return torch.stack(kl).mean(), torch.stack(contrastive).mean()
+
+
+@pytest.mark.parametrize("scores", [in_batch.SCORES, 20])
+@pytest.mark.parametrize(("weights", "teacher"), [((1, 1), None), ((2.0, 0.0), 0.1), ((0.5, 3.0), 0.9)])
+def test_equals_the_naive_formula(mar, monkeypatch, weights, teacher, scores):
+    monkeypatch.setattr(in_batch, "SCORES", scores)
+    students, teachers = _student(), _teacher()
+    loss = ScoreDistillLoss(
+        mar, temperature=0.3, teacher_temperature=teacher, kl_weight=weights[0], contrastive_weight=weights[1]
+    )
+    value = loss.compute_loss_from_embeddings(students, teachers)
+    parts = _naive(students, teachers, 0.3, teacher or 0.3)
+    naive = sum(weight * part for weight, part in zip(weights, parts, strict=True))
+    torch.testing.assert_close(value, naive)
+    ours, theirs = (torch.autograd.grad(v, students) for v in (value, naive))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
+        assert one.abs().max() > 1e-3
+    if all(weights):
+        torch.testing.assert_close(loss.last_parts["kl"], weights[0] * parts[0].detach())
+        torch.testing.assert_close(loss.last_parts["contrastive"], weights[1] * parts[1].detach())
+    assert parts[0] > 0.01
+
+
+def test_gradient_is_that_of_the_cross_entropy_with_the_teacher(mar):
+    """FlagEmbedding takes the cross-entropy; it differs by the teacher's entropy, a constant."""
+    students, teachers = _student(), _teacher()
+    loss = ScoreDistillLoss(mar, temperature=0.3, contrastive_weight=0)
+    value = loss.compute_loss_from_embeddings(students, teachers)
+    wanted = (teachers[:, 0] @ torch.cat([teachers[:, 1], teachers[:, 2]]).T / 0.3).softmax(dim=1)
+    queries, *documents = [normalize(column, dim=1) for column in students]
+    logs = (queries @ torch.cat(documents).T / 0.3).log_softmax(dim=1)
+    entropy = -(wanted * logs).sum(dim=1).mean()
+    assert (entropy - value).abs() > 0.1
+    for one, other in zip(
+        torch.autograd.grad(value, students), torch.autograd.grad(entropy, students), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
+
+
+def test_a_student_with_the_scores_of_its_teacher_has_no_distance(mar):
+    teachers = _teacher()
+    students = list(teachers.unbind(dim=1))
+    loss = ScoreDistillLoss(mar, temperature=0.3, contrastive_weight=0)
+    assert loss.compute_loss_from_embeddings(students, teachers).abs() < 1e-6
+
+
+def test_without_kl_it_is_its_sibling(mar):
+    students, teachers = _student(), _teacher()
+    for margin in (None, 0.0):
+        ours = ScoreDistillLoss(mar, temperature=0.3, kl_weight=0, false_negative_margin=margin)
+        plain = AsymInfoNCELoss(mar, temperature=0.3, false_negative_margin=margin)
+        assert torch.equal(
+            ours.compute_loss_from_embeddings(students, teachers),
+            plain.compute_loss_from_embeddings(students, None),
+        )
+
+
+def test_the_margin_leaves_the_kl_alone(mar):
+    students, teachers = _student(), _teacher()
+    values = []
+    for margin in (None, 0.0):
+        loss = ScoreDistillLoss(mar, temperature=0.3, false_negative_margin=margin)
+        loss.compute_loss_from_embeddings(students, teachers)
+        values.append(loss.last_parts)
+    assert torch.equal(values[0]["kl"], values[1]["kl"])
+    assert values[1]["contrastive"] < values[0]["contrastive"] - 1e-3
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_gradcache_equals_plain(mar, size):
+    for module in mar.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    mar.train()
+    results = []
+    for mini_batch_size in (None, size):
+        mar.zero_grad()
+        features = [
+            mar.preprocess(texts, task=task)
+            for texts, task in zip(TEXTS, ("query", *["document"] * 2), strict=True)
+        ]
+        loss = ScoreDistillLoss(mar, temperature=0.1, mini_batch_size=mini_batch_size)
+        value = loss(features, _teacher(batch=4))
+        (2.5 * value).backward()
+        grads = {name: p.grad.clone() for name, p in mar.named_parameters() if p.grad is not None}
+        results.append((value.detach(), grads, loss.last_parts))
+    plain, cached = results
+    torch.testing.assert_close(plain[0], cached[0])
+    torch.testing.assert_close(plain[2], cached[2])
+    assert plain[1].keys() == cached[1].keys()
+    for name, grad in plain[1].items():
+        assert (grad - cached[1][name]).norm() <= 1e-5 * grad.norm() + 1e-8, name
+    assert max(float(grad.abs().max()) for grad in plain[1].values()) > 1e-3
+
+
+def test_bad_labels_and_settings_are_refused(mar):
+    loss = ScoreDistillLoss(mar)
+    with pytest.raises(ValueError, match=r"\(batch, 3, width\); got no labels"):
+        loss.compute_loss_from_embeddings(_student(), None)
+    with pytest.raises(ValueError, match=r"got labels of shape \(5, 2, 12\)"):
+        loss.compute_loss_from_embeddings(_student(), _teacher(columns=2))
+    with pytest.raises(ValueError, match="nor all zero"):
+        ScoreDistillLoss(mar, kl_weight=0, contrastive_weight=0)
+    with pytest.raises(ValueError, match="teacher_temperature must be positive"):
+        ScoreDistillLoss(mar, teacher_temperature=0)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from mar_st.losses import AsymInfoNCELoss, StoredInfoNCELoss
+
+QUERIES = ["头疼吃什么药", "高血压怎么办", "感冒发热怎么办呢"]
+DOCUMENTS = [["头疼吃药", "头疼医生"], ["高血压吃什么药好", "高血压你好"], ["感冒发热吃药", "咳嗽"]]
+
+
+def test_equals_the_naive_formula(mar):
+    torch.manual_seed(0)
+    queries, documents = normalize(torch.randn(4, 8), dim=1), normalize(torch.randn(4, 3, 8), dim=2)
+    rows = []
+    for query, own in zip(queries, documents, strict=True):
+        scores = torch.stack([query @ d for group in documents for d in group]) / 0.05
+        rows.append(-torch.log((query @ own[0] / 0.05).exp() / scores.exp().sum()))
+    loss = StoredInfoNCELoss(mar, temperature=0.05).compute_loss(queries, documents)
+    torch.testing.assert_close(loss, torch.stack(rows).mean())
+
+
+@pytest.mark.parametrize("size", [None, 2])
+def test_equals_the_joint_loss_with_documents_frozen(mar, size):
+    for module in mar.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    for module in mar.route_modules("document"):
+        module.requires_grad_(False)
+    vectors = torch.stack([torch.from_numpy(mar.encode_corpus(texts)) for texts in DOCUMENTS])
+    mar.train()
+    features = [mar.preprocess(QUERIES, task="query")]
+    live = [*features, *(mar.preprocess([d[i] for d in DOCUMENTS], task="document") for i in (0, 1))]
+    gradients = []
+    for loss in (
+        AsymInfoNCELoss(mar, temperature=0.05)([dict(f) for f in live], None),
+        StoredInfoNCELoss(mar, temperature=0.05, mini_batch_size=size)(features, vectors),
+    ):
+        mar.zero_grad()
+        loss.backward()
+        gradients.append([p.grad.clone() for p in mar.parameters() if p.grad is not None] + [loss.detach()])
+    assert max(float(g.abs().max()) for g in gradients[0]) > 1e-3
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+def test_bad_batches_are_refused(mar):
+    features = mar.preprocess(QUERIES, task="query")
+    with pytest.raises(ValueError, match="no labels"):
+        StoredInfoNCELoss(mar)([features], None)
+    with pytest.raises(ValueError, match=r"\(3, 32\).*\(3, 32\)"):
+        StoredInfoNCELoss(mar)([features], torch.zeros(3, 32))
+    with pytest.raises(ValueError, match="must be positive"):
+        StoredInfoNCELoss(mar, temperature=0)

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from mar_st.stages import distill
+from mar_st.stages.distill import DistillError, train_distill
+from mar_st.teachers import ModelTeacher
+from tests.mar_st.stages.helpers import TRIPLES, apart, changed, encoder, settings, source, stage, weights
+
+QUERIES = [triple.query for triple in TRIPLES]
+DOCUMENTS = [triple.positives[0] for triple in TRIPLES]
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch):
+    monkeypatch.delenv("MAR_STORE", raising=False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def _teacher(**options):
+    return encoder("qwen3", 32, seed=7, **options)
+
+
+def _train(folder, student=None, teacher=None, sources=None, prompts=None, **fields):
+    student, teacher = student or encoder(), teacher or _teacher()
+    made = stage("distill", **fields)
+    train_distill(student, teacher, sources or [source()], made, settings(folder), prompts or {})
+    return student
+
+
+def _divergence(student, teacher):
+    """Mean KL of the scores of all queries over all documents."""
+    logs = [
+        (model.similarity(model.encode(QUERIES), model.encode(DOCUMENTS)) / 0.1).log_softmax(dim=1)
+        for model in (teacher, student)
+    ]
+    return float((logs[0].exp() * (logs[0] - logs[1])).sum(dim=1).mean())
+
+
+@pytest.mark.parametrize("size", [None, 3])
+def test_the_student_takes_over_the_scores_of_a_wider_teacher(tmp_path, size):
+    teacher = _teacher()
+    before, kept = _divergence(encoder(), teacher), weights(teacher)
+    student = _train(
+        tmp_path,
+        teacher=teacher,
+        max_steps=30,
+        contrastive_weight=0.0,
+        learning_rate=1e-2,
+        mini_batch_size=size,
+    )
+    assert _divergence(student, teacher) < 0.75 * before
+    assert not changed(teacher, kept)
+    assert not student.training
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """What the stage hands to the trainer, which does not run."""
+    found = {}
+
+    def fit(model, data, loss, stage, settings, **options):
+        found.update(data=data, loss=loss, **options)
+
+    monkeypatch.setattr(distill, "fit", fit)
+    return found
+
+
+def test_every_field_reaches_the_loss(tmp_path, given):
+    fields = {
+        "teacher_temperature": 0.7,
+        "kl_weight": 2.0,
+        "contrastive_weight": 0.5,
+        "false_negative_margin": 0.25,
+        "mini_batch_size": 2,
+    }
+    _train(tmp_path, negatives=2, **fields)
+    config = given["loss"].get_config_dict()
+    assert {name: config[name] for name in fields} == fields
+    assert config["gather_across_devices"] is True
+    assert given["loss"].temperature == pytest.approx(0.1)
+    assert len(given["data"]["qa"].column_names) == 5
+    _train(tmp_path, cross_device_negatives=False)
+    assert given["loss"].gather_across_devices is False
+    assert given["loss"].teacher_temperature == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_labels_are_what_the_live_teacher_gives(tmp_path, given, normalise):
+    teacher = _teacher(normalise=normalise)
+    _train(tmp_path, teacher=teacher)
+    rows = given["data"]["qa"][[3, 0, 20]]
+    for row, label in enumerate(rows["label"]):
+        texts = [rows[name][row] for name in ("query", "positive", "negative_1")]
+        np.testing.assert_allclose(label.numpy(), teacher.encode(texts), atol=1e-5)
+    lengths = np.linalg.norm(rows["label"][0].numpy(), axis=1)
+    assert bool(np.allclose(lengths, 1)) is normalise
+
+
+def test_a_cosine_teacher_without_normalisation_scores_by_cosine(tmp_path, given):
+    teacher = _teacher(normalise=False)
+    teacher.similarity_fn_name = "cosine"
+    _train(tmp_path, teacher=teacher)
+    label = given["data"]["qa"][0]["label"].numpy()
+    np.testing.assert_allclose(np.linalg.norm(label, axis=1), 1, atol=1e-5)
+    texts = [given["data"]["qa"][0][name] for name in ("query", "positive")]
+    scores = teacher.similarity(*teacher.encode(texts)).item()
+    assert float(label[0] @ label[1]) == pytest.approx(scores, abs=1e-5)
+
+
+def test_the_teacher_is_asked_once_for_every_distinct_text(tmp_path, monkeypatch):
+    asked = []
+    encode = ModelTeacher.encode
+
+    def spy(self, texts, role):
+        asked.extend((role, text) for text in texts)
+        return encode(self, texts, role)
+
+    monkeypatch.setattr(ModelTeacher, "encode", spy)
+    _train(tmp_path, max_steps=None, epochs=3)
+    assert len(asked) == len(set(asked))
+    assert {text for role, text in asked if role == "query"} == set(QUERIES)
+    assert set(DOCUMENTS) <= {text for role, text in asked if role == "document"}
+    assert (tmp_path / "teacher-store").is_dir()
+    first = len(asked)
+    (tmp_path / "again").mkdir()
+    _train(tmp_path, student=encoder(seed=5))  # the same run folder's store
+    assert len(asked) == first
+
+
+def test_each_side_is_asked_with_its_own_prompts(tmp_path, given, monkeypatch):
+    asks = {}
+    vectors = ModelTeacher.vectors
+
+    def spy(self, texts, role):
+        asks.setdefault(tuple(texts)[:1], {})[role] = self.asks[role].prompt
+        return vectors(self, texts, role)
+
+    monkeypatch.setattr(ModelTeacher, "vectors", spy)
+    teacher = _teacher()
+    teacher.prompts = {"query": "头疼", "STS": "发热", "document": "药", "empty": ""}
+    for prompt, symmetric, expected in (
+        ("query", False, {"query": "头疼", "document": "药"}),
+        ("STS", True, {"query": "发热"}),
+        ("other", False, {"query": "头疼", "document": "药"}),
+        ("", False, {"query": "", "document": "药"}),
+    ):
+        asks.clear()
+        sources = [source(prompt=prompt, symmetric=symmetric)]
+        _train(tmp_path, teacher=teacher, sources=sources, prompts={"query": "医生", "STS": "你好"})
+        assert {role: text for found in asks.values() for role, text in found.items()} == expected
+        own = {"query": "医生", "STS": "你好"}.get(prompt)
+        columns = ("query", "positive", "negative_1") if symmetric else ("query",)
+        assert given["prompts"] == {"qa": dict.fromkeys(columns, own) if own else {}}
+
+
+def test_gradcache_trains_the_same_weights(tmp_path):
+    start = weights(encoder())
+    plain, cached, other = (
+        weights(_train(tmp_path / name, **fields))
+        for name, fields in (("a", {}), ("b", {"mini_batch_size": 3}), ("c", {"kl_weight": 9.0}))
+    )
+    assert apart(plain, cached, start) < 1e-2
+    assert apart(plain, other, start) > 0.1
+
+
+def test_a_folder_is_a_teacher_as_the_recipe_names_it(tmp_path):
+    teacher = _teacher()
+    teacher.save_pretrained(str(tmp_path / "teacher"), create_model_card=False)
+    loaded = SentenceTransformer(str(tmp_path / "teacher"), device="cpu")
+    first, second = (
+        weights(_train(tmp_path / name, teacher=model)) for name, model in (("a", teacher), ("b", loaded))
+    )
+    for name, value in first.items():
+        torch.testing.assert_close(value, second[name], rtol=1e-3, atol=1e-5)
+
+
+def test_a_teacher_with_other_scores_is_refused(tmp_path):
+    teacher = _teacher()
+    teacher.similarity_fn_name = "manhattan"
+    with pytest.raises(DistillError, match="this one scores by manhattan"):
+        _train(tmp_path, teacher=teacher)
+    with pytest.raises(DistillError, match="there is none"):
+        train_distill(encoder(), None, [source()], stage("distill"), settings(tmp_path), {})

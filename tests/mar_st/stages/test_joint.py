@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mar_st.adapters import has_adapter
+from mar_st.stages import joint
+from mar_st.stages.joint import JointError, train_joint
+from mar_st.stages.monitor import MetricsFile
+from tests.mar_st.stages.helpers import TRIPLES, apart, changed, mar, settings, source, stage, weights
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def _train(folder, model=None, sources=None, prompts=None, **fields):
+    model = model or mar()
+    train_joint(model, sources or [source()], stage("joint", **fields), settings(folder), prompts or {})
+    return model
+
+
+def _sides(names):
+    return {name.split(".")[2] for name in names}
+
+
+@pytest.fixture
+def optimised(monkeypatch):
+    """Number of values with optimiser state, by learning rate, after the first step of a run."""
+    found = {}
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 1:
+            found.clear()
+            optimizer = kwargs["optimizer"]
+            state = getattr(optimizer, "optimizer", optimizer).state
+            for group in optimizer.param_groups:
+                rate = group["initial_lr"]
+                found[rate] = found.get(rate, 0) + sum(p.numel() for p in group["params"] if p in state)
+
+    monkeypatch.setattr(MetricsFile, "on_step_end", on_step_end, raising=False)
+    return found
+
+
+def _size(model, route):
+    modules = model.route_modules(route)[:1]
+    return sum(parameter.numel() for module in modules for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("size", [None, 3])
+@pytest.mark.parametrize("frozen", [None, "query", "document"])
+def test_a_frozen_side_keeps_its_weights_and_has_no_optimiser_state(tmp_path, optimised, frozen, size):
+    model = mar()
+    before = weights(model)
+    _train(tmp_path, model=model, freeze=frozen, mini_batch_size=size)
+    trained = {"query", "document"} - {frozen}
+    assert _sides(changed(model, before)) == trained
+    assert optimised == {3e-3: sum(_size(model, route) for route in trained)}
+
+
+def test_a_thawed_side_is_trained_again(tmp_path):
+    model = mar().requires_grad_(False)
+    before = weights(model)
+    _train(tmp_path, model=model)
+    moved = changed(model, before)
+    assert _sides(moved) == {"query", "document"}
+    assert not any("2.linear.weight" in name for name in moved)  # the truncation
+
+
+def test_lora_on_the_document_side_is_merged(tmp_path, optimised):
+    model = mar()
+    before = weights(model)
+    _train(tmp_path, model=model, lora_r=2, lora_dropout=0.0, lora_targets=("q_proj",))
+    moved = {name for name in changed(model, before) if ".document." in name}
+    assert moved
+    assert all(name.endswith("q_proj.weight") for name in moved)
+    assert model.state_dict().keys() == before.keys()
+    assert not has_adapter(model.route_modules("document")[0])
+    assert optimised == {3e-3: _size(model, "query") + 2 * 2 * (32 + 32)}
+
+
+def test_two_learning_rates(tmp_path, optimised):
+    model = mar()
+    before = weights(model)
+    _train(tmp_path, model=model, document_learning_rate=1e-9)
+    moved = {
+        route: max((model.state_dict()[n] - before[n]).abs().max() for n in before if f".{route}." in n)
+        for route in ("query", "document")
+    }
+    assert moved["document"] < 1e-6
+    assert moved["query"] > 1e-3
+    assert optimised == {3e-3: _size(model, "query"), 1e-9: _size(model, "document")}
+
+
+def test_every_field_reaches_the_loss(tmp_path, monkeypatch):
+    given = {}
+    monkeypatch.setattr(joint, "fit", lambda *args, **options: given.update(loss=args[2], **options))
+    fields = {"dims": (16, 4), "false_negative_margin": 0.25, "mini_batch_size": 2}
+    sources = [source(prompt="query"), source("sts", symmetric=True, prompt="STS")]
+    _train(tmp_path, sources=sources, prompts={"query": "医生", "STS": "药"}, negatives=2, **fields)
+    config = given["loss"].get_config_dict()
+    assert config["gather_across_devices"] is True
+    assert {name: config[name] for name in fields} == fields
+    assert given["loss"].temperature == pytest.approx(0.1)
+    columns = ("positive", "negative_1", "negative_2")
+    assert given["router_mapping"] == {
+        "qa": {"query": "query", **dict.fromkeys(columns, "document")},
+        "sts": {"query": "query", **dict.fromkeys(columns, "query")},
+    }
+    assert given["prompts"] == {
+        "qa": {"query": "医生"},
+        "sts": {"query": "药", **dict.fromkeys(columns, "药")},
+    }
+    _train(tmp_path, cross_device_negatives=False)
+    assert given["loss"].gather_across_devices is False
+
+
+@pytest.mark.parametrize("renormalise", [True, False])
+def test_gradcache_trains_the_same_weights(tmp_path, renormalise):
+    sources = [source(), source("sts", symmetric=True)]
+    trained = [
+        weights(
+            _train(
+                tmp_path / str(size),
+                mar(renormalise=renormalise),
+                sources,
+                dims=[16, 4],
+                mini_batch_size=size,
+            )
+        )
+        for size in (None, 3)
+    ]
+    start = weights(mar(renormalise=renormalise))
+    assert apart(*trained, start) < 1e-2
+    other = weights(_train(tmp_path / "c", mar(renormalise=renormalise), sources))
+    assert apart(trained[0], other, start) > 0.1
+
+
+def test_frozen_documents_keep_the_index(tmp_path):
+    documents = [t.positives[0] for t in TRIPLES]
+    model = mar()
+    before = model.encode_corpus(documents)
+    queries = model.encode_queries([t.query for t in TRIPLES], prompt="")
+    _train(tmp_path, model=model, freeze="document", max_steps=20, learning_rate=1e-2)
+    assert (model.encode_corpus(documents) == before).all()
+    after = model.encode_queries([t.query for t in TRIPLES], prompt="")
+    own = [(vectors * before).sum(axis=1) - (vectors @ before.T).mean(axis=1) for vectors in (queries, after)]
+    assert own[1].mean() > own[0].mean() + 0.1
+
+
+def test_symmetric_data_with_frozen_queries_are_refused(tmp_path):
+    sources = [source(), source("sts", symmetric=True)]
+    with pytest.raises(
+        JointError, match="the symmetric data sts go through the query encoder, which is frozen"
+    ):
+        _train(tmp_path, sources=sources, freeze="query")
