@@ -185,15 +185,20 @@ class MAR(SentenceTransformer):
         ).eval()
 
     @classmethod
-    def from_pretrained(cls, path: str | Path, *, routes: Routes = "both", **kwargs: Any) -> Self:
+    def from_pretrained(
+        cls, path: str | Path, *, routes: Routes = "both", query: str | None = None, **kwargs: Any
+    ) -> Self:
         """Load a saved MAR, whole or one route of it.
 
         With `routes="query"` neither the weights nor the files of the document encoder are opened; its
-        folders may be absent.
+        folders may be absent. The same holds for all query encoders but the one that `query` names.
 
         Args:
             path: Folder or Hub name.
             routes: Which side to load.
+            query: Name of the query encoder to load as the query route, where the folder holds several for
+                one document space (`query-small`, ...; see `mar_st.family`). Default `query`; with
+                `routes="both"` and no name, all are loaded.
             **kwargs: As for `SentenceTransformer` (`device`, `backend`, `model_kwargs`, `token`, ...).
 
         Raises:
@@ -201,15 +206,19 @@ class MAR(SentenceTransformer):
         """
         if routes not in ("both", "query", "document"):
             raise MarError(f"routes is 'both', 'query' or 'document'; got {routes!r}.")
+        if query is not None and routes == "document":
+            raise MarError(f"query={query!r} names a query encoder, but routes='document' loads none.")
         if isinstance(path, Path) or "/" in str(path) or Path(path).exists():
             _check_folder(Path(path))
-        if routes == "both":
+        if routes == "both" and query is None:
             return cls(str(path), **kwargs).eval()
-        return cls._load_route(str(path), routes, **kwargs).eval()
+        saved = {"query": query or "query", "document": "document"}
+        wanted = {name: saved[name] for name in saved if routes in ("both", name)}
+        return cls._load_routes(str(path), wanted, **kwargs).eval()
 
     @classmethod
-    def _load_route(cls, path: str, route: str, **kwargs: Any) -> Self:
-        """Build the model from the modules of one route, leaving the files of the other untouched."""
+    def _load_routes(cls, path: str, wanted: Mapping[str, str], **kwargs: Any) -> Self:
+        """Build the model from some saved routes (name here: name there); other files stay untouched."""
         hub = {key: kwargs.pop(key, None) for key in ("token", "cache_folder", "revision")}
         hub["local_files_only"] = kwargs.pop("local_files_only", False)
         loading = {
@@ -227,17 +236,23 @@ class MAR(SentenceTransformer):
             module_class: Any = import_module_class(entry["type"], path, **hub)
             if issubclass(module_class, Router):
                 listing = Router.load_config(path, subfolder=entry["path"], **hub)
-                if route not in listing["structure"]:
-                    raise MarError(
-                        f"{path} has no {route!r} route; it has {', '.join(listing['structure'])}."
-                    )
-                chain = []
-                for key in listing["structure"][route]:
-                    part: Any = import_module_class(listing["types"][key], path, **hub)
-                    chain.append(
-                        part.load(path, subfolder=(Path(entry["path"]) / key).as_posix(), **hub, **loading)
-                    )
-                modules.append(Router({route: chain}, default_route=route))
+                chains: dict[str, Any] = {}
+                for route, saved in wanted.items():
+                    if saved not in listing["structure"]:
+                        raise MarError(
+                            f"{path} has no {saved!r} route; it has {', '.join(listing['structure'])}."
+                        )
+                    chains[route] = []
+                    for key in listing["structure"][saved]:
+                        part: Any = import_module_class(listing["types"][key], path, **hub)
+                        inner = (Path(entry["path"]) / key).as_posix()
+                        if Path(path).is_dir() and not (Path(path) / inner).is_dir():
+                            raise MarError(
+                                f"{path} lacks {inner}, a part of its {saved!r} route; copy it there again."
+                            )
+                        chains[route].append(part.load(path, subfolder=inner, **hub, **loading))
+                default = DEFAULT_ROUTE if DEFAULT_ROUTE in chains else next(iter(chains))
+                modules.append(Router(chains, default_route=default))
             else:
                 modules.append(module_class.load(path, subfolder=entry["path"], **hub))
         prompts = {**config.get("prompts", {}), **(kwargs.pop("prompts", None) or {})}
@@ -320,7 +335,7 @@ class MAR(SentenceTransformer):
         return vectors
 
     def encode_corpus(self, documents: Document | Sequence[Document], **kwargs: Any) -> np.ndarray:
-        """Encode documents with the document encoder.
+        """Encode documents with the document encoder, after the stored prompt `document`, if it has one.
 
         Args:
             documents: One document or several; each a string or a `{title, text}` dict (joined by a newline).
@@ -333,6 +348,8 @@ class MAR(SentenceTransformer):
             MarError: The document route is not loaded.
         """
         self.route_modules("document")
+        if "prompt" not in kwargs and self.prompts.get("document"):
+            kwargs.setdefault("prompt_name", "document")
         single = isinstance(documents, str) or hasattr(documents, "get")
         entries: Any = [documents] if single else documents
         vectors = self.encode([join_document(entry) for entry in entries], task="document", **kwargs)

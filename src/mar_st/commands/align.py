@@ -1,0 +1,122 @@
+"""`mar align`: a small query encoder for a document space that exists already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+Teacher = Annotated[
+    str,
+    typer.Option(help="A model (folder or Hub name), a folder of vectors, or openai:MODEL@BASE_URL."),
+]
+Out = Annotated[Path, typer.Option(help="Folder of the result.")]
+Queries = Annotated[Path | None, typer.Option(help="Queries: JSONL with 'text' or 'query', or one per line.")]
+Texts = Annotated[Path | None, typer.Option(help="Documents: JSONL with 'text', maybe 'title' and '_id'.")]
+Student = Annotated[
+    str | None, typer.Option(help="Query encoder: folder or Hub name; default a new small one.")
+]
+Refine = Annotated[
+    str | None, typer.Option(help="Labelled triples for contrastive refinement, documents frozen.")
+]
+Store = Annotated[
+    Path | None,
+    typer.Option(help="Where teacher vectors are kept; default $MAR_STORE or OUT/../teacher-store."),
+]
+Dim = Annotated[int | None, typer.Option(help="First dimensions of the space to use; default all.", min=1)]
+Epochs = Annotated[float, typer.Option(help="Passes over the texts.", min=0.01)]
+BatchSize = Annotated[int, typer.Option(help="Texts per step.", min=2)]
+MiniBatchSize = Annotated[int | None, typer.Option(help="Texts encoded at a time (GradCache).", min=1)]
+LearningRate = Annotated[
+    float | None, typer.Option(help="Default 1e-3 for a new student, 1e-4 for a given one.")
+]
+ContrastiveWeight = Annotated[float, typer.Option(help="Of the contrastive part.", min=0)]
+MseWeight = Annotated[float, typer.Option(help="Of the squared distance.", min=0)]
+CosineWeight = Annotated[float, typer.Option(help="Of 1 - cosine.", min=0)]
+Prompt = Annotated[str | None, typer.Option(help="Put before queries; default that of the teacher.")]
+DocumentPrompt = Annotated[str, typer.Option(help="Put before documents by an endpoint.")]
+MaxLength = Annotated[int, typer.Option(help="Tokens per text of the student.", min=8)]
+Layers = Annotated[int, typer.Option(help="Layers of a new student.", min=1)]
+Width = Annotated[int, typer.Option(help="Hidden size of a new student.", min=2)]
+Vocabulary = Annotated[int, typer.Option(help="Tokens of a new student at most.", min=32)]
+RefineEpochs = Annotated[float, typer.Option(help="Passes over the triples.", min=0.01)]
+HeldOut = Annotated[int, typer.Option(help="Texts of each role kept for the report.", min=0)]
+Precision = Annotated[Literal["fp32", "bf16"], typer.Option(help="bf16 uses autocast.")]
+Seed = Annotated[int, typer.Option(help="Seed.")]
+SaveSteps = Annotated[int, typer.Option(help="Steps between checkpoints.", min=1)]
+QueryOnly = Annotated[bool, typer.Option("--query-only", help="Leave the teacher out of the result.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the manifest at the end.")]
+
+
+def align(
+    teacher: Teacher,
+    out: Out,
+    queries: Queries = None,
+    texts: Texts = None,
+    student: Student = None,
+    refine: Refine = None,
+    store: Store = None,
+    dim: Dim = None,
+    epochs: Epochs = 3.0,
+    batch_size: BatchSize = 64,
+    mini_batch_size: MiniBatchSize = None,
+    learning_rate: LearningRate = None,
+    contrastive_weight: ContrastiveWeight = 1.0,
+    mse_weight: MseWeight = 1.0,
+    cosine_weight: CosineWeight = 0.0,
+    prompt: Prompt = None,
+    document_prompt: DocumentPrompt = "",
+    max_length: MaxLength = 256,
+    layers: Layers = 4,
+    width: Width = 256,
+    vocabulary: Vocabulary = 16_000,
+    refine_epochs: RefineEpochs = 1.0,
+    held_out: HeldOut = 200,
+    precision: Precision = "fp32",
+    seed: Seed = 42,
+    save_steps: SaveSteps = 200,
+    query_only: QueryOnly = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give an existing document space a small query encoder; no stored vector changes."""
+    import json
+    import sys
+
+    from mar_st.spaces import Options, align_space
+
+    options = Options(
+        dim=dim,
+        epochs=epochs,
+        batch_size=batch_size,
+        mini_batch_size=mini_batch_size,
+        learning_rate=learning_rate,
+        contrastive_weight=contrastive_weight,
+        mse_weight=mse_weight,
+        cosine_weight=cosine_weight,
+        prompt=prompt,
+        document_prompt=document_prompt,
+        max_length=max_length,
+        layers=layers,
+        width=width,
+        vocabulary=vocabulary,
+        held_out=held_out,
+        refine_epochs=refine_epochs,
+        precision=precision,
+        seed=seed,
+        save_steps=save_steps,
+        query_only=query_only,
+    )
+    manifest = align_space(
+        teacher,
+        out,
+        queries=queries,
+        texts=texts,
+        student=student,
+        refine=refine,
+        store=store,
+        options=options,
+        say=lambda line: typer.echo(line, file=sys.stderr if as_json else None),
+    )
+    if as_json:
+        typer.echo(json.dumps(manifest, ensure_ascii=False, indent=2))

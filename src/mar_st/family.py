@@ -1,0 +1,177 @@
+"""Families: several query encoders that share one document space, in one folder.
+
+The folder is that of a MAR with further routes beside `query`: `query-small`, `query-large`, ... Which one
+answers is chosen when the model is loaded (`MAR.from_pretrained(folder, query="query-small")`); documents,
+and so an index, stay as they are. `SentenceTransformer(folder)` loads it like any other and answers with
+`query`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sentence_transformers.base.modules import Normalize
+from sentence_transformers.util import import_module_class
+
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sentence_transformers.base.modules.module import Module
+
+ROUTER = "router_config.json"
+CONFIG = "config_sentence_transformers.json"
+
+#: Names of query encoders: `query`, or `query-` and a word (a module's name may hold no dot).
+_NAME = re.compile(r"query(-[a-z0-9][a-z0-9_-]*)?")
+
+
+class FamilyError(MarError):
+    """A query encoder that does not fit into a folder; the message says why."""
+
+
+def query_encoders(folder: str | Path) -> list[str]:
+    """Names of the query encoders of a saved MAR, in order.
+
+    Raises:
+        FamilyError: The folder is no saved MAR.
+    """
+    return [name for name in _structure(Path(folder))["structure"] if _NAME.fullmatch(name)]
+
+
+def add_query_encoder(
+    folder: str | Path, encoder: Sequence[Module] | str | Path, name: str = "query-small"
+) -> None:
+    """Add a query encoder to a saved MAR, in place; nothing that is there is changed.
+
+    The new modules are written aside and moved into the folder, the list of routes last: a process that is
+    killed leaves a folder that loads as before.
+
+    Args:
+        folder: A saved MAR.
+        encoder: Modules that end in vectors of the MAR's document space, or the folder of a model: one
+            encoder (its modules), or a model with routes (its `query` route).
+        name: `query-` and a word; `query` itself where the folder has a document route alone.
+
+    Raises:
+        FamilyError: The name is taken or no name, the widths differ, one of both normalises its vectors and
+            the other does not, or the encoder was trained with another query prompt. Modules given as a list
+            are not checked for their prompt.
+    """
+    root = Path(folder)
+    listing = _structure(root)
+    if not _NAME.fullmatch(name):
+        raise FamilyError(f"A query encoder is called query-NAME (letters, digits, - and _); got {name!r}.")
+    if name in listing["structure"]:
+        raise FamilyError(f"{root} has a query encoder {name!r}; choose another name than {_names(listing)}.")
+    modules = list(encoder) if not isinstance(encoder, str | Path) else _modules(Path(encoder), root)
+    modules = _fitted(modules, root, listing)
+    found: dict[str, str] = {}
+    for index, module in enumerate(modules):
+        key = f"{name}_{index}_{type(module).__name__}"
+        part = root / f"{key}.part"
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir()
+        module.save(str(part))
+        shutil.rmtree(root / key, ignore_errors=True)  # of a call that was killed
+        part.rename(root / key)
+        found[key] = f"{type(module).__module__}.{type(module).__name__}"
+    listing["types"] |= found
+    listing["structure"][name] = list(found)
+    part = root / f"{ROUTER}.part"
+    part.write_text(json.dumps(listing, indent=4), encoding="utf-8")
+    part.replace(root / ROUTER)
+
+
+def _structure(root: Path) -> dict[str, Any]:
+    if not (root / ROUTER).is_file():
+        raise FamilyError(f"{root} has no {ROUTER}, so it is no saved MAR.")
+    content: dict[str, Any] = json.loads((root / ROUTER).read_text(encoding="utf-8"))
+    return content
+
+
+def _names(listing: dict[str, Any]) -> str:
+    return ", ".join(listing["structure"])
+
+
+def _settings(root: Path) -> dict[str, Any]:
+    path = root / CONFIG
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return content
+
+
+def _modules(source: Path, root: Path) -> list[Module]:
+    """Modules of a saved encoder, or of the query route of a saved model with routes."""
+    if not (source / "modules.json").is_file():
+        raise FamilyError(
+            f"{source} holds no modules.json; give the folder of a sentence-transformers model."
+        )
+    theirs, ours = (_settings(path).get("prompts", {}).get("query") or "" for path in (source, root))
+    if theirs != ours:
+        raise FamilyError(
+            f"The encoder in {source} was trained with the query prompt {theirs!r}, but the queries of "
+            f"{root} get {ours!r}. Align it with that prompt, or pass its modules if it should be used so."
+        )
+    chain: list[Module] = []
+    for entry in json.loads((source / "modules.json").read_text(encoding="utf-8")):
+        if not entry["type"].endswith(".Router"):
+            chain.append(_load(entry["type"], source, entry["path"]))
+            continue
+        listing = _structure(source)
+        if "query" not in listing["structure"]:
+            raise FamilyError(f"{source} has no 'query' route; it has {_names(listing)}.")
+        chain += [_load(listing["types"][key], source, key) for key in listing["structure"]["query"]]
+    return chain
+
+
+def _load(kind: str, source: Path, subfolder: str) -> Module:
+    module_class: Any = import_module_class(kind, str(source))
+    module: Module = module_class.load(str(source), subfolder=subfolder)
+    return module
+
+
+def _fitted(modules: list[Any], root: Path, listing: dict[str, Any]) -> list[Any]:
+    """The modules with or without a last normalisation, as the other routes of the folder are."""
+    after = json.loads((root / "modules.json").read_text(encoding="utf-8"))[1:]
+    shared = any(entry["type"].endswith(".Normalize") for entry in after)
+    inside = any(
+        listing["types"][chain[-1]].endswith(".Normalize")
+        for name, chain in listing["structure"].items()
+        if _NAME.fullmatch(name) or name == "document"
+    )
+    normalised = isinstance(modules[-1], Normalize)
+    core = modules[:-1] if normalised else modules
+    if normalised and not shared and not inside:
+        raise FamilyError(
+            f"The encoder normalises its vectors and the encoders of {root} do not; give modules without "
+            "Normalize."
+        )
+    width, theirs = _width(core), _saved_width(root, listing)
+    if width != theirs:
+        raise FamilyError(
+            f"The encoder gives {width} dimensions, the document space of {root} has {theirs}. Give it a "
+            f"linear layer of that width (projection={theirs}) and align it."
+        )
+    return core if shared or not inside else [*core, modules[-1] if normalised else Normalize()]
+
+
+def _width(modules: Sequence[Any]) -> int:
+    sized = [module for module in modules if hasattr(module, "get_embedding_dimension")]
+    return int(sized[-1].get_embedding_dimension())
+
+
+def _saved_width(root: Path, listing: dict[str, Any]) -> int:
+    """Width of the space, from the settings of a saved route; no weights are loaded."""
+    chain = next(iter(listing["structure"].values()))
+    for key in reversed(chain):
+        path = root / key / "config.json"
+        config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        for field in ("out_features", "embedding_dimension", "word_embedding_dimension", "hidden_size"):
+            if field in config:
+                return int(config[field])
+    raise FamilyError(f"{root} does not say how wide its vectors are (modules {', '.join(chain)}).")

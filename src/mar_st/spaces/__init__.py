@@ -1,0 +1,14 @@
+"""Document spaces that exist already, and small query encoders for them.
+
+The vectors of the documents are not touched: an index stays as it is. What is trained is a query encoder
+whose vectors fall where the teacher's own would (LEAF; Stage I of MAR with any teacher), and then, if there
+are labelled triples, contrastively against the stored documents (HARNESS-LM, phase three).
+"""
+
+from __future__ import annotations
+
+from mar_st.spaces.options import Options
+from mar_st.spaces.run import MANIFEST, align_space
+from mar_st.spaces.space import Space, SpaceError, open_teacher
+
+__all__ = ["MANIFEST", "Options", "Space", "SpaceError", "align_space", "open_teacher"]

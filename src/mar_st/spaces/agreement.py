@@ -1,0 +1,98 @@
+"""How well a query encoder agrees with its teacher: cosine of the vectors, overlap of what they retrieve."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm import tqdm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mar_st.store import Vectors
+
+#: Documents that are ranked at most.
+MOST_DOCUMENTS = 100_000
+#: Rows of the corpus that are scored at a time.
+BLOCK = 8192
+
+
+def mean_cosine(one: np.ndarray, other: np.ndarray) -> float:
+    """Mean cosine of the vectors of the same texts, both `(n, dim)`."""
+    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    return float(np.mean((one * other).sum(axis=1) / np.maximum(lengths, 1e-12)))
+
+
+def ranked(queries: np.ndarray, corpus: Vectors, own: Sequence[int] | None, *, top: int = 10) -> np.ndarray:
+    """Rows of the highest inner products for each query, `(queries, top)`, best first.
+
+    Args:
+        queries: Query vectors, `(n, dim)`.
+        corpus: Document vectors; they are read block by block.
+        own: For each query a row of the corpus that does not count: the query itself. -1: none.
+        top: Rows per query; fewer where the corpus is smaller.
+    """
+    excluded = np.full(len(queries), -1) if own is None else np.asarray(own)
+    top = min(top, len(corpus) - (own is not None))
+    best = np.empty((len(queries), 0), dtype=np.float32)
+    rows = np.empty((len(queries), 0), dtype=np.int64)
+    for start in tqdm(range(0, len(corpus), BLOCK), desc="ranking", unit="blocks", disable=None, leave=False):
+        scores = queries @ corpus[start : start + BLOCK].T
+        here = np.arange(start, start + scores.shape[1])
+        scores[excluded[:, None] == here[None]] = -np.inf
+        best = np.concatenate([best, scores], axis=1)
+        rows = np.concatenate([rows, np.broadcast_to(here, scores.shape)], axis=1)
+        # Stable, so that of equal scores the first document wins whatever the blocks.
+        order = np.argsort(-best, axis=1, kind="stable")[:, :top]
+        best, rows = np.take_along_axis(best, order, axis=1), np.take_along_axis(rows, order, axis=1)
+    return rows
+
+
+def overlap(
+    students: np.ndarray, teachers: np.ndarray, corpus: Vectors, own: Sequence[int] | None, *, top: int = 10
+) -> float:
+    """Share of the teacher's `top` documents that are among the student's `top`, mean over the queries."""
+    first, second = (ranked(vectors, corpus, own, top=top) for vectors in (students, teachers))
+    return float(np.mean([len(set(a) & set(b)) / len(b) for a, b in zip(first, second, strict=True)]))
+
+
+def agreement(
+    encoded: dict[str, np.ndarray],
+    taught: dict[str, np.ndarray],
+    corpus: Vectors | None,
+    own: Sequence[int] | None,
+    *,
+    seed: int,
+) -> dict[str, Any]:
+    """Agreement on held-out texts.
+
+    Args:
+        encoded: The student's vectors of held-out texts by role (`query`, `document`), `(n, dim)` each.
+        taught: The teacher's, of the same texts.
+        corpus: Vectors of the documents to retrieve from; `None` leaves retrieval out.
+        own: Rows of the held-out documents in the corpus, which are the queries where there are no others.
+        seed: Seed of the sample of a corpus of more than 100,000 documents.
+
+    Returns:
+        Mean cosine by role (`cosine_query`, `cosine_document`), `overlap_at_10`, and the counts.
+    """
+    found: dict[str, Any] = {}
+    for role, vectors in encoded.items():
+        if len(vectors):
+            found[f"cosine_{role}"] = round(mean_cosine(vectors, taught[role]), 4)
+            found[f"held_out_{role}"] = len(vectors)
+    if corpus is None or len(corpus) < 2:
+        return found
+    role = "query" if len(encoded.get("query", ())) else "document"
+    if len(corpus) > MOST_DOCUMENTS:
+        kept = np.sort(np.random.default_rng(seed).choice(len(corpus), MOST_DOCUMENTS, replace=False))
+        places = {int(row): place for place, row in enumerate(kept)}
+        own = [places.get(int(row), -1) for row in own or ()]
+        corpus = corpus.select(kept)
+    if len(encoded.get(role, ())):
+        rows = own if role == "document" else None
+        found["overlap_at_10"] = round(overlap(encoded[role], taught[role], corpus, rows), 4)
+        found["overlap_queries"] = "held-out queries" if role == "query" else "held-out documents"
+        found["overlap_corpus"] = len(corpus)
+    return found

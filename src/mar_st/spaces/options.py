@@ -1,0 +1,65 @@
+"""What an alignment to a document space may be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `align_space` may be told.
+
+    Attributes:
+        dim: Dimensions of the space that are used, the first of the teacher's; default all.
+        epochs: Passes over the texts.
+        batch_size: Texts per step.
+        mini_batch_size: Texts encoded at a time (GradCache); default all of a step.
+        learning_rate: Default 1e-3 for a new student and 1e-4 for a given one.
+        temperature: tau of the contrastive part.
+        contrastive_weight: Weight of the contrastive part.
+        mse_weight: Weight of the squared distance.
+        cosine_weight: Weight of 1 - cosine.
+        prompt: Put before queries, in training and in use; default the teacher's, where it is a model.
+        document_prompt: Put before documents by an endpoint; a model has its own.
+        max_length: Tokens per text of the student.
+        layers: Layers of a new student.
+        width: Hidden size of a new student.
+        vocabulary: Tokens of a new student at most.
+        held_out: Queries, and documents, kept from training for the report; never more than a tenth.
+        refine_epochs: Passes over the triples.
+        refine_batch_size: Triples per step.
+        refine_learning_rate: Default a fifth of `learning_rate`.
+        refine_temperature: tau of the refinement.
+        refine_negatives: Hard negatives per triple; default 1 where all have some, else 0.
+        precision: `fp32`, or `bf16` for autocast (student and teacher).
+        seed: Seed.
+        save_steps: Steps between checkpoints.
+        query_only: Leave the teacher's modules out of the result.
+    """
+
+    dim: int | None = None
+    epochs: float = 3.0
+    batch_size: int = 64
+    mini_batch_size: int | None = None
+    learning_rate: float | None = None
+    temperature: float = 0.1
+    contrastive_weight: float = 1.0
+    mse_weight: float = 1.0
+    cosine_weight: float = 0.0
+    prompt: str | None = None
+    document_prompt: str = ""
+    max_length: int = 256
+    layers: int = 4
+    width: int = 256
+    vocabulary: int = 16_000
+    held_out: int = 200
+    refine_epochs: float = 1.0
+    refine_batch_size: int = 32
+    refine_learning_rate: float | None = None
+    refine_temperature: float = 0.05
+    refine_negatives: int | None = None
+    precision: Literal["fp32", "bf16"] = "fp32"
+    seed: int = 42
+    save_steps: int = 200
+    query_only: bool = False

@@ -1,0 +1,130 @@
+"""A document space that exists already: whose vectors it holds, and how they are compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sentence_transformers import SentenceTransformer
+
+from mar_st.encoders import check_source
+from mar_st.errors import MarError
+from mar_st.store import TeacherStore
+from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher, Teacher
+from mar_st.teachers.endpoint import PREFIX
+from mar_st.texts import read_ids
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mar_st.schema import Side
+    from mar_st.store import Vectors
+
+#: How far from 1 the length of a vector may be that counts as normalised (half precision rounds).
+UNIT = 1e-2
+
+
+class SpaceError(MarError):
+    """An alignment that cannot start or go on; the message says what to do."""
+
+
+@dataclass
+class Space:
+    """A document space: its teacher, and how much of the teacher's vectors it keeps.
+
+    As a teacher it gives vectors of length 1: the direction of a query decides what it retrieves, its length
+    does not, so students learn directions whatever the lengths in the index.
+
+    Attributes:
+        teacher: Gives the vectors.
+        full: Their width.
+        dim: Dimensions kept.
+        unit: Whether vectors of the space have length 1.
+    """
+
+    teacher: Teacher
+    full: int
+    dim: int
+    unit: bool
+
+    @classmethod
+    def of(cls, teacher: Teacher, texts: Mapping[Side, Sequence[str]], dim: int | None) -> Space:
+        """The space of a teacher; asks it for the vectors of all texts.
+
+        Args:
+            teacher: The teacher.
+            texts: Queries and documents; some of one of them at least.
+            dim: Dimensions to keep, the first ones; `None` keeps all.
+
+        Raises:
+            SpaceError: The teacher has fewer dimensions, or compares vectors in a way that lengths matter
+                for.
+        """
+        vectors = [teacher.vectors(asked, role) for role, asked in texts.items() if asked]
+        full = vectors[0].shape[1]
+        if dim is not None and dim > full:
+            raise SpaceError(f"--dim is {dim}, but the teacher's vectors have {full} dimensions.")
+        lengths = np.linalg.norm(np.concatenate([found[:256] for found in vectors]), axis=1)
+        space = cls(teacher, full, dim or full, bool(np.abs(lengths - 1).max() < UNIT))
+        if not space.unit and space.similarity not in ("cosine", "dot"):
+            raise SpaceError(
+                f"The teacher compares vectors of various lengths by {space.similarity}; a query encoder "
+                "can be aligned to spaces of cosine and dot products alone."
+            )
+        return space
+
+    @property
+    def similarity(self) -> str:
+        """How vectors of the space are compared."""
+        model = getattr(self.teacher, "model", None)
+        if isinstance(model, SentenceTransformer):
+            return str(model.similarity_fn_name)
+        return "cosine" if self.unit else "dot"
+
+    def identity(self, role: Side) -> dict[str, Any]:
+        """The teacher's."""
+        return self.teacher.identity(role)
+
+    def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
+        """What a student learns: the teacher's vectors, cut, with length 1."""
+        found = self.teacher.vectors(texts, role)
+        return found if self.unit and self.dim == self.full else found.cut(self.dim, normalised=True)
+
+    def documents(self, texts: Sequence[str]) -> Vectors:
+        """Vectors of documents as an index of this space holds them (for cosine: of length 1)."""
+        if self.unit or self.similarity == "cosine":
+            return self.vectors(texts, "document")
+        return self.teacher.vectors(texts, "document").cut(self.dim)
+
+
+def open_teacher(
+    spec: str,
+    root: Path,
+    *,
+    corpus: Path | None = None,
+    prompts: Mapping[Side, str] | None = None,
+    autocast: bool = False,
+) -> Teacher:
+    """A teacher by its name: a model, a folder of vectors, or an endpoint.
+
+    Args:
+        spec: Folder or Hub name of a sentence-transformers model, a folder with `vectors.npy`, or
+            `openai:MODEL@BASE_URL`.
+        root: Teacher store.
+        corpus: File with the texts of the ids that a folder of vectors names.
+        prompts: Put before queries and documents by an endpoint; a model has its own.
+        autocast: Let a model compute in bfloat16.
+
+    Raises:
+        MarError: There is no such teacher.
+    """
+    if spec.startswith(PREFIX):
+        return EndpointTeacher.parse(spec, root, prompts=prompts)
+    folder = Path(spec).expanduser()
+    if any((folder / name).is_file() for name in ("vectors.npy", "vectors.safetensors")):
+        return FolderTeacher(folder, read_ids(corpus) if corpus else None)
+    check_source(spec, what="teacher")
+    model = SentenceTransformer(spec).eval()
+    return ModelTeacher.of_model(model, TeacherStore(root), autocast=autocast)

@@ -1,0 +1,32 @@
+"""Where the vectors come from that a query encoder is aligned to.
+
+A teacher is anything that gives vectors of texts: a model at hand (`ModelTeacher`), vectors that were encoded
+before (`FolderTeacher`), an embeddings endpoint (`EndpointTeacher`). All give a `mar_st.store.Vectors`: rows
+on disk, whatever their number.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mar_st.teachers.endpoint import EndpointTeacher
+from mar_st.teachers.folder import FolderTeacher
+from mar_st.teachers.model import Ask, ModelTeacher, modules_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mar_st.schema import Side
+    from mar_st.store import Vectors
+
+__all__ = ["Ask", "EndpointTeacher", "FolderTeacher", "ModelTeacher", "Teacher", "modules_digest"]
+
+
+class Teacher(Protocol):
+    """Vectors of texts, and what they depend on."""
+
+    def identity(self, role: Side) -> dict[str, Any]:
+        """What the vectors of texts in this role depend on, as JSON."""
+
+    def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
+        """Vectors of texts, in their order."""

@@ -1,0 +1,271 @@
+"""An OpenAI-compatible embeddings endpoint as the teacher; every vector is bought once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
+
+import numpy as np
+from filelock import FileLock
+from tqdm import tqdm
+
+from mar_st.errors import MarError
+from mar_st.store import KEY, KeyIndex, Part, Vectors, text_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from mar_st.schema import Side
+
+PREFIX = "openai:"
+KEY_VARIABLE = "OPENAI_API_KEY"
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+#: Characters of one request at most, unless a single text has more.
+CHARACTERS = 60_000
+
+
+class EndpointError(MarError):
+    """An endpoint that does not answer as expected; what was bought before is kept."""
+
+
+class EndpointTeacher:
+    """A model behind `POST BASE_URL/embeddings`.
+
+    Answers go into a journal as they come: records of a text's key and its vector, appended and flushed. A
+    process that is killed loses the requests under way and no more; a torn last record is cut off. The key
+    for the service comes from `OPENAI_API_KEY` and is written nowhere; a server on this machine needs none.
+
+    Args:
+        model: Name of the model at the endpoint.
+        base_url: Address, up to and without `/embeddings`.
+        root: Folder for the journals; one teacher store can hold them too.
+        prompts: Put before queries and documents; default nothing.
+        batch_size: Texts per request at most.
+        workers: Requests under way at once.
+        retries: Further attempts at a request that failed for the moment (connection, 408, 409, 429, 5xx),
+            with growing pauses.
+
+    Raises:
+        EndpointError: The address holds a user or password, or the key is missing.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        base_url: str,
+        root: Path,
+        *,
+        prompts: Mapping[Side, str] | None = None,
+        batch_size: int = 64,
+        workers: int = 4,
+        retries: int = 6,
+    ) -> None:
+        address = urlsplit(base_url)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise EndpointError(
+                f"{base_url!r} is no address; give openai:MODEL@https://HOST/v1, for instance "
+                "openai:text-embedding-3-small@https://api.openai.com/v1."
+            )
+        if address.username or address.password:
+            raise EndpointError(
+                f"Leave user and password out of the address; the key belongs in {KEY_VARIABLE}."
+            )
+        self.model, self.base_url = model, base_url.rstrip("/")
+        self.local = address.hostname in LOOPBACK
+        self.prompts = dict(prompts or {})
+        self.batch_size, self.workers, self.retries = batch_size, workers, retries
+        name = hashlib.sha256(f"{self.model}\n{self.base_url}".encode()).hexdigest()[:32]
+        self.journal = Journal(root / f"endpoint-{name}", {"model": self.model, "base_url": self.base_url})
+
+    @classmethod
+    def parse(cls, spec: str, root: Path, **options: Any) -> Self:
+        """A teacher from `openai:MODEL@BASE_URL`."""
+        model, separator, base_url = spec.removeprefix(PREFIX).rpartition("@http")
+        if not model:
+            raise EndpointError(
+                f"{spec!r} names no address; give openai:MODEL@BASE_URL, for instance "
+                "openai:text-embedding-3-small@https://api.openai.com/v1."
+            )
+        return cls(model, f"{separator[1:]}{base_url}", root, **options)
+
+    def identity(self, role: Side) -> dict[str, Any]:
+        """Model, address and prompt."""
+        prompt = self.prompts.get(role, "")
+        return {"kind": "endpoint", "model": self.model, "base_url": self.base_url, "prompt": prompt}
+
+    def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
+        """Vectors of texts, from the journal; those that are missing are asked for.
+
+        Raises:
+            EndpointError: The endpoint refuses, or gives something else than one vector per text.
+        """
+        prompt = self.prompts.get(role, "")
+        asked = [prompt + text for text in texts] if prompt else texts
+        keys = text_keys(asked)
+        with self.journal.lock:
+            self.journal.open()
+            rows = self.journal.index.find(keys)
+            if (rows < 0).any():
+                missing = np.flatnonzero(rows < 0)
+                missing = missing[np.sort(np.unique(keys[missing], return_index=True)[1])]
+                self._buy([asked[row] for row in missing.tolist()])
+                self.journal.open()
+                rows = self.journal.index.find(keys)
+        part = self.journal.part
+        places = np.stack([np.zeros_like(rows), rows], axis=1)
+        return Vectors([part] if part else [], places)
+
+    def _buy(self, texts: Sequence[str]) -> None:
+        client = self._client()
+        failure: EndpointError | None = None
+        with (
+            tqdm(total=len(texts), desc=f"vectors of {self.model}", unit="texts", disable=None) as bar,
+            ThreadPoolExecutor(self.workers) as pool,
+        ):
+            batches = self._batches(texts)
+            pending: dict[Future[None], int] = {}
+
+            def submit() -> None:
+                batch = next(batches, None)
+                if batch is not None:
+                    pending[pool.submit(self._request, client, batch)] = len(batch)
+
+            for _ in range(self.workers):
+                submit()
+            while pending:
+                for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                    size = pending.pop(future)
+                    try:
+                        future.result()
+                    except EndpointError as error:
+                        failure = failure or error
+                    else:
+                        bar.update(size)
+                    if failure is None:
+                        submit()
+        if failure is not None:
+            raise failure
+
+    def _batches(self, texts: Sequence[str]) -> Iterator[list[str]]:
+        batch: list[str] = []
+        size = 0
+        for text in texts:
+            if batch and (len(batch) == self.batch_size or size + len(text) > CHARACTERS):
+                yield batch
+                batch, size = [], 0
+            batch.append(text)
+            size += len(text)
+        if batch:
+            yield batch
+
+    def _client(self) -> Any:
+        try:
+            import openai
+        except ImportError as error:
+            raise ImportError(
+                "An embeddings endpoint needs the openai package: pip install openai"
+            ) from error
+        key = os.environ.get(KEY_VARIABLE)
+        if not key and not self.local:
+            raise EndpointError(
+                f"Set {KEY_VARIABLE} to the key for {self.base_url}; it is read from there alone."
+            )
+        return openai.OpenAI(
+            base_url=self.base_url, api_key=key or "none", max_retries=self.retries, timeout=120.0
+        )
+
+    def _request(self, client: Any, texts: list[str]) -> None:
+        """One request; its vectors go into the journal."""
+        import openai
+
+        try:
+            answer = client.embeddings.create(model=self.model, input=texts, encoding_format="float")
+        except openai.APIError as error:
+            status = getattr(error, "status_code", None)
+            what = f"status {status}" if status else type(error).__name__
+            raise EndpointError(
+                f"{self.base_url} refused a request for {len(texts)} vectors ({what}: {str(error)[:200]}). "
+                f"{self.journal.rows} vectors bought so far are kept; the same command goes on from there."
+            ) from error
+        rows = sorted(answer.data, key=lambda entry: entry.index)
+        if len(rows) != len(texts):
+            raise EndpointError(f"{self.base_url} gave {len(rows)} vectors for {len(texts)} texts.")
+        self.journal.append(text_keys(texts), [entry.embedding for entry in rows])
+
+
+class Journal:
+    """An append-only file of vectors: records of a key (16 bytes) and `dim` float32.
+
+    Args:
+        folder: Its folder: `journal.bin`, `journal.json` (dim and what the vectors are).
+        about: What the vectors are, for people.
+    """
+
+    def __init__(self, folder: Path, about: Mapping[str, str]) -> None:
+        self.folder, self.about = folder, dict(about)
+        self.path, self._header = folder / "journal.bin", folder / "journal.json"
+        self.index = KeyIndex(np.empty(0, dtype=f"S{KEY}"))
+        self.rows = 0
+        self._dim: int | None = None
+        self._writing = threading.Lock()
+
+    @property
+    def lock(self) -> FileLock:
+        """Held by the process that buys; another one waits and finds what it bought."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return FileLock(self.folder / "lock")
+
+    @property
+    def part(self) -> Part | None:
+        """The vectors, for reading."""
+        return Part(self.path, self._record, (self.rows,), field="vector") if self.rows else None
+
+    @property
+    def _record(self) -> np.dtype[Any]:
+        return np.dtype([("key", f"S{KEY}"), ("vector", "<f4", (self._dim or 0,))])
+
+    def open(self) -> None:
+        """Read the keys; cut off a record that a kill left torn."""
+        if not self._header.is_file():
+            return
+        self._dim = int(json.loads(self._header.read_text(encoding="utf-8"))["dim"])
+        size = self.path.stat().st_size if self.path.is_file() else 0
+        self.rows, torn = divmod(size, self._record.itemsize)
+        if torn:
+            os.truncate(self.path, size - torn)
+        if self.rows:
+            records = np.memmap(self.path, dtype=self._record, mode="r", shape=(self.rows,))
+            self.index = KeyIndex(np.array(records["key"]))
+
+    def append(self, keys: np.ndarray, vectors: Iterable[Sequence[float]]) -> None:
+        """Write vectors behind the others.
+
+        Raises:
+            EndpointError: They are not finite, or of another width than those before.
+        """
+        found = np.array(list(vectors), dtype=np.float32)
+        if found.ndim != 2 or not np.isfinite(found).all():
+            raise EndpointError(f"{self.about['base_url']} gave vectors of unequal width, or not finite.")
+        with self._writing:
+            if self._dim is None:
+                self._dim = found.shape[1]
+                part = self._header.with_suffix(".part")
+                part.write_text(json.dumps({**self.about, "dim": self._dim}, indent=2), encoding="utf-8")
+                part.replace(self._header)
+            if found.shape[1] != self._dim:
+                raise EndpointError(
+                    f"{self.about['base_url']} gave {found.shape[1]} dimensions, before it gave "
+                    f"{self._dim}. The model behind the name has changed; delete {self.folder} to buy all "
+                    "vectors anew."
+                )
+            records = np.empty(len(keys), dtype=self._record)
+            records["key"], records["vector"] = keys, found
+            with self.path.open("ab") as file:
+                file.write(records.tobytes())
+            self.rows += len(keys)

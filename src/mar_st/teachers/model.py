@@ -1,0 +1,165 @@
+"""A sentence-transformers model as the teacher; its vectors are kept in a store."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from sentence_transformers.base.modules import Router
+from sentence_transformers.sentence_transformer.modules import Transformer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sentence_transformers import SentenceTransformer
+    from torch import nn
+
+    from mar_st.model import MAR
+    from mar_st.schema import Side
+    from mar_st.store import TeacherStore, Vectors
+
+#: Settings of a transformer that say where it comes from or how it is computed, not what it computes.
+_NOT_IDENTITY = {
+    "_name_or_path",
+    "transformers_version",
+    "architectures",
+    "dtype",
+    "torch_dtype",
+    "use_cache",
+}
+
+#: Prompts for documents, in the order in which sentence-transformers looks for one.
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+
+
+@dataclass(frozen=True)
+class Ask:
+    """How a teacher encodes texts of a role.
+
+    Attributes:
+        task: The task that a `Router` finds its route by.
+        prompt: Put before the text.
+    """
+
+    task: Side
+    prompt: str = ""
+
+
+class ModelTeacher:
+    """A model that encodes texts when they are asked for the first time.
+
+    Args:
+        model: The model, in evaluation mode.
+        store: Where its vectors are kept.
+        asks: How queries and documents are encoded.
+        autocast: Compute in bfloat16 where torch deems it safe.
+        batch_size: Texts per forward pass.
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        store: TeacherStore,
+        asks: Mapping[Side, Ask],
+        *,
+        autocast: bool = False,
+        batch_size: int = 64,
+    ) -> None:
+        self.model, self.store, self.asks = model, store, dict(asks)
+        self.autocast, self.batch_size = autocast, batch_size
+        self._digests: dict[Side, str] = {}
+
+    @classmethod
+    def of_documents(cls, mar: MAR, store: TeacherStore, **options: Any) -> Self:
+        """The document encoder of a MAR; it encodes queries too, both as `encode_corpus` does (Stage I)."""
+        ask = Ask("document", mar.prompts.get("document") or "")
+        return cls(mar, store, {"query": ask, "document": ask}, **options)
+
+    @classmethod
+    def of_model(cls, model: SentenceTransformer, store: TeacherStore, **options: Any) -> Self:
+        """Any model: queries and documents as its `encode_query` and `encode_document` encode them."""
+        found = (model.prompts[name] for name in DOCUMENT_PROMPTS if name in model.prompts)
+        asks: dict[Side, Ask] = {
+            "query": Ask("query", model.prompts.get("query") or ""),
+            "document": Ask("document", next(found, "") or ""),
+        }
+        return cls(model, store, asks, **options)
+
+    def identity(self, role: Side) -> dict[str, Any]:
+        """Digest of the modules that encode this role, and the settings of the vectors."""
+        ask = self.asks[role]
+        if ask.task not in self._digests:
+            self._digests[ask.task] = modules_digest(route(self.model, ask.task))
+        return {
+            "kind": "model",
+            "modules": self._digests[ask.task],
+            "prompt": ask.prompt,
+            "autocast": self.autocast,
+        }
+
+    def encode(self, texts: Sequence[str], role: Side) -> np.ndarray:
+        """Vectors of texts, `(len(texts), dim)` float32."""
+        ask = self.asks[role]
+        device = self.model.device.type
+        with torch.autocast(device, torch.bfloat16) if self.autocast else nullcontext():
+            vectors: np.ndarray = self.model.encode(
+                list(texts),
+                task=ask.task,
+                prompt=ask.prompt,
+                batch_size=self.batch_size,
+                show_progress_bar=False,
+            )
+        return vectors.astype(np.float32, copy=False)
+
+    def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
+        """Vectors of texts, from the store; those that are missing are computed."""
+        return self.store.vectors(self, texts, role)
+
+
+def route(model: SentenceTransformer, task: Side) -> list[nn.Module]:
+    """The modules that a text of a task goes through, in order."""
+    modules: list[nn.Module] = []
+    for module in model.children():
+        if isinstance(module, Router):
+            router: Any = module
+            modules.extend(router.sub_modules[router._resolve_route(task=task)])
+        else:
+            modules.append(module)
+    return modules
+
+
+def modules_digest(modules: Sequence[Any]) -> str:
+    """sha256 over modules: kinds, settings, tokenizers, and every weight in the dtype it is computed in.
+
+    It does not depend on the folder they came from, so a model that was trained twice alike has one digest.
+    """
+    digest = hashlib.sha256()
+    for module in modules:
+        settings: dict[str, Any] = {"type": type(module).__name__}
+        if isinstance(module, Transformer):
+            config = module.model.config.to_diff_dict()
+            settings["config"] = {name: value for name, value in config.items() if name not in _NOT_IDENTITY}
+            settings["max_length"] = module.max_seq_length
+            settings["tokenizer"] = _tokenizer(module.tokenizer)
+        elif hasattr(module, "get_config_dict"):
+            settings["config"] = module.get_config_dict()
+        digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
+        for name, tensor in sorted(module.state_dict().items()):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            flat = tensor.detach().reshape(-1).contiguous().cpu()
+            digest.update(flat.view(torch.uint8).numpy() if flat.numel() else b"")
+    return digest.hexdigest()
+
+
+def _tokenizer(tokenizer: Any) -> Any:
+    """What a tokenizer does to a text, without the truncation and padding that calls leave in it."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return {"type": type(tokenizer).__name__, "vocabulary": getattr(tokenizer, "get_vocab", dict)()}
+    content = json.loads(backend.to_str())
+    return {name: value for name, value in content.items() if name not in ("truncation", "padding")}

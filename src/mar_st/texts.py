@@ -1,0 +1,82 @@
+"""Reading lists of texts: a JSONL file of queries or of a corpus, or a plain text file, one text per line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mar_st.errors import MarError
+from mar_st.model import join_document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class TextsError(MarError):
+    """A file of texts that cannot be read; the message names file and line."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a file of texts.
+
+    Attributes:
+        id: Its `_id`, if it has one.
+        text: Its `text` (with its title), or its `query`; `None` if it has neither.
+    """
+
+    id: str | None
+    text: str | None
+
+
+def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
+    """Rows of a JSONL file with their line numbers.
+
+    Raises:
+        TextsError: No such file, bad JSON, or a line without a text and without an `_id`.
+    """
+    if not path.is_file():
+        raise TextsError(f"There is no file {path}. Give a JSONL file with 'text', or a text file.")
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield number, _row(path, number, line)
+
+
+def _row(path: Path, number: int, line: str) -> Row:
+    if path.suffix == ".txt":
+        return Row(None, line.strip())
+    try:
+        content: dict[str, Any] = json.loads(line)
+        text = join_document(content) if "text" in content else content.get("query")
+        found = Row(str(content["_id"]) if "_id" in content else None, text)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise TextsError(f"{path}:{number}: not a JSON object with 'text' ({error}).") from error
+    if found.text is None and found.id is None:
+        raise TextsError(f"{path}:{number}: needs 'text' (or 'query', or '_id'); it has {sorted(content)}.")
+    if found.text is not None and not (isinstance(found.text, str) and found.text.strip()):
+        raise TextsError(f"{path}:{number}: the text is empty or no string.")
+    return found
+
+
+def read_texts(path: Path) -> dict[str, str | None]:
+    """Distinct texts of a file in their order, each with the first `_id` it has.
+
+    Raises:
+        TextsError: See `read_rows`; also a line without a text.
+    """
+    found: dict[str, str | None] = {}
+    for number, row in read_rows(path):
+        if row.text is None:
+            raise TextsError(f"{path}:{number}: has no 'text'.")
+        found.setdefault(row.text, row.id)
+    if not found:
+        raise TextsError(f"{path} holds no texts.")
+    return found
+
+
+def read_ids(path: Path) -> dict[str, str]:
+    """Text of every `_id` of a file."""
+    return {row.id: row.text for _, row in read_rows(path) if row.id is not None and row.text is not None}

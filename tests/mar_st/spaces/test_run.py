@@ -1,0 +1,316 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize
+
+from mar_st import MAR
+from mar_st.encoders import load_encoder
+from mar_st.family import add_query_encoder
+from mar_st.spaces import Options, SpaceError, align_space
+from mar_st.spaces import run as module
+from mar_st.teachers import ModelTeacher
+from tests.mar_st.conftest import make_config, make_tokenizer
+from tests.mar_st.teachers.test_endpoint import Fake
+
+WORDS = ["头疼", "发热", "咳嗽", "感冒", "高血压", "医生", "吃药", "怎么办"]
+QUERIES = [f"{a}{b}呢" for a in WORDS for b in WORDS[:5]]
+DOCUMENTS = [f"{b}你好{a}吃什么药好" for a in WORDS for b in WORDS]
+LONG = Options(
+    epochs=60,
+    batch_size=16,
+    learning_rate=3e-3,
+    layers=1,
+    width=32,
+    vocabulary=200,
+    max_length=32,
+    held_out=5,
+)
+FAST = Options(
+    epochs=4, batch_size=16, learning_rate=3e-3, layers=1, width=32, vocabulary=200, max_length=32, held_out=5
+)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def _silent(line):
+    del line
+
+
+@pytest.fixture
+def files(tmp_path):
+    def write(name, rows):
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+        return path
+
+    return (
+        write("queries.jsonl", [{"_id": f"q{i}", "text": text} for i, text in enumerate(QUERIES)]),
+        write("corpus.jsonl", [{"_id": f"d{i}", "text": text} for i, text in enumerate(DOCUMENTS)]),
+        write(
+            "triples.jsonl",
+            [
+                {"query": query, "positive": DOCUMENTS[i], "negatives": [DOCUMENTS[-1 - i]]}
+                for i, query in enumerate(QUERIES)
+            ],
+        ),
+    )
+
+
+@pytest.fixture
+def teacher(tmp_path, document_source):
+    modules = [*load_encoder(document_source, "document", max_length=32), Normalize()]
+    model = SentenceTransformer(modules=modules, prompts={"query": "好", "document": "药"}, device="cpu")
+    model.save_pretrained(str(tmp_path / "teacher"))
+    return model
+
+
+def _align(tmp_path, files, teacher="teacher", out="out", **changes):
+    options = changes.pop("options", FAST)
+    queries, texts, _ = files
+    spec = teacher if ":" in teacher else str(tmp_path / teacher)
+    arguments = {"queries": queries, "texts": texts, "store": tmp_path / "store", "say": _silent} | changes
+    return align_space(spec, tmp_path / out, options=options, **arguments)
+
+
+def test_a_model_gets_a_query_encoder_and_keeps_its_documents(tmp_path, files, teacher):
+    manifest = _align(tmp_path, files, options=LONG)
+    result = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    assert result.encode_document(DOCUMENTS).tobytes() == teacher.encode_document(DOCUMENTS).tobytes()
+    queries = result.encode_query(QUERIES)
+    assert queries.shape == (40, 64)
+    cosines = (queries * teacher.encode_query(QUERIES)).sum(axis=1)
+    assert cosines.mean() > 0.8
+    report = manifest["agreement"]["aligned"]
+    assert report["held_out_query"] == 4
+    assert report["cosine_query"] > 0.5
+    assert 0 <= report["overlap_at_10"] <= 1
+    assert manifest == json.loads((tmp_path / "out" / "space.json").read_text())
+    assert (tmp_path / "out" / "align-metrics.jsonl").is_file()
+    assert not (tmp_path / "out.run").exists()
+    loaded = MAR.from_pretrained(tmp_path / "out", device="cpu")
+    np.testing.assert_allclose(loaded.encode_queries(QUERIES), queries, atol=1e-6)
+    np.testing.assert_allclose(loaded.encode_corpus(DOCUMENTS), teacher.encode_document(DOCUMENTS), atol=1e-6)
+
+
+def test_the_held_out_texts_are_not_trained_on(tmp_path, files, teacher, monkeypatch):
+    seen = []
+    original = module.align_to
+    monkeypatch.setattr(module, "align_to", lambda *args: (seen.append(args[2]), original(*args)))
+    _align(tmp_path, files, options=Options(**{**vars(FAST), "epochs": 1}))
+    texts = [set(source.texts) for source in seen[0]]
+    assert [len(found) for found in texts] == [36, 59]
+    assert texts[0] < set(QUERIES)
+
+
+def test_dimensions_are_cut_for_both_sides(tmp_path, files, teacher):
+    manifest = _align(tmp_path, files, options=Options(**{**vars(FAST), "dim": 16, "epochs": 1}))
+    assert (manifest["dim"], manifest["full_dim"]) == (16, 64)
+    result = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    full = teacher.encode_document(DOCUMENTS)[:, :16]
+    expected = full / np.linalg.norm(full, axis=1, keepdims=True)
+    np.testing.assert_allclose(result.encode_document(DOCUMENTS), expected, atol=1e-5)
+    assert result.encode_query(QUERIES).shape == (40, 16)
+
+
+def test_a_given_student_keeps_its_pooling_and_gets_a_projection(tmp_path, files, teacher):
+    torch.manual_seed(4)
+    small = load_encoder((make_config("gte", 16), make_tokenizer("query")), "query", pooling="mean")
+    SentenceTransformer(modules=[*small, Normalize()], device="cpu").save_pretrained(str(tmp_path / "small"))
+    options = Options(**{**vars(FAST), "query_only": True, "prompt": "", "epochs": 1})
+    _align(tmp_path, files, student=str(tmp_path / "small"), options=options)
+    result = MAR.from_pretrained(tmp_path / "out", routes="query", device="cpu")
+    kinds = [type(part).__name__ for part in result.route_modules("query")]
+    assert kinds == ["Transformer", "Pooling", "Dense", "Normalize"]
+    assert result.route_modules("query")[1].pooling_mode == "mean"
+    assert result.prompts["query"] == ""
+    assert not list((tmp_path / "out").glob("document_*"))
+    assert result.encode_queries("头疼").shape == (64,)
+
+
+def test_a_folder_of_vectors_is_enough(tmp_path, files, teacher):
+    folder = tmp_path / "index"
+    folder.mkdir()
+    np.save(folder / "vectors.npy", teacher.encode_document(DOCUMENTS).astype(np.float16))
+    (folder / "texts.jsonl").write_text(
+        "".join(json.dumps({"_id": f"d{i}"}) + "\n" for i in range(len(DOCUMENTS)))
+    )
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    manifest = _align(tmp_path, files, teacher="index", queries=None, options=LONG)
+    result = MAR.from_pretrained(tmp_path / "out", device="cpu")
+    assert result.routes == ("query",)
+    vectors = result.encode_queries(DOCUMENTS)
+    assert (vectors * teacher.encode_document(DOCUMENTS)).sum(axis=1).mean() > 0.8
+    assert manifest["agreement"]["aligned"]["overlap_queries"] == "held-out documents"
+    assert manifest["teacher"]["document"]["kind"] == "folder"
+    assert before == {path: path.read_bytes() for path in folder.iterdir()}
+    assert not (tmp_path / "store").exists()
+    with pytest.raises(SpaceError, match="holds something else"):
+        _align(tmp_path, files, teacher="index", queries=None, options=Options(**{**vars(FAST), "seed": 1}))
+
+
+def test_lengths_other_than_one_are_a_dot_product_space(tmp_path, files, teacher):
+    folder = tmp_path / "index"
+    folder.mkdir()
+    lengths = np.linspace(1, 5, len(DOCUMENTS))[:, None]
+    np.save(folder / "vectors.npy", teacher.encode_document(DOCUMENTS) * lengths)
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in DOCUMENTS)
+    (folder / "texts.jsonl").write_text(lines)
+    options = Options(**{**vars(FAST), "epochs": 1})
+    manifest = _align(tmp_path, files, teacher="index", queries=None, texts=None, options=options)
+    assert (manifest["normalised"], manifest["similarity"]) == (False, "dot")
+    result = MAR.from_pretrained(tmp_path / "out", device="cpu")
+    assert result.similarity_fn_name == "dot"
+    np.testing.assert_allclose(np.linalg.norm(result.encode_queries(QUERIES), axis=1), 1, atol=1e-5)
+
+
+def test_an_endpoint_is_asked_once(tmp_path, files):
+    pytest.importorskip("openai", reason="the openai client is not installed")
+    server = Fake()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server.failures = {2: (400, "no")}
+    options = Options(**{**vars(FAST), "epochs": 1})
+    spec = f"openai:embed@{server.url}"
+    try:
+        with pytest.raises(ValueError, match="status 400"):
+            _align(tmp_path, files, teacher=spec, options=options)
+        server.failures = {}
+        manifest = _align(tmp_path, files, teacher=spec, options=options, refine=str(files[2]))
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert sorted(server.sold) == sorted([*QUERIES, *DOCUMENTS])
+    assert set(manifest["agreement"]) == {"aligned", "refined"}
+    assert manifest["teacher"]["query"]["model"] == "embed"
+    assert MAR.from_pretrained(tmp_path / "out", device="cpu").routes == ("query",)
+
+
+def test_refinement_moves_queries_to_their_documents(tmp_path, files, teacher):
+    options = Options(
+        **{**vars(FAST), "refine_epochs": 8, "refine_learning_rate": 3e-3, "refine_batch_size": 8}
+    )
+    _align(tmp_path, files, out="plain", options=options)
+    _align(tmp_path, files, out="refined", refine=str(files[2]), options=options)
+    documents = teacher.encode_document(DOCUMENTS[:40])
+    margins = []
+    for name in ("plain", "refined"):
+        model = SentenceTransformer(str(tmp_path / name), device="cpu")
+        scores = model.encode_query(QUERIES) @ documents.T
+        margins.append(np.mean(np.diag(scores) - scores.mean(axis=1)))
+        assert model.encode_document(DOCUMENTS[:40]).tobytes() == documents.tobytes()
+    assert margins[1] > margins[0] + 0.02
+
+
+SCRIPT = """
+import os, signal, sys
+from pathlib import Path
+from transformers import TrainerCallback
+from mar_st.spaces import Options, align_space
+from mar_st.stages import trainer
+from tests.mar_st.spaces.test_run import FAST
+import torch
+torch.set_num_threads(1)
+
+class Kill(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == 7:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+original = trainer._callbacks
+trainer._callbacks = lambda folder: [*original(folder), Kill()]
+root = Path(sys.argv[1])
+align_space(str(root / "teacher"), root / "out", queries=root / "queries.jsonl", texts=root / "corpus.jsonl",
+            store=root / "store", options=Options(**{**vars(FAST), "save_steps": 3}))
+"""
+
+
+def test_killed_and_resumed_gives_the_same_weights(tmp_path, files, teacher, monkeypatch):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)], env=environment, check=False, capture_output=True
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
+    assert list((tmp_path / "out.run" / "align" / "checkpoints").glob("checkpoint-6"))
+    with monkeypatch.context() as patch:
+        patch.setattr(ModelTeacher, "encode", None)  # its vectors are in the store
+        options = Options(**{**vars(FAST), "save_steps": 3})
+        _align(tmp_path, files, options=options)
+    _align(tmp_path, files, out="whole")
+    names = [path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.safetensors")]
+    assert len(names) >= 3
+    for name in names:
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_finished_one_is_kept_and_an_unfinished_one_is_not_mixed(tmp_path, files, teacher, monkeypatch):
+    options = Options(**{**vars(FAST), "epochs": 1})
+    first = _align(tmp_path, files, options=options)
+    monkeypatch.setattr(module, "align_to", None)
+    assert _align(tmp_path, files, options=options) == first
+    with pytest.raises(TypeError):
+        _align(tmp_path, files, out="other", options=options)
+    with pytest.raises(TypeError):  # nothing was trained, so other settings may take its place
+        _align(tmp_path, files, out="other", options=FAST)
+    (tmp_path / "other.run" / "align" / "checkpoints" / "checkpoint-3").mkdir(parents=True)
+    with pytest.raises(SpaceError, match="unfinished alignment with other texts or settings"):
+        _align(tmp_path, files, out="other", options=options)
+
+
+def test_students_of_one_space_make_a_family(tmp_path, files, teacher):
+    options = Options(**{**vars(FAST), "epochs": 1})
+    _align(tmp_path, files, options=options)
+    small = Options(**{**vars(options), "width": 16, "query_only": True})
+    _align(tmp_path, files, out="small", options=small)
+    add_query_encoder(tmp_path / "out", tmp_path / "small", "query-small")
+    chosen = MAR.from_pretrained(tmp_path / "out", query="query-small", routes="query", device="cpu")
+    alone = MAR.from_pretrained(tmp_path / "small", device="cpu")
+    np.testing.assert_allclose(chosen.encode_queries(QUERIES), alone.encode_queries(QUERIES), atol=1e-6)
+
+
+def test_what_cannot_be_is_refused(tmp_path, files, teacher):
+    with pytest.raises(SpaceError, match="--dim is 65, but the teacher's vectors have 64"):
+        _align(tmp_path, files, options=Options(dim=65))
+    with pytest.raises(SpaceError, match="all loss weights are zero"):
+        _align(tmp_path, files, options=Options(contrastive_weight=0, mse_weight=0))
+    with pytest.raises(SpaceError, match="learning_rate: Input should be greater than 0"):
+        _align(tmp_path, files, options=Options(learning_rate=-1.0))
+    with pytest.raises(SpaceError, match="nothing to align on"):
+        align_space(str(tmp_path / "teacher"), tmp_path / "out", store=tmp_path / "store", say=_silent)
+    with pytest.raises(ValueError, match="no folder"):
+        _align(tmp_path, files, teacher="nowhere")
+    with pytest.raises(ValueError, match="student"):
+        _align(tmp_path, files, student=str(tmp_path / "nowhere"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_command(tmp_path, files, teacher):
+    queries, texts, _ = files
+    command = [
+        sys.executable, "-m", "mar_st.cli", "align", "--teacher", str(tmp_path / "teacher"),
+        "--queries", str(queries),
+        "--texts", str(texts), "--out", str(tmp_path / "out"), "--epochs", "1", "--batch-size", "16",
+        "--layers", "1",
+        "--width", "16", "--vocabulary", "200", "--max-length", "32", "--query-only", "--json",
+    ]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads(done.stdout)
+    assert manifest["dim"] == 64
+    assert Path(tmp_path / "teacher-store").is_dir()

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+
+from mar_st.store import text_keys
+from mar_st.teachers import EndpointTeacher
+from mar_st.teachers.endpoint import EndpointError
+
+pytest.importorskip("openai", reason="the openai client is not installed")
+
+TEXTS = [f"文本{index}" for index in range(40)]
+DIM = 5
+
+
+def live(texts):
+    raw = np.stack([np.frombuffer(key.ljust(16, b"\0"), dtype=np.uint8) for key in text_keys(texts)])
+    return raw[:, :DIM].astype(np.float32) / 255
+
+
+class Fake(ThreadingHTTPServer):
+    """An embeddings endpoint that keeps an account of what was bought."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.sold: list[str] = []
+        self.requests = 0
+        self.keys: list[str] = []
+        self.failures: dict[int, tuple[int, str]] = {}
+        self.dim = DIM
+        self.lock = threading.Lock()
+        self.url = f"http://127.0.0.1:{self.server_port}/v1"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        server = self.server
+        with server.lock:
+            server.requests += 1
+            server.keys.append(self.headers["Authorization"])
+            failure = server.failures.get(server.requests)
+        if self.path != "/v1/embeddings" or failure:
+            status, message = failure or (404, "no such path")
+            self._answer(status, {"error": {"message": message}})
+            return
+        texts = content["input"]
+        with server.lock:
+            server.sold += texts
+        vectors = live(texts)[:, : server.dim]
+        data = [{"object": "embedding", "index": i, "embedding": v.tolist()} for i, v in enumerate(vectors)]
+        data.reverse()  # the order is in 'index'
+        usage = {"prompt_tokens": 1, "total_tokens": 1}
+        self._answer(200, {"object": "list", "data": data, "model": content["model"], "usage": usage})
+
+    def _answer(self, status, content):
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server():
+    fake = Fake()
+    thread = threading.Thread(target=fake.serve_forever, daemon=True)
+    thread.start()
+    yield fake
+    fake.shutdown()
+    fake.server_close()
+    thread.join()
+
+
+def _teacher(server, root, **options):
+    return EndpointTeacher.parse(f"openai:embed@{server.url}", root, batch_size=8, workers=1, **options)
+
+
+def test_vectors_are_bought_once(server, tmp_path):
+    vectors = _teacher(server, tmp_path).vectors([*TEXTS, TEXTS[0]], "document")
+    np.testing.assert_allclose(np.asarray(vectors), live([*TEXTS, TEXTS[0]]), rtol=1e-6)
+    assert server.requests == 5
+    again = _teacher(server, tmp_path).vectors(TEXTS[::-1], "query")
+    np.testing.assert_allclose(np.asarray(again), live(TEXTS[::-1]), rtol=1e-6)
+    more = _teacher(server, tmp_path).vectors([*TEXTS, "新"], "document")
+    np.testing.assert_allclose(more[40], live(["新"])[0], rtol=1e-6)
+    assert sorted(server.sold) == sorted([*TEXTS, "新"])
+
+
+def test_a_failure_in_the_middle_loses_nothing(server, tmp_path):
+    server.failures = {3: (400, "this text is too long")}
+    with pytest.raises(EndpointError, match=r"status 400.*too long.*16 vectors bought so far are kept"):
+        _teacher(server, tmp_path).vectors(TEXTS, "document")
+    assert len(server.sold) == 16
+    server.failures = {}
+    vectors = _teacher(server, tmp_path).vectors(TEXTS, "document")
+    np.testing.assert_allclose(np.asarray(vectors), live(TEXTS), rtol=1e-6)
+    assert sorted(server.sold) == sorted(TEXTS)
+
+
+def test_what_fails_for_the_moment_is_tried_again(server, tmp_path):
+    server.failures = {2: (503, "busy"), 3: (429, "slow down")}
+    vectors = _teacher(server, tmp_path).vectors(TEXTS, "document")
+    np.testing.assert_allclose(np.asarray(vectors), live(TEXTS), rtol=1e-6)
+    assert server.requests == 7
+    assert sorted(server.sold) == sorted(TEXTS)
+
+
+def test_several_requests_at_once_give_the_same(server, tmp_path):
+    teacher = EndpointTeacher("embed", server.url, tmp_path, batch_size=3, workers=4)
+    np.testing.assert_allclose(np.asarray(teacher.vectors(TEXTS, "document")), live(TEXTS), rtol=1e-6)
+    assert sorted(server.sold) == sorted(TEXTS)
+
+
+SCRIPT = """
+import os, signal, sys
+from pathlib import Path
+from mar_st.teachers.endpoint import EndpointTeacher, Journal
+
+append = Journal.append
+def torn(self, keys, vectors):
+    if self.rows == 16:
+        with self.path.open("ab") as file:
+            file.write(b"half a record")
+        os.kill(os.getpid(), signal.SIGKILL)
+    append(self, keys, vectors)
+Journal.append = torn
+texts = [f"文本{index}" for index in range(40)]
+EndpointTeacher("embed", sys.argv[1], Path(sys.argv[2]), batch_size=8, workers=1).vectors(texts, "document")
+"""
+
+
+def test_a_kill_loses_the_request_under_way_alone(server, tmp_path):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", SCRIPT, server.url, str(tmp_path)]
+    assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGKILL
+    assert len(server.sold) == 24
+    vectors = _teacher(server, tmp_path).vectors(TEXTS, "document")
+    np.testing.assert_allclose(np.asarray(vectors), live(TEXTS), rtol=1e-6)
+    assert sorted(server.sold) == sorted([*TEXTS, *TEXTS[16:24]])
+
+
+def test_prompts_are_sent_and_told_apart(server, tmp_path):
+    teacher = _teacher(server, tmp_path, prompts={"query": "查："})
+    teacher.vectors(TEXTS[:2], "query")
+    teacher.vectors(TEXTS[:2], "document")
+    assert server.sold == ["查：文本0", "查：文本1", "文本0", "文本1"]
+    assert teacher.identity("query") != teacher.identity("document")
+
+
+def test_the_key_comes_from_the_environment_and_is_written_nowhere(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-key-123")
+    teacher = _teacher(server, tmp_path)
+    teacher.vectors(TEXTS, "document")
+    assert set(server.keys) == {"Bearer secret-key-123"}
+    for path in tmp_path.rglob("*"):
+        assert path.is_dir() or b"secret-key-123" not in path.read_bytes()
+    assert "secret" not in json.dumps(teacher.identity("query"))
+    monkeypatch.delenv("OPENAI_API_KEY")
+    with pytest.raises(EndpointError, match="Set OPENAI_API_KEY"):
+        EndpointTeacher("m", "https://example.invalid/v1", tmp_path).vectors(["头疼"], "query")
+
+
+def test_another_width_is_another_model(server, tmp_path):
+    _teacher(server, tmp_path).vectors(TEXTS[:8], "document")
+    server.dim = 3
+    with pytest.raises(EndpointError, match=r"gave 3 dimensions, before it gave 5"):
+        _teacher(server, tmp_path).vectors(TEXTS, "document")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("openai:embed", "names no address"),
+        ("openai:@http://localhost", "names no address"),
+        ("openai:embed@http://", "is no address"),
+        ("openai:embed@http://me:pass@localhost/v1", "Leave user and password out"),
+    ],
+)
+def test_bad_addresses_are_refused(spec, message, tmp_path):
+    with pytest.raises(EndpointError, match=message):
+        EndpointTeacher.parse(spec, tmp_path)
+
+
+def test_a_model_may_have_an_at_sign(tmp_path):
+    teacher = EndpointTeacher.parse("openai:org/embed@v2@http://localhost:1/v1/", tmp_path)
+    assert (teacher.model, teacher.base_url) == ("org/embed@v2", "http://localhost:1/v1")

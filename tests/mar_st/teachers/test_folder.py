@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from mar_st.store import StoreError
+from mar_st.teachers import FolderTeacher
+from mar_st.teachers.folder import FolderError
+from mar_st.texts import TextsError
+
+TEXTS = ["头疼", "发热", "咳嗽", "头疼"]
+VECTORS = np.arange(20, dtype=np.float32).reshape(4, 5)
+
+
+def _write(folder, rows, vectors=VECTORS):
+    folder.mkdir(parents=True, exist_ok=True)
+    np.save(folder / "vectors.npy", vectors)
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    (folder / "texts.jsonl").write_text(lines, encoding="utf-8")
+    return folder
+
+
+def test_vectors_are_found_by_text_and_read_where_they_lie(tmp_path):
+    teacher = FolderTeacher(_write(tmp_path, [{"text": text} for text in TEXTS]))
+    vectors = teacher.vectors(["咳嗽", "头疼"], "document")
+    np.testing.assert_array_equal(np.asarray(vectors), VECTORS[[2, 0]])
+    assert vectors.parts[0].path == tmp_path / "vectors.npy"
+    assert {path.name for path in tmp_path.iterdir()} == {"vectors.npy", "texts.jsonl"}
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_other_types_and_safetensors(tmp_path, dtype):
+    folder = _write(tmp_path, [{"text": text} for text in TEXTS])
+    (folder / "vectors.npy").unlink()
+    save_file({"embeddings": VECTORS.astype(dtype)}, folder / "vectors.safetensors", metadata={"a": "b"})
+    found = np.asarray(FolderTeacher(folder).vectors(TEXTS[:3], "query"))
+    np.testing.assert_array_equal(found, VECTORS[:3])
+    assert found.dtype == np.float32
+
+
+def test_titles_are_joined_and_ids_looked_up(tmp_path):
+    folder = _write(tmp_path, [{"title": "头", "text": "疼"}, {"_id": "b"}, {"_id": 7}, {"text": "头疼"}])
+    teacher = FolderTeacher(folder, {"b": "发热", "7": "咳嗽"})
+    assert teacher.texts == ["头\n疼", "发热", "咳嗽", "头疼"]
+    assert teacher.by_id
+    with pytest.raises(FolderError, match=r"texts\.jsonl:2: has no 'text', and its _id 'b' is in no corpus"):
+        FolderTeacher(folder)
+
+
+def test_identity_follows_the_content(tmp_path):
+    rows = [{"text": text} for text in TEXTS]
+    first = FolderTeacher(_write(tmp_path / "a", rows)).identity("query")
+    assert first == FolderTeacher(_write(tmp_path / "b", rows)).identity("document")
+    assert first != FolderTeacher(_write(tmp_path / "c", rows, VECTORS + 1)).identity("query")
+    assert first != FolderTeacher(_write(tmp_path / "d", [{"text": "药"}, *rows[1:]])).identity("query")
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    rows = [{"text": text} for text in TEXTS]
+    teacher = FolderTeacher(_write(tmp_path / "good", rows))
+    with pytest.raises(FolderError, match="2 of 3 queries have no vector"):
+        teacher.vectors(["头疼", "新", "旧"], "query")
+    with pytest.raises(FolderError, match=r"holds 4 vectors, but texts\.jsonl 3 lines"):
+        FolderTeacher(_write(tmp_path / "short", rows[:3]))
+    with pytest.raises(StoreError, match=r"shape \(20,\)"):
+        FolderTeacher(_write(tmp_path / "flat", rows, VECTORS.reshape(-1)))
+    with pytest.raises(StoreError, match="in C order"):
+        FolderTeacher(_write(tmp_path / "fortran", rows, np.asfortranarray(VECTORS)))
+    with pytest.raises(FolderError, match=r"needs vectors\.npy"):
+        FolderTeacher(tmp_path)
+    with pytest.raises(TextsError, match=r"texts\.jsonl:1: needs 'text'"):
+        FolderTeacher(_write(tmp_path / "keys", [{"body": "头疼"}, *rows[1:]]))
+    folder = _write(tmp_path / "two", rows)
+    (folder / "vectors.npy").unlink()
+    save_file({"a": VECTORS, "b": VECTORS}, folder / "vectors.safetensors")
+    with pytest.raises(FolderError, match="holds 2 tensors"):
+        FolderTeacher(folder)
