@@ -1,0 +1,151 @@
+"""`mar mine`: hard negatives for training pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 -- typer reads the annotations
+from typing import Annotated, Any, Literal
+
+import typer
+
+FORMS = "auto, triples, scored-pairs, labelled-pairs, nli"
+
+
+def mine(
+    data: Annotated[str, typer.Argument(help="File, folder, package: or hub: name, as 'path' of a recipe.")],
+    out: Annotated[Path, typer.Argument(help="Folder of the result: triples.jsonl and manifest.json.")],
+    model: Annotated[
+        list[str], typer.Option(help="bm25, bm25:jieba, a model folder or Hub name; may be repeated.")
+    ],
+    negatives: Annotated[int, typer.Option(help="Per query; 0 only filters.", min=0)] = 7,
+    top: Annotated[int, typer.Option(help="Candidates per query and model.", min=1)] = 100,
+    window: Annotated[
+        str | None, typer.Option(help="FIRST:LAST rank to use, from 1; default all of them.")
+    ] = None,
+    margin: Annotated[
+        float | None, typer.Option(help="Score below the lowest positive by at least this.")
+    ] = None,
+    relative_margin: Annotated[
+        float | None, typer.Option(help="... by this share of the positive's score (0.05: NV-Retriever).")
+    ] = None,
+    max_score: Annotated[float | None, typer.Option(help="Highest score of a negative.")] = None,
+    min_score: Annotated[float | None, typer.Option(help="Lowest score of a negative.")] = None,
+    near_duplicate: Annotated[
+        float, typer.Option(help="Drop what is this similar to a positive (3-grams); 0: compare none.", max=1)
+    ] = 0.8,
+    choose: Annotated[Literal["random", "top"], typer.Option(help="Among what is left.")] = "random",
+    fill: Annotated[bool, typer.Option(help="Random documents where too few are left.")] = True,
+    keep_labelled: Annotated[
+        bool, typer.Option(help="Keep the data's own negatives, before the mined ones.")
+    ] = True,
+    consistent: Annotated[
+        int | None, typer.Option(help="Keep pairs whose positive is in the first model's top K.", min=1)
+    ] = None,
+    teacher: Annotated[
+        str | None, typer.Option(help="Model that scores for the margins; cross:NAME for a cross-encoder.")
+    ] = None,
+    corpus: Annotated[
+        Path | None, typer.Option(help="Documents to search; default those of the data.")
+    ] = None,
+    form: Annotated[str, typer.Option(help=f"Form of the data: {FORMS}.")] = "auto",
+    column: Annotated[list[str] | None, typer.Option(help="OURS=THEIRS, e.g. query=title.")] = None,
+    where: Annotated[list[str] | None, typer.Option(help="COLUMN=VALUE; may be repeated.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Triples at most, drawn.", min=1)] = None,
+    symmetric: Annotated[
+        bool, typer.Option("--symmetric", help="Paraphrases: search among the queries too.")
+    ] = False,
+    prompt: Annotated[
+        str | None, typer.Option(help="Put before queries by dense models; default their own.")
+    ] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="Where vectors are kept; default $MAR_STORE or OUT/../teacher-store.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="Texts per forward pass.", min=1)] = 64,
+    precision: Annotated[Literal["fp32", "bf16"], typer.Option(help="bf16 uses autocast.")] = "fp32",
+    seed: Annotated[int, typer.Option(help="Seed.")] = 42,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest.")] = False,
+) -> None:
+    """Mine hard negatives for training pairs; a run that was interrupted goes on where it stopped."""
+    import json
+    import sys
+
+    from pydantic import ValidationError
+
+    from mar_st.mining import MiningError, Rules, mine_to
+    from mar_st.schema import Data
+
+    rules = Rules(
+        negatives=negatives,
+        top=top,
+        window=_window(window),
+        margin=margin,
+        relative_margin=relative_margin,
+        max_score=max_score,
+        min_score=min_score,
+        near_duplicate=near_duplicate or None,
+        choose=choose,
+        fill=fill,
+        keep_labelled=keep_labelled,
+        consistent=consistent,
+        seed=seed,
+    )
+    values: dict[str, list[str]] = {}
+    for name, value in _pairs(where, "--where COLUMN=VALUE"):
+        values.setdefault(name, []).append(value)
+    content: dict[str, Any] = {
+        "name": "data", "path": data, "form": form, "limit": limit, "symmetric": symmetric,
+        "columns": dict(_pairs(column, "--column OURS=THEIRS")), "where": values,
+        "prompt": "", "instruction": "{instruction}",
+    }  # fmt: skip
+    try:
+        entry = Data.model_validate(content)
+    except ValidationError as error:
+        raise MiningError("; ".join(f"{item['loc']}: {item['msg']}" for item in error.errors())) from error
+    if entry.form == "texts":
+        raise MiningError(f"Mining needs pairs; the forms are {FORMS}.")
+    manifest = mine_to(
+        entry,
+        out,
+        model,
+        rules=rules,
+        teacher=teacher,
+        corpus=corpus,
+        store=store,
+        prompt=prompt,
+        precision=precision,
+        batch_size=batch_size,
+        say=lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True),  # noqa: T201
+    )
+    typer.echo(json.dumps(manifest, ensure_ascii=False, indent=2) if as_json else _as_text(manifest))
+
+
+def _window(text: str | None) -> tuple[int, int] | None:
+    from mar_st.mining import MiningError
+
+    if text is None:
+        return None
+    first, _, last = text.partition(":")
+    try:
+        return int(first), int(last)
+    except ValueError as error:
+        raise MiningError(f"--window takes FIRST:LAST, for instance 2:50; got {text!r}.") from error
+
+
+def _pairs(items: list[str] | None, usage: str) -> list[tuple[str, str]]:
+    from mar_st.mining import MiningError
+
+    found = []
+    for item in items or []:
+        name, separator, value = item.partition("=")
+        if not separator:
+            raise MiningError(f"{usage} is meant; got {item!r}.")
+        found.append((name, value))
+    return found
+
+
+def _as_text(manifest: dict[str, Any]) -> str:
+    lines = []
+    for part in ("counts", "candidates"):
+        lines += [f"{number:>10,}  {name}" for name, number in manifest[part].items() if number]
+        lines.append("")
+    lines += [f"{value:>10.4f}  {name}" for name, value in manifest["scores"].items()]
+    return "\n".join(lines).rstrip()

@@ -1,0 +1,317 @@
+"""Reading training data: triples of texts, triples of ids beside a corpus, labelled pairs, or single texts.
+
+Forms (`form` of a data entry; `auto` tells the first four apart by their columns):
+
+- `triples`: rows with `query`, `positive` or `positives`, optional `negative` or `negatives` (a string or a
+  list each), optional `instruction` and `source`; or a folder `corpus.jsonl` (`_id`, `title`, `text`),
+  `queries.jsonl` (`_id`, `text`), `triples.jsonl` (`query-id`, `positives`, `negatives`: lists of corpus
+  ids), as written beside a built edition. Rows that repeat a query are kept apart: a batch never holds two
+  of them.
+- `scored-pairs`: rows with `sentence1`, `sentence2`, `score` (STS, 0 to 1): pairs that share their first
+  sentence become one triple, its positives those scored 0.5 or more; a sentence without any is left out.
+- `labelled-pairs`: the same with `label`, 1 for the same meaning.
+- `nli`: rows with `premise`, `hypothesis`, `label`: what is entailed is a positive, what is contradicted a
+  hard negative, and neutral rows are left out; a premise without an entailed hypothesis is too (BMRetriever,
+  section on fine-tuning data).
+- `texts`: rows with `text`, and maybe `title`, which goes before it; of a folder `queries.jsonl` or
+  `corpus.jsonl`, as `role` says.
+
+Files are JSONL (also gzipped) or Parquet, or a folder of Parquet shards or with a `triples.jsonl`;
+`hub:ORG/NAME` is a data set of the Hub.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from mar_st.data.records import DataError, Source, Triple
+from mar_st.data.rows import hub_rows, json_rows, locate, parquet_rows
+from mar_st.model import join_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from mar_st.schema import Data
+
+
+#: Scored pairs from here on count as positives.
+SAME_MEANING = 0.5
+
+#: Labels of NLI data, by name and by the number that most data sets give them.
+NLI_LABELS = {
+    "entailment": "entailment", "neutral": "neutral", "contradiction": "contradiction",
+    "0": "entailment", "1": "neutral", "2": "contradiction",
+    "-1": "without a label", "-": "without a label",
+}  # fmt: skip
+
+
+#: Columns that some form reads.
+COLUMNS = (
+    "query", "positive", "positives", "negative", "negatives", "instruction", "source",
+    "sentence1", "sentence2", "score", "label", "premise", "hypothesis", "text", "title",
+)  # fmt: skip
+
+#: How an instruction of a row is put before its query, unless the data entry says otherwise: the form of the
+#: released models.
+INSTRUCTED = "<instruct>{instruction}\n<query>"
+
+
+def read_triples(name: str) -> list[Triple]:
+    """Read all triples of a source, its form told by its columns; instructions of rows are left out.
+
+    Args:
+        name: JSONL or Parquet file, folder, `package:` or `hub:` name.
+
+    Raises:
+        DataError: Bad JSON, a missing column, an unknown id, or a triple without a positive; the message
+            names file and line.
+    """
+    from mar_st.schema import Data
+
+    return read_source(Data(name="data", path=name, instruction="")).triples
+
+
+def read_source(entry: Data, seed: int = 0) -> Source:
+    """Read a data entry of a recipe; `Source.left_out` counts what is not used, by reason.
+
+    Args:
+        entry: Path, form, renamed columns, rows to keep (`where`), rows at most (`limit`).
+        seed: Seed of the draw where there are more rows than `limit`; their order is kept.
+
+    Raises:
+        DataError: Nothing is there, bad JSON, a missing column, an unknown id, a triple without a positive,
+            or no rows; the message names file and line.
+    """
+    rows = _Rows(entry)
+    form = entry.form if entry.form != "auto" else rows.form()
+    found: list[Any] = list(_READERS[form](rows))
+    if not found:
+        what = "texts" if form == "texts" else "triples"
+        kept = (
+            f" with {', '.join(f'{c} in {list(v)}' for c, v in entry.where.items())}" if entry.where else ""
+        )
+        raise DataError(f"{entry.path} holds no {what}{kept}.")
+    if entry.limit is not None and len(found) > entry.limit:
+        drawn = sorted(random.Random(seed).sample(range(len(found)), entry.limit))
+        rows.left_out["beyond the limit"] += len(found) - len(drawn)
+        found = [found[index] for index in drawn]
+    left_out = dict(rows.left_out)
+    if form == "texts":
+        return Source(entry, texts=found, left_out=left_out)
+    _check_instructions(entry, found)
+    return Source(entry, triples=found, left_out=left_out)
+
+
+def _check_instructions(entry: Data, triples: list[Triple]) -> None:
+    with_one = sum(bool(triple.instruction) for triple in triples)
+    if not with_one:
+        return
+    if with_one < len(triples):
+        raise DataError(
+            f"{entry.path}: {with_one} of {len(triples)} rows have an 'instruction'; give one to all or "
+            "to none."
+        )
+    if entry.symmetric:
+        raise DataError(
+            f"{entry.path}: its rows bring an 'instruction' each, and both columns of the entry are queries. "
+            "Give it a prompt, which goes before both, and instruction: ''."
+        )
+    if entry.prompt:
+        raise DataError(
+            f"{entry.path}: its rows bring an 'instruction' each, and the entry puts the prompt "
+            f'{entry.prompt!r} before queries. Set prompt to "" there.'
+        )
+
+
+class _Rows:
+    """Rows of a data entry with a place for messages, renamed and filtered."""
+
+    def __init__(self, entry: Data) -> None:
+        self.entry = entry
+        self.left_out: Counter[str] = Counter()
+        for column in entry.columns:
+            if column not in COLUMNS:
+                near = get_close_matches(column, COLUMNS)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise DataError(
+                    f"data {entry.name}: 'columns' names {column!r}, which no form reads.{hint} They read "
+                    f"{', '.join(COLUMNS)}."
+                )
+        self.path = None if entry.path.startswith("hub:") else locate(entry.path)
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of an edition's triples, if it is one; `triples.jsonl` may also hold texts."""
+        if self.path is None or not self.path.is_dir() or list(self.path.glob("*.parquet")):
+            return None
+        if not (self.path / "triples.jsonl").is_file():
+            return self.path
+        _, first = next(json_rows(self.path / "triples.jsonl"), (0, {}))
+        return None if "query" in first else self.path
+
+    def form(self) -> str:
+        """What the columns of the first row say."""
+        if self.folder is not None:
+            return "triples"
+        _, first = next(iter(self), ("", {}))
+        self.left_out.clear()  # this was no reading
+        if "premise" in first:
+            return "nli"
+        if "sentence1" in first:
+            return "scored-pairs" if "score" in first else "labelled-pairs"
+        return "triples"
+
+    def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        entry = self.entry
+        names = {theirs: ours for ours, theirs in entry.columns.items()}
+        for place, row in self._raw():
+            missing = [column for column in (*names, *entry.where) if column not in row]
+            if missing:
+                raise DataError(f"{place}: has no column {missing[0]!r}; it has {', '.join(sorted(row))}.")
+            if all(str(row[column]) in values for column, values in entry.where.items()):
+                yield place, {names.get(column, column): value for column, value in row.items()}
+            else:
+                self.left_out["not selected by 'where'"] += 1
+
+    def _raw(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        if self.path is None:
+            yield from hub_rows(self.entry.path)
+            return
+        shards = sorted(self.path.glob("*.parquet")) if self.path.is_dir() else []
+        if self.path.suffix == ".parquet" or shards:
+            for shard in shards or [self.path]:
+                yield from parquet_rows(shard)
+            return
+        path = self.path
+        if path.is_dir():
+            texts = {"query": "queries.jsonl", "document": "corpus.jsonl", None: "triples.jsonl"}
+            path /= texts[self.entry.role]
+        for number, row in json_rows(path):
+            yield f"{path}:{number}", row
+
+
+def _texts(place: str, row: dict[str, Any], *names: str) -> tuple[str, ...]:
+    for name in names:
+        value = row.get(name)
+        if value:
+            texts = (value,) if isinstance(value, str) else tuple(value)
+            if not all(isinstance(text, str) and text.strip() for text in texts):
+                raise DataError(
+                    f"{place}: {name!r} should hold texts that are not empty; it holds {value!r}."
+                )
+            return texts
+    return ()
+
+
+def _triples(rows: _Rows) -> Iterator[Triple]:
+    if rows.folder is not None:
+        entry = rows.entry
+        if entry.columns or entry.where:
+            raise DataError(
+                f"{entry.path}: its rows hold ids, so there is nothing for 'columns' or 'where'; leave them "
+                "out."
+            )
+        yield from _from_folder(rows.folder)
+        return
+    template = INSTRUCTED if rows.entry.instruction is None else rows.entry.instruction
+    for place, row in rows:
+        query, positives = row.get("query"), _texts(place, row, "positive", "positives", "pos")
+        if not isinstance(query, str) or not query or not positives:
+            raise DataError(f"{place}: needs 'query' and 'positive' (or 'positives'); has {sorted(row)}.")
+        negatives = _texts(place, row, "negative", "negatives", "neg")
+        instruction = (
+            template.replace("{instruction}", str(row["instruction"])) if row.get("instruction") else ""
+        )
+        yield Triple(query, positives, negatives, instruction, str(row.get("source") or ""))
+
+
+def _grouped(judged: Iterable[tuple[dict[str, Any], str, str, bool]], rows: _Rows) -> Iterator[Triple]:
+    """One triple per first text: what is judged true are its positives, the rest its hard negatives.
+
+    A second text that was judged both ways is a positive.
+    """
+    groups: dict[str, tuple[str, list[str], list[str]]] = {}
+    for row, first, second, same in judged:
+        if row.get("instruction") and rows.entry.instruction != "":
+            raise DataError(
+                f"{rows.entry.path}: rows of pairs take a prompt (of the data entry), no 'instruction'. "
+                "Write instruction: '' to leave theirs out."
+            )
+        group = groups.setdefault(first, (str(row.get("source") or ""), [], []))
+        (group[1] if same else group[2]).append(second)
+    for first, (source, positives, negatives) in groups.items():
+        if positives:
+            refused = dict.fromkeys(text for text in negatives if text not in positives)
+            yield Triple(first, tuple(dict.fromkeys(positives)), tuple(refused), source=source)
+        else:
+            rows.left_out["without a positive"] += 1
+
+
+def _pairs(rows: _Rows, label: str) -> Iterator[Triple]:
+    def judged() -> Iterator[tuple[dict[str, Any], str, str, bool]]:
+        for place, row in rows:
+            first, second, score = row.get("sentence1"), row.get("sentence2"), row.get(label)
+            if not first or not second or not isinstance(score, int | float):
+                raise DataError(f"{place}: needs 'sentence1', 'sentence2' and a number {label!r}.")
+            if not 0 <= score <= 1 or (label == "label" and score not in (0, 1)):
+                what = "0 or 1" if label == "label" else "from 0 to 1; divide it by its maximum"
+                raise DataError(f"{place}: {label!r} is {score}; it should be {what}.")
+            yield row, first, second, score >= SAME_MEANING
+
+    yield from _grouped(judged(), rows)
+
+
+def _nli(rows: _Rows) -> Iterator[Triple]:
+    def judged() -> Iterator[tuple[dict[str, Any], str, str, bool]]:
+        for place, row in rows:
+            premise, hypothesis = row.get("premise"), row.get("hypothesis")
+            label = str(row.get("label")).lower()
+            if not premise or not hypothesis or label not in NLI_LABELS:
+                raise DataError(
+                    f"{place}: needs 'premise', 'hypothesis' and a 'label' entailment, neutral or "
+                    f"contradiction (or 0, 1, 2); the label is {row.get('label')!r}."
+                )
+            if NLI_LABELS[label] in ("neutral", "without a label"):
+                rows.left_out[NLI_LABELS[label]] += 1
+            else:
+                yield row, premise, hypothesis, NLI_LABELS[label] == "entailment"
+
+    yield from _grouped(judged(), rows)
+
+
+def _single(rows: _Rows) -> Iterator[str]:
+    for place, row in rows:
+        text = row.get("text")
+        if not isinstance(text, str) or not text.strip():
+            raise DataError(f"{place}: needs a 'text' that is not empty; has {sorted(row)}.")
+        yield join_document({"text": text, "title": row.get("title") or ""})
+
+
+_READERS: dict[str, Callable[[_Rows], Iterable[Any]]] = {
+    "triples": _triples,
+    "scored-pairs": lambda rows: _pairs(rows, "score"),
+    "labelled-pairs": lambda rows: _pairs(rows, "label"),
+    "nli": _nli,
+    "texts": _single,
+}
+
+
+def _from_folder(path: Path) -> Iterator[Triple]:
+    def texts(file: str) -> dict[str, str]:
+        return {str(row["_id"]): join_document(row) for _, row in json_rows(path / file)}
+
+    corpus, queries = texts("corpus.jsonl"), texts("queries.jsonl")
+    listing = path / "triples.jsonl"
+    for number, row in json_rows(listing):
+        try:
+            yield Triple(
+                queries[str(row["query-id"])],
+                tuple(corpus[str(key)] for key in row["positives"]),
+                tuple(corpus[str(key)] for key in row.get("negatives", ())),
+            )
+        except KeyError as error:
+            raise DataError(f"{listing}:{number}: {error} is no column or no known id.") from error

@@ -1,0 +1,29 @@
+"""Hard negatives for training pairs, from one or several retrievers, and the consistency filter.
+
+`sentence_transformers.util.mine_hard_negatives` mines with one dense model. This package differs where that
+is not enough: several retrievers at once, BM25 among them; exclusion of texts nearly equal to a positive; a
+count of what every filter dropped; choices that depend on the seed and the query alone; vectors that are
+kept by the digest of the weights (there by the name of the base model, so that two trained models of one base
+share a cache); and a run that goes on after a kill.
+"""
+
+from __future__ import annotations
+
+from mar_st.mining.mine import Mined, mine
+from mar_st.mining.retrievers import BM25, CrossScorer, Dense, Found, Retriever, Scorer
+from mar_st.mining.rules import MiningError, Rules
+from mar_st.mining.run import mine_to
+
+__all__ = [
+    "BM25",
+    "CrossScorer",
+    "Dense",
+    "Found",
+    "Mined",
+    "MiningError",
+    "Retriever",
+    "Rules",
+    "Scorer",
+    "mine",
+    "mine_to",
+]

@@ -1,0 +1,377 @@
+"""Mining: search, filter, choose; block after block of queries, so that a killed run goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm import tqdm
+
+from mar_st.data import distinct_texts
+from mar_st.mining.rules import MiningError, Picked, Picker, Question, Rules
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from mar_st.data import Triple
+    from mar_st.mining.retrievers import Retriever, Scorer
+
+#: Queries that are searched at once; a kill loses these at most.
+BLOCK = 512
+
+#: Raised when the same settings begin to give other negatives.
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Mined:
+    """Result of mining.
+
+    Attributes:
+        triples: The given triples, in their order, with their new negatives; those without a consistent
+            positive are left out.
+        counts: Triples, queries and documents; what the consistency filter left out; how many negatives were
+            mined, filled up, labelled; queries with too few.
+        candidates: Candidates, why they are no hard negatives, and how many are, `mined`.
+        scores: Mean score of positives and mined negatives, where scores were looked at.
+    """
+
+    triples: list[Triple]
+    counts: dict[str, int]
+    candidates: dict[str, int]
+    scores: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class _Block:
+    """Result for some queries: picked documents and consistent positives of each, and counts."""
+
+    picked: list[Picked]
+    consistent: list[tuple[int, ...]]
+    dropped: Counter[str]
+    sums: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "mined": [picked.mined for picked in self.picked],
+            "filled": [picked.filled for picked in self.picked],
+            "consistent": self.consistent,
+            "dropped": self.dropped,
+            "sums": self.sums,
+        }
+
+    @classmethod
+    def of_json(cls, content: dict[str, Any]) -> _Block:
+        pairs = zip(content["mined"], content["filled"], strict=True)
+        return cls(
+            [Picked(*pair) for pair in pairs],
+            [tuple(positives) for positives in content["consistent"]],
+            Counter(content["dropped"]),
+            content["sums"],
+        )
+
+
+def mine(
+    retrievers: Sequence[Retriever],
+    triples: Sequence[Triple],
+    corpus: Sequence[str] | None = None,
+    *,
+    rules: Rules | None = None,
+    scorer: Scorer | None = None,
+    symmetric: bool = False,
+    work: Path | None = None,
+    show_progress: bool = True,
+) -> Mined:
+    """Hard negatives for triples.
+
+    All triples of one query are looked at together: what is a positive in one of them is no negative in
+    another, and they get the same mined negatives. A text that names the query as one of *its* positives is a
+    positive of it too (paraphrases go both ways).
+
+    Args:
+        retrievers: Where candidates come from.
+        triples: The data.
+        corpus: Documents to search; default the positives and negatives of the data. Positives are added.
+        rules: Filters and choice.
+        scorer: Gives the scores that margins look at; default the first retriever.
+        symmetric: Queries are documents as well (paraphrases).
+        work: Folder of finished blocks; a call that was killed goes on from there. Default: none is kept.
+        show_progress: Show a progress bar.
+
+    Raises:
+        MiningError: No retriever or no triples, or a model that does not compare by cosine or dot product.
+    """
+    miner = Miner(retrievers, triples, corpus, rules=rules, scorer=scorer, symmetric=symmetric)
+    return miner.run(work, show_progress=show_progress)
+
+
+class Miner:
+    """One call of `mine`; the arguments are the same."""
+
+    def __init__(
+        self,
+        retrievers: Sequence[Retriever],
+        triples: Sequence[Triple],
+        corpus: Sequence[str] | None = None,
+        *,
+        rules: Rules | None = None,
+        scorer: Scorer | None = None,
+        symmetric: bool = False,
+    ) -> None:
+        if not retrievers or not triples:
+            raise MiningError(
+                f"Mining needs a retriever and triples; got {len(retrievers)} and {len(triples)}."
+            )
+        self.retrievers, self.triples, self.rules = list(retrievers), list(triples), rules or Rules()
+        self.scorer: Scorer = scorer or retrievers[0]
+        self.symmetric = symmetric
+        self.corpus: list[str] = []
+        self.questions: list[Question] = []
+        self._number(corpus)
+
+    def run(self, work: Path | None = None, *, show_progress: bool = True) -> Mined:
+        """Mine; see `mine`."""
+        if work is not None:
+            _claim(work, self.identity())
+        blocks = []
+        prepared = False
+        starts = range(0, len(self.questions), BLOCK)
+        with tqdm(
+            total=len(self.questions), desc="hard negatives", unit="queries",
+            disable=None if show_progress else True,
+        ) as bar:  # fmt: skip
+            for start in starts:
+                rows = range(start, min(start + BLOCK, len(self.questions)))
+                block = _read(work, start)
+                if block is None:
+                    if not prepared:
+                        self._prepare()
+                        prepared = True
+                    block = self._block(rows)
+                    _write(work, start, block)
+                blocks.append(block)
+                bar.update(len(rows))
+        return self._result(blocks)
+
+    def _number(self, corpus: Sequence[str] | None) -> None:
+        """Number the documents; say for every query what is known about it."""
+        queries, documents = distinct_texts(self.triples)
+        if corpus is not None:
+            documents = [*corpus, *(text for triple in self.triples for text in triple.positives)]
+        if self.symmetric:
+            documents = [*documents, *queries]
+        self.corpus = list(dict.fromkeys(documents))
+        place = {text: number for number, text in enumerate(self.corpus)}
+        positives: dict[str, dict[int, None]] = {query: {} for query in queries}
+        known: dict[str, set[int]] = {query: set() for query in queries}
+        labelled: dict[str, set[int]] = {query: set() for query in queries}
+        for triple in self.triples:
+            found = [place[text] for text in triple.positives]
+            positives[triple.query].update(dict.fromkeys(found))
+            known[triple.query].update(found)
+            labelled[triple.query].update(place[text] for text in triple.negatives if text in place)
+            if triple.query in place:  # the other way round
+                for text in triple.positives:
+                    if text in known:
+                        known[text].add(place[triple.query])
+        self.questions = [
+            Question(
+                query,
+                tuple(positives[query]),
+                frozenset(known[query]),
+                place.get(query, -1),
+                frozenset(labelled[query] - known[query]),
+            )
+            for query in queries
+        ]
+
+    def identity(self) -> dict[str, Any]:
+        """All that the blocks depend on."""
+        digest = hashlib.sha256()
+        for question in self.questions:
+            known = [question.text, question.positives, sorted(question.known), sorted(question.labelled)]
+            digest.update(json.dumps(known, ensure_ascii=False).encode() + b"\n")
+        for text in self.corpus:
+            digest.update(text.encode() + b"\0")
+        rules = {name: getattr(self.rules, name) for name in self.rules.__dataclass_fields__}
+        content = {
+            "format": FORMAT,
+            "block": BLOCK,
+            "rules": rules,
+            "retrievers": [retriever.identity() for retriever in self.retrievers],
+            "scorer": self.scorer.identity(),
+            "data": digest.hexdigest(),
+        }
+        found: dict[str, Any] = json.loads(json.dumps(content))
+        return found
+
+    def _prepare(self) -> None:
+        queries = [question.text for question in self.questions]
+        for part in dict.fromkeys([*self.retrievers, self.scorer]):
+            part.prepare(queries, self.corpus)
+
+    def _block(self, rows: range) -> _Block:
+        """Search and choose for some queries."""
+        questions = [self.questions[row] for row in rows]
+        # Known positives and the query itself take no ranks, so look that much further.
+        k = self.rules.top + max(len(question.known) for question in questions) + 1
+        positives = [np.array(question.positives, dtype=np.int64) for question in questions]
+        found = [retriever.search(rows, k, positives) for retriever in self.retrievers]
+        lists = [[row[row >= 0].tolist() for row in result.documents] for result in found]
+        if self.rules.consistent is not None:
+            consistent = [
+                tuple(p for p in q.positives if (q.rank_of(p, ranked) or k) <= self.rules.consistent)
+                for q, ranked in zip(questions, lists[0], strict=True)
+            ]
+            questions = [
+                replace(question, positives=kept)
+                for question, kept in zip(questions, consistent, strict=True)
+            ]
+        else:
+            consistent = [question.positives for question in questions]
+        scores = self._scores(rows, questions, found, lists)
+        picker = Picker(self.rules, self.corpus)
+        dropped: Counter[str] = Counter()
+        picked = []
+        for place, question in enumerate(questions):
+            own = [ranked[place] for ranked in lists]
+            if self.rules.negatives and question.positives:
+                picked.append(picker.pick(question, own, scores[place], dropped))
+            else:
+                picked.append(Picked.none())
+        return _Block(picked, consistent, dropped, _sums(questions, picked, scores))
+
+    def _scores(
+        self, rows: range, questions: list[Question], found: Sequence[Any], lists: list[list[list[int]]]
+    ) -> list[dict[int, float]]:
+        """Scores of all candidates and positives of each query, by the scorer; none if no rule needs them."""
+        if not self.rules.uses_scores or not self.rules.negatives:
+            return [{} for _ in questions]
+        result: list[dict[int, float]] = []
+        at = next((n for n, r in enumerate(self.retrievers) if r is self.scorer), None)
+        for place, row in enumerate(rows):
+            known: dict[int, float] = {}
+            if at is not None:
+                known = dict(
+                    zip(found[at].documents[place].tolist(), found[at].scores[place].tolist(), strict=True)
+                )
+                known.pop(-1, None)
+                all_positives = self.questions[row].positives
+                known |= dict(zip(all_positives, found[at].also[place].tolist(), strict=True))
+            result.append(known)
+        wanted = []
+        for place, question in enumerate(questions):
+            asked = {document for ranked in lists for document in ranked[place]} | set(question.positives)
+            wanted.append(np.array(sorted(asked - result[place].keys()), dtype=np.int64))
+        if any(len(documents) for documents in wanted):
+            for known, documents, values in zip(result, wanted, self.scorer.score(rows, wanted), strict=True):
+                known |= dict(zip(documents.tolist(), values.tolist(), strict=True))
+        return result
+
+    def _result(self, blocks: list[_Block]) -> Mined:
+        picked = [one for block in blocks for one in block.picked]
+        consistent = [one for block in blocks for one in block.consistent]
+        of_query = {question.text: number for number, question in enumerate(self.questions)}
+        counts: Counter[str] = Counter()
+        triples = []
+        for triple in self.triples:
+            number = of_query[triple.query]
+            kept = {self.corpus[document] for document in consistent[number]}
+            positives = tuple(text for text in triple.positives if text in kept)
+            counts["inconsistent positives"] += len(triple.positives) - len(positives)
+            if not positives:
+                counts["triples without a consistent positive"] += 1
+                continue
+            triples.append(self._triple(triple, positives, number, picked[number], counts))
+        wanted = [one for one, kept in zip(picked, consistent, strict=True) if kept]
+        few = [len(one.mined) for one in wanted if len(one.mined) < self.rules.negatives]
+        dropped = sum((block.dropped for block in blocks), Counter())
+        dropped["mined"] = sum(len(one.mined) for one in picked)
+        sums = Counter[str]()
+        for block in blocks:
+            sums.update(block.sums)
+        return Mined(
+            triples,
+            {
+                "triples read": len(self.triples),
+                "triples written": len(triples),
+                "queries": len(self.questions),
+                "documents": len(self.corpus),
+                "inconsistent positives": counts["inconsistent positives"],
+                "triples without a consistent positive": counts["triples without a consistent positive"],
+                "labelled negatives kept": counts["labelled"],
+                "queries with fewer mined negatives than asked": len(few),
+                "queries without a mined negative": few.count(0),
+                "random negatives": sum(len(one.filled) for one in picked),
+                "triples without a negative": counts["empty"],
+            },
+            dict(dropped),
+            {
+                f"mean of {name}": sums[name] / sums[f"{name} (number)"]
+                for name in ("positives", "mined negatives")
+                if sums[f"{name} (number)"]
+            },
+        )
+
+    def _triple(
+        self, triple: Triple, positives: tuple[str, ...], number: int, picked: Picked, counts: Counter[str]
+    ) -> Triple:
+        known = {self.corpus[document] for document in self.questions[number].known}
+        labelled: list[str] = []
+        if self.rules.keep_labelled:
+            labelled = [text for text in triple.negatives if text not in known]
+        counts["labelled"] += len(labelled)
+        mined = [self.corpus[document] for document in (*picked.mined, *picked.filled)]
+        negatives = tuple(dict.fromkeys([*labelled, *mined]))
+        counts["empty"] += not negatives
+        return replace(triple, positives=positives, negatives=negatives)
+
+
+def _sums(
+    questions: Sequence[Question], picked: Sequence[Picked], scores: Sequence[dict[int, float]]
+) -> dict[str, float]:
+    sums = {"positives": 0.0, "mined negatives": 0.0}
+    sums |= {f"{name} (number)": 0.0 for name in sums}
+    for question, one, known in zip(questions, picked, scores, strict=True):
+        for name, documents in (("positives", question.positives), ("mined negatives", one.mined)):
+            values = [known[document] for document in documents if document in known]
+            sums[name] += sum(values)
+            sums[f"{name} (number)"] += len(values)
+    return sums
+
+
+def _claim(work: Path, identity: dict[str, Any]) -> None:
+    """Take a work folder; blocks of other settings or data are of no use and go."""
+    marker = work / "settings.json"
+    if marker.is_file() and json.loads(marker.read_text(encoding="utf-8")) == identity:
+        return
+    work.mkdir(parents=True, exist_ok=True)
+    for old in work.glob("block-*.json"):
+        old.unlink()
+    _write_json(marker, identity)
+
+
+def _read(work: Path | None, start: int) -> _Block | None:
+    if work is None or not (path := _path(work, start)).is_file():
+        return None
+    return _Block.of_json(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _write(work: Path | None, start: int, block: _Block) -> None:
+    if work is not None:
+        _write_json(_path(work, start), block.to_json())
+
+
+def _path(work: Path, start: int) -> Path:
+    return work / f"block-{start:09d}.json"
+
+
+def _write_json(path: Path, content: Any) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+    part.replace(path)

@@ -1,0 +1,360 @@
+"""What ranks documents for queries: BM25, a dense model; and what only scores them: a cross-encoder.
+
+All searches are exact. Documents of equal score are ranked by their place in the corpus.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from mar_st.mining.rules import MiningError, normalise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from sentence_transformers import CrossEncoder, SentenceTransformer
+
+    from mar_st.schema import Side
+    from mar_st.teachers import ModelTeacher
+
+#: Vectors of a corpus are kept in memory up to this size (bytes); beyond they are read block by block.
+IN_MEMORY = 8 * 2**30
+
+#: Documents that are scored at once.
+BLOCK = 65_536
+
+
+class Found(NamedTuple):
+    """Result of a search.
+
+    Attributes:
+        documents: Documents by falling score, `(queries, k)` int64; -1 where there are no more.
+        scores: Their scores, `(queries, k)` float32; -inf where there is no document.
+        also: Scores of the documents that were asked for by name, one array per query.
+    """
+
+    documents: np.ndarray
+    scores: np.ndarray
+    also: list[np.ndarray]
+
+
+class Scorer(Protocol):
+    """Scores documents for queries."""
+
+    name: str
+
+    def identity(self) -> dict[str, Any]:
+        """What its scores depend on, as JSON."""
+
+    def prepare(self, queries: Sequence[str], corpus: Sequence[str]) -> None:
+        """Take queries and corpus, which are numbered from here on."""
+
+    def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Scores of some documents for each of some queries, float32."""
+
+
+class Retriever(Scorer, Protocol):
+    """Also finds the best documents of the corpus."""
+
+    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Found:
+        """The best `k` documents for each of some queries, and the scores of others."""
+
+
+def best(scores: np.ndarray, k: int) -> np.ndarray:
+    """Places of the `k` highest of some scores, `(n,)`, by falling score, equal ones by place."""
+    if k < len(scores):
+        edge = np.partition(scores, len(scores) - k)[len(scores) - k]
+        kept = np.flatnonzero(scores >= edge)
+    else:
+        kept = np.arange(len(scores))
+    return kept[np.argsort(-scores[kept], kind="stable")][:k]
+
+
+class BM25:
+    """BM25 (Lucene's idf) over character bigrams or jieba words of the normalised text.
+
+    Documents that share no token with a query are not found.
+
+    Args:
+        tokens: `char-bigram` or `jieba`.
+        k1: Saturation of term counts.
+        b: Weight of a document's length.
+    """
+
+    def __init__(
+        self, tokens: Literal["char-bigram", "jieba"] = "char-bigram", *, k1: float = 1.2, b: float = 0.75
+    ) -> None:
+        if tokens not in TOKENS:
+            raise MiningError(f"bm25 cuts texts by {' or '.join(TOKENS)}; got {tokens!r}.")
+        self.name = "bm25" if tokens == "char-bigram" else f"bm25:{tokens}"
+        self.tokens, self.k1, self.b = tokens, k1, b
+        self._index: Any = None
+        self._queries: Sequence[str] = ()
+        self._number = 0
+
+    def identity(self) -> dict[str, Any]:
+        """Its settings."""
+        return {"kind": "bm25", "tokens": self.tokens, "k1": self.k1, "b": self.b}
+
+    def prepare(self, queries: Sequence[str], corpus: Sequence[str]) -> None:
+        """Index the corpus."""
+        try:
+            import bm25s
+        except ImportError as error:
+            raise MiningError("bm25 needs the package bm25s: pip install bm25s") from error
+        logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets itself to DEBUG
+        cut = TOKENS[self.tokens]
+        self._queries, self._number = queries, len(corpus)
+        tokens = [cut(text) for text in corpus]
+        self._index = None
+        if any(tokens):
+            self._index = bm25s.BM25(method="lucene", k1=self.k1, b=self.b)
+            self._index.index(tokens, show_progress=False)
+
+    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Found:
+        """See `Retriever`."""
+        documents = np.full((len(rows), k), -1, dtype=np.int64)
+        scores = np.full((len(rows), k), -np.inf, dtype=np.float32)
+        asked = []
+        for place, row in enumerate(rows):
+            all_scores = self._scores(self._queries[row])
+            if k:
+                order = best(all_scores, k)
+                order = order[all_scores[order] > 0]
+                documents[place, : len(order)] = order
+                scores[place, : len(order)] = all_scores[order]
+            asked.append(all_scores[np.asarray(also[place], dtype=np.int64)])
+        return Found(documents, scores, asked)
+
+    def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """See `Scorer`."""
+        return self.search(rows, 0, documents).also
+
+    def _scores(self, query: str) -> np.ndarray:
+        known = self._index.get_tokens_ids(TOKENS[self.tokens](query)) if self._index is not None else []
+        if not known:
+            return np.zeros(self._number, dtype=np.float32)
+        return np.asarray(self._index.get_scores_from_ids(known), dtype=np.float32)
+
+
+class Dense:
+    """A sentence-transformers model; vectors are computed once and kept in a store.
+
+    Queries are encoded as `encode_query` does and documents as `encode_document` does, with the model's own
+    prompts. The score is the model's: cosine or dot product.
+
+    Args:
+        model: A model, a folder or a Hub name.
+        store: Folder of the vectors (`mar_st.store`), shared with other runs; default: kept in memory only.
+        prompt: Put before queries; default the model's own.
+        symmetric: Encode documents as queries (paraphrases).
+        precision: `bf16` encodes under autocast.
+        batch_size: Texts per forward pass.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | SentenceTransformer,
+        *,
+        store: str | Path | None = None,
+        prompt: str | None = None,
+        symmetric: bool = False,
+        precision: Literal["fp32", "bf16"] = "fp32",
+        batch_size: int = 64,
+    ) -> None:
+        self.store, self.prompt, self.batch_size = store, prompt, batch_size
+        self.document_role: Side = "query" if symmetric else "document"
+        self.autocast = precision == "bf16"
+        self.name = str(model) if not hasattr(model, "encode") else "model"
+        self._given = model
+        self._teacher: ModelTeacher | None = None
+        self._queries: Any = None
+        self._blocks: Callable[[], Iterator[torch.Tensor]] = lambda: iter(())
+        self._documents: Any = None
+
+    def identity(self) -> dict[str, Any]:
+        """Weights, settings and prompts."""
+        teacher = self._open()
+        return {
+            "kind": "dense",
+            "query": teacher.identity("query"),
+            "document": teacher.identity(self.document_role),
+            "similarity": teacher.model.similarity_fn_name,
+        }
+
+    def prepare(self, queries: Sequence[str], corpus: Sequence[str]) -> None:
+        """Encode queries and corpus, or read their vectors from the store."""
+        teacher = self._open()
+        unit = teacher.model.similarity_fn_name == "cosine"
+        self._queries = self._vectors(queries, "query", unit=unit)
+        self._documents = self._vectors(corpus, self.document_role, unit=unit)
+        device = teacher.model.device
+        rows, width = self._documents.shape
+        starts = range(0, rows, BLOCK)
+        if rows * width * 4 <= IN_MEMORY:
+            kept = [torch.from_numpy(self._documents[start : start + BLOCK]).to(device) for start in starts]
+            self._blocks = lambda: iter(kept)
+        else:
+            self._blocks = lambda: (
+                torch.from_numpy(self._documents[start : start + BLOCK]).to(device) for start in starts
+            )
+
+    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Found:
+        """See `Retriever`."""
+        asked = np.asarray(self._queries[np.asarray(rows, dtype=np.int64)])
+        k = min(k, len(self._documents))
+        found = np.empty((len(rows), 0), dtype=np.int64)
+        scores = np.empty((len(rows), 0), dtype=np.float32)
+        if k:
+            device = self._open().model.device
+            queries = torch.from_numpy(asked).to(device)
+            start = 0
+            for block in self._blocks():
+                places, values = _best_rows(queries @ block.T, k)
+                found = np.concatenate([found, places + start], axis=1)
+                scores = np.concatenate([scores, values], axis=1)
+                order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+                found = np.take_along_axis(found, order, axis=1)
+                scores = np.take_along_axis(scores, order, axis=1)
+                start += len(block)
+        named = [
+            self._documents[np.asarray(documents, dtype=np.int64)] @ query
+            for query, documents in zip(asked, also, strict=True)
+        ]
+        return Found(found, scores, named)
+
+    def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """See `Scorer`."""
+        return self.search(rows, 0, documents).also
+
+    def _open(self) -> ModelTeacher:
+        """The model, loaded when it is asked for the first time."""
+        if self._teacher is None:
+            from sentence_transformers import SentenceTransformer
+
+            from mar_st.encoders import check_source
+            from mar_st.store import TeacherStore
+            from mar_st.teachers import Ask, ModelTeacher
+
+            model: Any = self._given
+            if not hasattr(model, "encode"):
+                check_source(str(model), what="model")
+                model = SentenceTransformer(str(model))
+            model.eval()
+            if model.similarity_fn_name not in ("cosine", "dot"):
+                raise MiningError(
+                    f"{self.name} compares by {model.similarity_fn_name}; mining needs cosine or dot product."
+                )
+            teacher = ModelTeacher.of_model(
+                model,
+                TeacherStore(self.store or "."),
+                autocast=self.autocast,
+                batch_size=self.batch_size,
+            )
+            if self.prompt is not None:
+                teacher.asks["query"] = Ask("query", self.prompt)
+            self._teacher = teacher
+        return self._teacher
+
+    def _vectors(self, texts: Sequence[str], role: Side, *, unit: bool) -> Any:
+        """Vectors of texts, `(len(texts), dim)` float32, in memory or from the store."""
+        teacher = self._open()
+        if self.store is not None:
+            vectors = teacher.vectors(texts, role)
+            return vectors.cut(None, normalised=True) if unit else vectors
+        found = teacher.encode(texts, role)
+        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12) if unit else found
+
+
+class CrossScorer:
+    """A cross-encoder that scores candidates for the filters; it does not search.
+
+    Args:
+        model: A `sentence_transformers.CrossEncoder`, a folder or a Hub name.
+        batch_size: Pairs per forward pass.
+    """
+
+    def __init__(self, model: str | Path | CrossEncoder, *, batch_size: int = 32) -> None:
+        self._given, self.batch_size = model, batch_size
+        self.name = str(model) if not hasattr(model, "predict") else "cross-encoder"
+        self._model: Any = None
+        self._queries: Sequence[str] = ()
+        self._corpus: Sequence[str] = ()
+
+    def identity(self) -> dict[str, Any]:
+        """Its weights."""
+        from mar_st.teachers import modules_digest
+
+        return {"kind": "cross-encoder", "modules": modules_digest(list(self._open().children()))}
+
+    def prepare(self, queries: Sequence[str], corpus: Sequence[str]) -> None:
+        """Take the texts."""
+        self._queries, self._corpus = queries, corpus
+
+    def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """See `Scorer`."""
+        pairs = [
+            (self._queries[row], self._corpus[document])
+            for row, some in zip(rows, documents, strict=True)
+            for document in some
+        ]
+        if not pairs:
+            return [np.empty(0, dtype=np.float32) for _ in rows]
+        scores = np.asarray(
+            self._open().predict(pairs, batch_size=self.batch_size, show_progress_bar=False), dtype=np.float32
+        )
+        if scores.shape != (len(pairs),):
+            raise MiningError(f"{self.name} gives {scores.shape[1:]} scores per pair; one is needed.")
+        return np.split(scores, np.cumsum([len(some) for some in documents])[:-1])
+
+    def _open(self) -> Any:
+        if self._model is None:
+            from sentence_transformers import CrossEncoder
+
+            from mar_st.encoders import check_source
+
+            given: Any = self._given
+            if not hasattr(given, "predict"):
+                check_source(str(given), what="teacher")
+                given = CrossEncoder(str(given))
+            self._model = given
+        return self._model
+
+
+def _best_rows(scores: torch.Tensor, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """`best` of every row of a matrix: places and values, `(rows, min(k, columns))`."""
+    k = min(k, scores.shape[1])
+    values, places = torch.topk(scores, k, dim=1)
+    edge = values[:, -1:]
+    # Where more documents than fit have the lowest score of all, which of them topk gives is not defined.
+    tied = (scores >= edge).sum(1) > k
+    found, kept = places.cpu().numpy(), values.float().cpu().numpy()
+    order = np.lexsort((found, -kept), axis=1)
+    found, kept = np.take_along_axis(found, order, axis=1), np.take_along_axis(kept, order, axis=1)
+    for row in torch.nonzero(tied).flatten().tolist():
+        whole = scores[row].float().cpu().numpy()
+        found[row] = best(whole, k)
+        kept[row] = whole[found[row]]
+    return found, kept
+
+
+def _bigrams(text: str) -> list[str]:
+    plain = normalise(text)
+    return [plain[i : i + 2] for i in range(len(plain) - 1)] or ([plain] if plain else [])
+
+
+def _words(text: str) -> list[str]:
+    try:
+        import jieba
+    except ImportError as error:
+        raise MiningError("bm25:jieba needs the package jieba: pip install jieba") from error
+    jieba.setLogLevel(logging.WARNING)  # it reports loading its dictionary
+    return [word for word in jieba.lcut(text.lower()) if normalise(word)]
+
+
+TOKENS: dict[str, Callable[[str], list[str]]] = {"char-bigram": _bigrams, "jieba": _words}

@@ -1,0 +1,329 @@
+"""Which candidates become hard negatives: the filters, in order, each with a count of what it dropped."""
+
+from __future__ import annotations
+
+import random
+import unicodedata
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Self
+
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+#: Constant of reciprocal rank fusion (Cormack et al. 2009), which orders the candidates of several
+#: retrievers.
+FUSION = 60
+
+#: Characters per gram of the near-duplicate test.
+GRAM = 3
+
+#: Draws per wanted document when random ones fill up.
+DRAWS = 50
+
+#: Reasons for which a candidate is no hard negative, in the order in which they are looked at.
+REASONS = (
+    "known positive",
+    "the query itself",
+    "labelled negative",
+    "before the window",
+    "after the window",
+    "above max_score",
+    "below min_score",
+    "within the margin",
+    "within the relative margin",
+    "near-duplicate",
+    "not needed",
+)
+
+
+class MiningError(MarError):
+    """Mining that cannot be done as asked; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What makes a candidate a hard negative.
+
+    Ranks count from 1, over the documents that are neither a known positive of the query nor the query
+    itself.
+
+    Attributes:
+        negatives: Hard negatives per query, besides labelled ones; 0 mines none (for the consistency filter).
+        top: Candidates per retriever.
+        window: First and last rank that is used; default 1 and `top`. A candidate that any retriever ranks
+            before the window is dropped, for it may answer the query.
+        margin: A candidate scores at least this much below the query's lowest positive (absolute).
+        relative_margin: A candidate scores at least this share of the positive's score below it; 0.05 is
+            `TopK-PercPos (95 %)` of NV-Retriever (arXiv 2407.15831, section 4).
+        max_score: Highest score of a candidate.
+        min_score: Lowest score of a candidate.
+        near_duplicate: A candidate is dropped if the Jaccard similarity of its character 3-grams with those
+            of the query or a known positive reaches this; `None` compares none.
+        choose: `random` draws among the candidates that are left, `top` takes the best ranked.
+        fill: Where too few are left, add random documents that no retriever found.
+        keep_labelled: Labelled negatives stay, before the mined ones; else they are candidates like others.
+        consistent: Keep a positive only if it is within this rank of the first retriever, a row only if a
+            positive is left (consistency filter: BMRetriever takes 3).
+        seed: Seed of all draws; a query's draws depend on it and on the query's text alone.
+    """
+
+    negatives: int = 7
+    top: int = 100
+    window: tuple[int, int] | None = None
+    margin: float | None = None
+    relative_margin: float | None = None
+    max_score: float | None = None
+    min_score: float | None = None
+    near_duplicate: float | None = 0.8
+    choose: Literal["random", "top"] = "random"
+    fill: bool = True
+    keep_labelled: bool = True
+    consistent: int | None = None
+    seed: int = 42
+
+    def __post_init__(self) -> None:
+        first, last = self.ranks
+        if self.negatives < 0 or self.top < 1:
+            raise MiningError(
+                f"negatives is at least 0 and top at least 1; got {self.negatives} and {self.top}."
+            )
+        if not 1 <= first <= last <= self.top:
+            raise MiningError(
+                f"The window {first}:{last} should lie within the ranks 1 to {self.top}; raise top or narrow "
+                "it."
+            )
+        if last - first + 1 < self.negatives:
+            raise MiningError(
+                f"The window {first}:{last} has room for {last - first + 1} negatives; {self.negatives} are "
+                "asked for."
+            )
+        if self.consistent is not None and not 1 <= self.consistent <= self.top:
+            raise MiningError(f"consistent is a rank from 1 to top ({self.top}); got {self.consistent}.")
+        if not self.negatives and self.consistent is None:
+            raise MiningError("Nothing to do: 0 negatives, and no consistency filter.")
+        if self.near_duplicate is not None and not 0 < self.near_duplicate <= 1:
+            raise MiningError(
+                f"near_duplicate is a similarity above 0 and up to 1; got {self.near_duplicate}."
+            )
+
+    @property
+    def ranks(self) -> tuple[int, int]:
+        """First and last rank of the window."""
+        return self.window or (1, self.top)
+
+    @property
+    def uses_scores(self) -> bool:
+        """Whether a filter looks at scores."""
+        return any(
+            value is not None for value in (self.margin, self.relative_margin, self.max_score, self.min_score)
+        )
+
+
+def normalise(text: str) -> str:
+    """NFKC, lower case, letters and digits only."""
+    folded = unicodedata.normalize("NFKC", text).lower()
+    return "".join(character for character in folded if character.isalnum())
+
+
+def grams(text: str) -> frozenset[str]:
+    """Character 3-grams of the normalised text; a shorter text is its only one."""
+    plain = normalise(text)
+    return frozenset(plain[i : i + GRAM] for i in range(len(plain) - GRAM + 1)) or frozenset({plain})
+
+
+def near(one: Collection[str], other: Collection[str], threshold: float) -> bool:
+    """Whether the Jaccard similarity of two sets reaches a threshold above 0."""
+    small, large = sorted((len(one), len(other)))
+    if small < threshold * large:  # even if one held the other
+        return False
+    common = len(set(one) & set(other))
+    return common >= threshold * (small + large - common)
+
+
+@dataclass(frozen=True)
+class Question:
+    """One distinct query, as documents are numbered in the corpus.
+
+    Attributes:
+        text: The query.
+        positives: Its positives, those that the consistency filter left.
+        known: All documents known to answer it.
+        own: Its own place in the corpus, or -1.
+        labelled: Its labelled negatives.
+    """
+
+    text: str
+    positives: tuple[int, ...]
+    known: frozenset[int]
+    own: int = -1
+    labelled: frozenset[int] = frozenset()
+
+    def ranks(self, found: Sequence[int]) -> dict[int, int]:
+        """Ranks of the documents that a retriever found, best first, in the sense of `Rules`."""
+        others = (document for document in found if document not in self.known and document != self.own)
+        return {document: rank for rank, document in enumerate(others, 1)}
+
+    def rank_of(self, positive: int, found: Sequence[int]) -> int | None:
+        """Rank of a positive among the documents that answer nothing, as far as is known."""
+        rank = 1
+        for document in found:
+            if document == positive:
+                return rank
+            rank += document not in self.known and document != self.own
+        return None
+
+
+@dataclass
+class Picked:
+    """What was chosen for one query: mined documents, best ranked first, and those that fill up."""
+
+    mined: list[int]
+    filled: list[int] = field(default_factory=list)
+
+    @classmethod
+    def none(cls) -> Self:
+        """Nothing."""
+        return cls([])
+
+
+class Picker:
+    """Applies the rules to the candidates of one query after another.
+
+    Args:
+        rules: The rules.
+        corpus: Texts of the documents.
+    """
+
+    def __init__(self, rules: Rules, corpus: Sequence[str]) -> None:
+        self.rules, self.corpus = rules, corpus
+        self._grams: dict[int, frozenset[str]] = {}
+
+    def pick(
+        self,
+        question: Question,
+        lists: Sequence[Sequence[int]],
+        scores: Mapping[int, float],
+        dropped: Counter[str],
+    ) -> Picked:
+        """Hard negatives of a query.
+
+        Args:
+            question: The query.
+            lists: Documents that each retriever found, best first, known positives included.
+            scores: Scores of the candidates and of the positives, where a rule asks for them.
+            dropped: Receives the candidates and the reasons, see `REASONS`.
+        """
+        rules = self.rules
+        # A list is as long as the query of its block with the most positives needs: ranks beyond `top` go.
+        ranks = [
+            {document: rank for document, rank in question.ranks(found).items() if rank <= rules.top}
+            for found in lists
+        ]
+        known = {d for found in lists for d in found if d in question.known or d == question.own}
+        candidates = known.union(*ranks)
+        dropped["candidates"] += len(candidates)
+        limit = self._limit(question, scores)
+        left = []
+        for document in sorted(candidates, key=lambda d: (-_fused(d, ranks), d)):
+            reason = self._reason(question, document, ranks, scores, limit)
+            if reason is None:
+                left.append(document)
+            else:
+                dropped[reason] += 1
+        rng = random.Random(f"{rules.seed}\0{question.text}")
+        if len(left) > rules.negatives:
+            dropped["not needed"] += len(left) - rules.negatives
+            if rules.choose == "random":
+                kept = sorted(rng.sample(range(len(left)), rules.negatives))
+                left = [left[place] for place in kept]
+            left = left[: rules.negatives]
+        found = candidates | question.labelled
+        wanted = rules.negatives - len(left) if rules.fill else 0
+        return Picked(left, self._fill(question, found, wanted, rng))
+
+    def _limit(self, question: Question, scores: Mapping[int, float]) -> float:
+        """Score of the lowest positive; a query without one has no margin to keep."""
+        rules = self.rules
+        if rules.margin is None and rules.relative_margin is None:
+            return float("inf")
+        return min((scores[document] for document in question.positives), default=float("inf"))
+
+    def _reason(
+        self,
+        question: Question,
+        document: int,
+        ranks: Sequence[Mapping[int, int]],
+        scores: Mapping[int, float],
+        lowest: float,
+    ) -> str | None:
+        """Why a document is no hard negative of a query, or nothing."""
+        rules = self.rules
+        if document in question.known:
+            return "known positive"
+        if document == question.own:
+            return "the query itself"
+        if rules.keep_labelled and document in question.labelled:
+            return "labelled negative"
+        places = [found[document] for found in ranks if document in found]
+        first, last = rules.ranks
+        if min(places) < first:
+            return "before the window"
+        if min(places) > last:
+            return "after the window"
+        if rules.uses_scores:
+            reason = _by_score(rules, scores[document], lowest)
+            if reason is not None:
+                return reason
+        return "near-duplicate" if self._is_near(question, document) else None
+
+    def _is_near(self, question: Question, document: int) -> bool:
+        threshold = self.rules.near_duplicate
+        if threshold is None:
+            return False
+        own = self._of(document)
+        if near(own, grams(question.text), threshold):
+            return True
+        return any(near(own, self._of(positive), threshold) for positive in question.known)
+
+    def _of(self, document: int) -> frozenset[str]:
+        if document not in self._grams:
+            self._grams[document] = grams(self.corpus[document])
+        return self._grams[document]
+
+    def _fill(self, question: Question, found: Collection[int], wanted: int, rng: random.Random) -> list[int]:
+        """Random documents that nothing speaks for."""
+        chosen: dict[int, None] = {}
+        suspect: Callable[[int], bool] = lambda document: (  # noqa: E731
+            document in found
+            or document in question.known
+            or document == question.own
+            or self._is_near(question, document)
+        )
+        for _ in range(DRAWS * wanted):
+            if len(chosen) == wanted:
+                break
+            document = rng.randrange(len(self.corpus))
+            if document not in chosen and not suspect(document):
+                chosen[document] = None
+        return list(chosen)
+
+
+def _fused(document: int, ranks: Sequence[Mapping[int, int]]) -> float:
+    """Reciprocal rank fusion; with one retriever its own order."""
+    return sum(1 / (FUSION + found[document]) for found in ranks if document in found)
+
+
+def _by_score(rules: Rules, score: float, lowest: float) -> str | None:
+    if rules.max_score is not None and score > rules.max_score:
+        return "above max_score"
+    if rules.min_score is not None and score < rules.min_score:
+        return "below min_score"
+    if rules.margin is not None and score > lowest - rules.margin:
+        return "within the margin"
+    # Of the magnitude: a share of a negative score would move the bound the other way.
+    if rules.relative_margin is not None and score > lowest - rules.relative_margin * abs(lowest):
+        return "within the relative margin"
+    return None

@@ -1,0 +1,170 @@
+"""`mar mine`: from a data source to a folder of mined triples with a manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from mar_st.data import read_source
+from mar_st.mining.mine import Mined, Miner
+from mar_st.mining.retrievers import BM25, CrossScorer, Dense
+from mar_st.mining.rules import REASONS, MiningError, Rules
+from mar_st.texts import read_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mar_st.data import Triple
+    from mar_st.mining.retrievers import Retriever, Scorer
+    from mar_st.schema import Data
+
+TRIPLES = "triples.jsonl"
+MANIFEST = "manifest.json"
+FORMAT = "mar-mined-1"
+
+
+def mine_to(
+    entry: Data,
+    out: str | Path,
+    models: Sequence[str],
+    *,
+    rules: Rules | None = None,
+    teacher: str | None = None,
+    corpus: str | Path | None = None,
+    store: str | Path | None = None,
+    prompt: str | None = None,
+    precision: Literal["fp32", "bf16"] = "fp32",
+    batch_size: int = 64,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Mine hard negatives for a data entry and write them; a call that was killed goes on where it stopped.
+
+    Args:
+        entry: The data; `symmetric` entries search among their queries too.
+        out: Folder of the result, `triples.jsonl` and `manifest.json`; what is unfinished is in `OUT.run`.
+        models: Retrievers: `bm25`, `bm25:jieba`, folders or Hub names.
+        rules: Filters and choice.
+        teacher: Model whose scores the margins look at; `cross:NAME` for a cross-encoder. Default: the first
+            retriever.
+        corpus: Documents to search: a file (JSONL with `text`, or one per line) or a folder with
+            corpus.jsonl. Default: the documents of the data.
+        store: Where vectors are kept; default `$MAR_STORE`, else `teacher-store` beside `out`.
+        prompt: Put before queries by dense models; default their own.
+        precision: `bf16` encodes under autocast.
+        batch_size: Texts per forward pass.
+        say: Receives one line per phase.
+
+    Returns:
+        The manifest: settings, counts, what every filter dropped, sha256 of the triples.
+
+    Raises:
+        MarError: Data, a corpus or a model are missing, or `out` holds something else.
+    """
+    from mar_st.store import store_root
+
+    rules, out = rules or Rules(), Path(out)
+    if out.suffix in (".jsonl", ".json", ".parquet"):
+        raise MiningError(f"OUT is a folder ({TRIPLES} and {MANIFEST} go into it); got {out}.")
+    source = read_source(entry, rules.seed)
+    say(f"data: {len(source.triples)} triples")
+    options: dict[str, Any] = {
+        "store": store or store_root(out), "prompt": prompt, "symmetric": entry.symmetric,
+        "precision": precision, "batch_size": batch_size,
+    }  # fmt: skip
+    miner = Miner(
+        [_retriever(name, options) for name in dict.fromkeys(models)],
+        source.triples,
+        None if corpus is None else _corpus(Path(corpus)),
+        rules=rules,
+        scorer=None if teacher is None else _scorer(teacher, options),
+        symmetric=entry.symmetric,
+    )
+    identity = [miner.identity(), _written(source.triples)]
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    if (out / MANIFEST).is_file():
+        kept: dict[str, Any] = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
+        if kept.get("digest") == digest:
+            say(f"{out}: finished before, kept")
+            return kept
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise MiningError(
+            f"{out} holds something else, or was mined with other settings; delete it or choose another."
+        )
+    say(f"mining: {len(miner.questions)} queries in {len(miner.corpus)} documents by {', '.join(models)}")
+    work = out.with_name(f"{out.name}.run")
+    mined = miner.run(work)
+    manifest = {
+        "format": FORMAT,
+        "digest": digest,
+        "data": entry.model_dump(mode="json", exclude_defaults=True),
+        "models": list(models),
+        "teacher": teacher,
+        "corpus": None if corpus is None else str(corpus),
+        "rules": asdict(rules),
+        "counts": mined.counts,
+        "candidates": _ordered(mined.candidates),
+        "scores": mined.scores,
+    }
+    _write(out, mined, manifest)
+    shutil.rmtree(work, ignore_errors=True)
+    return manifest
+
+
+def _retriever(name: str, options: dict[str, Any]) -> Retriever:
+    kind, _, tokens = name.partition(":")
+    if kind == "bm25":
+        return BM25(tokens or "char-bigram")  # type: ignore[arg-type]
+    return Dense(name, **options)
+
+
+def _scorer(name: str, options: dict[str, Any]) -> Scorer:
+    if name.startswith("cross:"):
+        return CrossScorer(name.removeprefix("cross:"), batch_size=options["batch_size"])
+    return _retriever(name, options)
+
+
+def _corpus(path: Path) -> list[str]:
+    return list(read_texts(path / "corpus.jsonl" if path.is_dir() else path))
+
+
+def _written(triples: Sequence[Triple]) -> str:
+    """Digest of all that is written and does not decide what is mined."""
+    digest = hashlib.sha256()
+    for triple in triples:
+        digest.update(json.dumps(_row(triple), ensure_ascii=False).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def _row(triple: Triple) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "query": triple.query, "positives": triple.positives, "negatives": triple.negatives,
+    }  # fmt: skip
+    if triple.instruction:
+        row["instruction"] = triple.instruction
+    if triple.source:
+        row["source"] = triple.source
+    return row
+
+
+def _ordered(candidates: dict[str, int]) -> dict[str, int]:
+    names = ("candidates", *REASONS, "mined")
+    return {name: candidates.get(name, 0) for name in names}
+
+
+def _write(out: Path, mined: Mined, manifest: dict[str, Any]) -> None:
+    part = out.with_name(f"{out.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    lines = (json.dumps(_row(triple), ensure_ascii=False) + "\n" for triple in mined.triples)
+    with (part / TRIPLES).open("w", encoding="utf-8") as stream:
+        stream.writelines(lines)
+    with (part / TRIPLES).open("rb") as stream:
+        manifest["sha256"] = hashlib.file_digest(stream, "sha256").hexdigest()
+    (part / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    if out.is_dir():
+        out.rmdir()  # empty
+    part.rename(out)
