@@ -1,0 +1,1 @@
+"""What the commands of `mar` do; `mar_st.cli` only parses."""

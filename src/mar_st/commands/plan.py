@@ -1,0 +1,109 @@
+"""`mar plan`: what a recipe needs, as text or JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mar_st.plan import DEVICES, MFU, Plan, PlanError, StagePlan, plan
+
+if TYPE_CHECKING:
+    from mar_st.schema import Recipe
+
+__all__ = ["DEVICES", "MFU", "as_text", "make"]
+
+
+def make(
+    recipe: Recipe, *, gpu: str | None, world: int, mfu: float | None, calibrate: bool, note: Any = None
+) -> Plan:
+    """Plan a recipe on a named device, or with a speed measured here.
+
+    Args:
+        recipe: The recipe.
+        gpu: Name of a device; default H100, or this machine's CPU where speed is measured without a GPU.
+        world: Number of devices.
+        mfu: Share of the device's peak; not with `calibrate`.
+        calibrate: Measure speed on this machine.
+        note: Receives a line per measurement.
+
+    Raises:
+        PlanError: Unknown device, `mfu` and `calibrate` together, or a device that is not this machine's.
+    """
+    if not calibrate:
+        return plan(recipe, device=gpu or "H100", world=world, mfu=MFU if mfu is None else mfu)
+    if mfu is not None:
+        raise PlanError("--calibrate measures the speed; leave out --mfu.")
+    import torch
+
+    from mar_st.calibrate import measure
+
+    here = "cuda" if torch.cuda.is_available() else "cpu"
+    if here == "cpu" and gpu not in (None, "cpu"):
+        raise PlanError(f"--calibrate measures this machine, which has no GPU; leave out --gpu {gpu}.")
+
+    def measured(shape: Any, training: Any, length: int) -> Any:
+        speed = measure(shape, training, length)
+        if note is not None:
+            rate = f"{speed.flops / 1e12:.3f} TFLOP/s at {length} tokens"
+            note(f"measured {shape.name} ({training.mode}): {rate}")
+        return speed
+
+    return plan(recipe, device=gpu or ("cpu" if here == "cpu" else "H100"), world=world, measure=measured)
+
+
+def as_text(found: Plan) -> str:
+    """The plan for a terminal: a block per stage, a total."""
+    lines = [f"{found.recipe} on {found.world} x {found.device}: {found.assumption}", ""]
+    for stage in found.stages:
+        lines += [*_stage_lines(stage), ""]
+    hours = "unknown" if found.hours is None else _duration(found.hours)
+    lines.append(
+        f"all stages: {hours} on {found.world} x {found.device}, {_bytes(found.memory)} of memory per device "
+        f"at most, {_bytes(found.disk)} of disk"
+    )
+    return "\n".join(lines)
+
+
+def _stage_lines(stage: StagePlan) -> list[str]:
+    sides = ", ".join(
+        f"{side} {part['mode']} ({_millions(part['trained'])} trained, {_millions(part['frozen'])} frozen)"
+        for side, part in stage.parameters.items()
+    )
+    memory = stage.memory
+    parts = ", ".join(f"{name} {_bytes(memory[name])}" for name in memory if name != "peak" and memory[name])
+    verdict = {None: "", True: "", False: "  DOES NOT FIT"}[stage.fits]
+    flops = sum(stage.flops_per_step.values())
+    lines = [
+        f"{stage.name} ({stage.kind})",
+        f"  parameters  {sides}",
+        f"  steps       {_count(stage.steps)}, {_count(stage.examples)} examples an epoch, "
+        f"{_count(stage.tokens_per_step)} tokens a step, {_count(stage.tokens)} in all",
+        f"  memory      {_bytes(memory['peak'])} per device: {parts}{verdict}",
+        f"  operations  {flops / 1e12:.4g} TFLOP a step and device",
+    ]
+    if stage.step_seconds is not None:
+        time = "unknown" if stage.hours is None else _duration(stage.hours)
+        setup = ""
+        if stage.setup_hours:
+            setup = f", of which {_duration(stage.setup_hours)} for the frozen encoder's vectors"
+        lines.append(f"  time        {time}, {stage.step_seconds:.3g} s a step{setup}")
+    disk = ", ".join(f"{name} {_bytes(value)}" for name, value in stage.disk.items() if value)
+    lines.append(f"  disk        {disk}")
+    return lines + [f"  note        {note}" for note in stage.notes]
+
+
+def _count(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:,.0f}"
+
+
+def _millions(value: float) -> str:
+    return f"{value / 1e6:,.1f}M"
+
+
+def _bytes(value: float) -> str:
+    return f"{value / 2**30:,.2f} GiB" if value >= 2**28 else f"{value / 2**20:,.1f} MiB"
+
+
+def _duration(hours: float) -> str:
+    if hours >= 1:
+        return f"{hours:,.1f} h"
+    return f"{hours * 60:.1f} min" if hours * 60 >= 1 else f"{hours * 3600:.0f} s"

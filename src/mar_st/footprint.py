@@ -1,0 +1,185 @@
+"""What a stage occupies: device memory and disk, in bytes.
+
+On every device:
+
+- weights: `parameters * bytes`, float32 where all of an encoder is trained, the published dtype where it is
+  frozen or the base of a LoRA adapter (the adapter is float32);
+- optimizer: `8 * trained` (two AdamW moments), gradients: `4 * trained`;
+- activations: a dry run of the encoder, see `mar_st.costs.pass_memory`. Without GradCache all columns are
+  alive at once and gradients appear as activations go; with it one mini-batch is alive beside all gradients;
+- loss: `16 * B * N` per Matryoshka dimension for B queries against N documents of all devices (scores,
+  soft-max and their gradients), and `12 * (B + N) * dim` for the vectors;
+- setup: weights of both encoders and a pass of the teacher over 64 texts, before the first step;
+- peak = weights + optimizer + max(gradients, activations + loss), the sum of both under GradCache; or setup.
+
+CUDA's own context (about 0.5 GB) and the fragmentation of its allocator come on top.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from mar_st.backbones import Shape, count
+from mar_st.costs import BYTES, Training, lora_parameters, pass_memory
+from mar_st.schema import AlignStage, DistillStage, JointStage, RetroMAEStage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mar_st.schema import Side, Stage
+    from mar_st.workload import Column
+
+#: Documents per batch while the frozen encoder's vectors are computed.
+TEACHER_BATCH = 64
+
+
+def trained_parameters(shape: Shape, training: Training) -> int:
+    """Parameters of an encoder that a stage trains."""
+    if training.mode == "frozen":
+        return 0
+    if training.mode == "lora":
+        return lora_parameters(shape, training.lora_r, training.lora_targets)
+    return count(shape).total
+
+
+def weight_bytes(shape: Shape, training: Training) -> int:
+    """Bytes of an encoder's weights and of its adapter."""
+    adapter = 4 * trained_parameters(shape, training) if training.mode == "lora" else 0
+    return count(shape).total * BYTES[training.dtype] + adapter
+
+
+def retromae_parameters(shape: Shape, max_length: int) -> int:
+    """Decoder (`12 * width^2`, biases, norms, positions) and head (`width^2`, norm, biases) of RetroMAE.
+
+    The head's output matrix is the token embeddings.
+    """
+    width = shape.width
+    return 13 * width**2 + (16 + max_length) * width + int(shape.config["vocab_size"])
+
+
+def _retromae_bytes(shape: Shape, stage: RetroMAEStage, rows: float, length: float) -> float:
+    """Logits and masks of RetroMAE.
+
+    A target's logits take 8 bytes a word of the vocabulary while they are turned into a loss or a gradient
+    (float32, twice), 4 until then, and 2 under autocast; every token is a target of the decoder, the masked
+    ones also of the encoder. Row masks are drawn from up to 256 patterns per text.
+    """
+    tokens, vocabulary = rows * length, int(shape.config["vocab_size"])
+    logits = tokens * vocabulary * (10 + 4 * stage.encoder_mask)
+    masks = tokens * (5 * min(256, length) + 3 * length)
+    return logits + masks
+
+
+def stage_memory(
+    stage: Stage,
+    sides: Mapping[Side, tuple[Shape, Training]],
+    columns: Sequence[Sequence[Column]],
+    *,
+    world: int,
+    dim: int,
+    max_length: int = 512,
+) -> dict[str, float]:
+    """Bytes on each device: weights, optimizer, gradients, activations, loss, setup, peak.
+
+    Args:
+        stage: The stage.
+        sides: Encoders that take part and how.
+        columns: Texts of an optimiser step, for each data entry; the largest counts.
+        world: Number of devices.
+        dim: Width of the vectors.
+        max_length: Tokens per text at most, on the query side.
+    """
+    # The teacher of a distillation leaves the device when its vectors are there.
+    resident = [
+        parts
+        for parts in sides.values()
+        if not (isinstance(stage, DistillStage) and parts[1].mode == "frozen")
+    ]
+    weights = float(sum(weight_bytes(*parts) for parts in resident))
+    trained = sum(trained_parameters(*side) for side in sides.values())
+    if isinstance(stage, RetroMAEStage):
+        extra = retromae_parameters(sides["query"][0], max_length)
+        weights, trained = weights + 4 * extra, trained + extra
+    gradients, moments = 4.0 * trained, 8.0 * trained
+    activations = max(_activations(stage, sides, part, world) for part in columns)
+    loss = max(_loss(stage, part, world, dim) for part in columns)
+    setup = 0.0
+    if isinstance(stage, AlignStage | DistillStage):
+        longest = math.ceil(max(column.length for part in columns for column in part))
+        setup = float(sum(weight_bytes(*parts) for parts in sides.values()))
+        for shape, training in sides.values():
+            if training.mode == "frozen":
+                setup += pass_memory(shape, TEACHER_BATCH, longest, training)
+    cached = any(training.gradcache for _, training in sides.values())
+    alive = gradients + activations + loss if cached else max(gradients, activations + loss)
+    return {
+        "weights": weights,
+        "optimizer": moments,
+        "gradients": gradients,
+        "activations": activations,
+        "loss": loss,
+        "setup": setup,
+        "peak": max(weights + moments + alive, setup),
+    }
+
+
+def _activations(
+    stage: Stage, sides: Mapping[Side, tuple[Shape, Training]], columns: Sequence[Column], world: int
+) -> float:
+    found = []
+    for side, (shape, training) in sides.items():
+        mine = [column for column in columns if column.side == side]
+        if not mine:
+            continue
+        longest = math.ceil(max(column.length for column in mine))
+        most = math.ceil(max(column.rows for column in mine) / world)
+        if training.mode == "frozen":
+            rows = min(TEACHER_BATCH, most)
+        elif training.gradcache:
+            rows = min(stage.mini_batch_size or most, most)
+        else:
+            rows = math.ceil(sum(column.rows * column.length for column in mine) / longest / world)
+        if isinstance(stage, RetroMAEStage):  # its decoder is one layer more
+            shape = shape.with_layers(shape.layers + 1)
+        value = float(pass_memory(shape, max(rows, 1), longest, training))
+        if isinstance(stage, RetroMAEStage):
+            value += _retromae_bytes(shape, stage, rows, longest)
+        if training.mode == "full":
+            # Gradient of the token embeddings, twice where one pass adds to that of another.
+            value += 4.0 * count(shape).embeddings * (2 if len(mine) > 1 or training.gradcache else 1)
+        found.append(value)
+    cached = any(training.gradcache for _, training in sides.values())
+    return max(found) if cached else sum(found)
+
+
+def _loss(stage: Stage, columns: Sequence[Column], world: int, dim: int) -> float:
+    if isinstance(stage, RetroMAEStage):
+        return 0.0
+    rows, documents = stage.batch_size / world, float(stage.batch_size)
+    if not isinstance(stage, AlignStage):
+        documents = float(sum(column.rows for column in columns) - stage.batch_size)
+    return 16 * rows * documents * (len(getattr(stage, "dims", ())) or 1) + 12 * (rows + documents) * dim
+
+
+def stage_disk(
+    stage: Stage, sides: Mapping[Side, tuple[Shape, Training]], *, texts: float, dim: int
+) -> dict[str, float]:
+    """Bytes on disk: model folder, one checkpoint while it trains, vectors of the frozen encoder.
+
+    Args:
+        stage: The stage.
+        sides: Encoders that take part and how.
+        texts: Texts whose vectors a frozen encoder gives.
+        dim: Width of these vectors, float32.
+    """
+    trained = sum(trained_parameters(*side) for side in sides.values())
+    both = isinstance(stage, AlignStage | JointStage)
+    saved = [parts for parts in sides.values() if both or parts[1].mode != "frozen"]
+    disk = {
+        "model": float(sum(weight_bytes(*parts) for parts in saved)),
+        "checkpoint": 12.0 * trained,
+    }
+    if texts:
+        disk["teacher"] = 4.0 * texts * dim
+    return disk

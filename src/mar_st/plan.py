@@ -1,0 +1,352 @@
+"""`mar plan`: what a recipe needs before anything is loaded: steps, tokens, memory, operations, hours, disk.
+
+Operations and memory of an encoder pass are those of `mar_st.costs`. Bytes are those of
+`mar_st.footprint`.
+
+Hours = steps * operations per step / (devices * peak of the device * MFU), or with a measured speed, see
+`mar_st.calibrate`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from mar_st.backbones import Shape, count, side_shapes
+from mar_st.costs import Training, forward_flops, training_flops
+from mar_st.errors import MarError
+from mar_st.footprint import retromae_parameters, stage_disk, stage_memory, trained_parameters
+from mar_st.schema import (
+    AlignStage,
+    ContrastiveStage,
+    DistillStage,
+    JointStage,
+    RetroMAEStage,
+)
+from mar_st.workload import Group, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mar_st.calibrate import Speed
+    from mar_st.schema import Recipe, Side, Stage
+
+
+class PlanError(MarError):
+    """A plan that cannot be made; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device: its peak in TFLOP/s (dense, bf16 and fp32) and its memory in GiB; `None` is not known."""
+
+    bf16: float | None
+    fp32: float | None
+    memory: float | None
+
+
+#: Vendors' dense peaks.
+DEVICES = {
+    "H200": Device(989, 67, 141),
+    "H100": Device(989, 67, 80),
+    "A100-80GB": Device(312, 19.5, 80),
+    "A100-40GB": Device(312, 19.5, 40),
+    "L40S": Device(362, 91.6, 48),
+    "RTX4090": Device(165, 82.6, 24),
+    "cpu": Device(None, None, None),
+}
+
+#: Share of the peak that a training step is taken to reach where nothing is measured.
+MFU = 0.4
+
+
+@dataclass
+class StagePlan:
+    """Needs of one stage; bytes and operations are per device, steps and tokens of the whole run."""
+
+    name: str
+    kind: str
+    steps: int | None
+    examples: float | None
+    tokens_per_step: float
+    tokens: float | None
+    parameters: dict[str, dict[str, Any]]
+    flops_per_step: dict[str, float]
+    setup_flops: float
+    memory: dict[str, float]
+    disk: dict[str, float]
+    step_seconds: float | None = None
+    setup_hours: float | None = None
+    hours: float | None = None
+    fits: bool | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Plan:
+    """Needs of a recipe on a device."""
+
+    recipe: str
+    device: str
+    world: int
+    assumption: str
+    stages: list[StagePlan]
+    hours: float | None
+    memory: float
+    disk: float
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready content."""
+        return asdict(self)
+
+
+def plan(
+    recipe: Recipe,
+    *,
+    device: str = "H100",
+    world: int = 1,
+    mfu: float = MFU,
+    measure: Callable[[Shape, Training, int], Speed] | None = None,
+) -> Plan:
+    """Plan all stages of a recipe without loading weights.
+
+    Args:
+        recipe: The recipe.
+        device: A name of `DEVICES`.
+        world: Number of devices; batch sizes of recipes are over all of them.
+        mfu: Share of the device's peak that a step is taken to reach.
+        measure: Measures speed instead, see `mar_st.calibrate.measure`.
+
+    Raises:
+        PlanError: Unknown device, or a batch that the devices cannot share.
+        BackboneError: A backbone whose shape is not known.
+        DataError: Data that are there and cannot be read.
+    """
+    if device not in DEVICES:
+        raise PlanError(f"No device {device!r}; known are {', '.join(DEVICES)}.")
+    if world < 1:
+        raise PlanError(f"A run needs at least one device; got world={world}.")
+    needs = _Planner(recipe, device, world, mfu, measure)
+    stages = [needs.stage(stage) for stage in recipe.stages]
+    hours = [stage.hours for stage in stages]
+    known = [value for value in hours if value is not None]
+    peak = DEVICES[device].bf16 if recipe.precision == "bf16" else DEVICES[device].fp32
+    if measure is not None:
+        assumption = "speed measured on this machine"
+    elif peak is None:
+        assumption = "no speed known; measure it with --calibrate"
+    else:
+        assumption = f"{mfu:.0%} of {peak:g} TFLOP/s per device ({recipe.precision})"
+    return Plan(
+        recipe=recipe.name,
+        device=device,
+        world=world,
+        assumption=assumption,
+        stages=stages,
+        hours=sum(known) if len(known) == len(hours) else None,
+        memory=max(stage.memory["peak"] for stage in stages),
+        disk=sum(sum(stage.disk.values()) for stage in stages),
+    )
+
+
+def training_of(stage: Stage, side: Side, shape: Shape, precision: str) -> Training:
+    """How a side takes part in a stage."""
+    mode: Literal["full", "lora", "frozen"] = "full"
+    if (
+        (isinstance(stage, AlignStage) and side == "document")
+        or (isinstance(stage, DistillStage) and side != stage.side)
+        or (isinstance(stage, JointStage) and stage.freeze == side)
+    ):
+        mode = "frozen"
+    lora = isinstance(stage, ContrastiveStage) or (isinstance(stage, JointStage) and side == "document")
+    r, targets = (stage.lora_r, stage.lora_targets) if lora else (None, None)  # type: ignore[union-attr]
+    if r is not None and mode == "full":
+        mode = "lora"
+    return Training(
+        mode=mode,
+        lora_r=r or 0,
+        lora_targets=targets,
+        checkpointing=stage.gradient_checkpointing and mode != "frozen",
+        gradcache=stage.mini_batch_size is not None and mode != "frozen" and stage.stage != "retromae",
+        bf16=precision == "bf16",
+        dtype="float32" if mode == "full" or precision == "fp32" else shape.dtype,
+    )
+
+
+class _Planner:
+    """Plans the stages of one recipe; data are read once."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        device: str,
+        world: int,
+        mfu: float,
+        measure: Callable[[Shape, Training, int], Speed] | None,
+    ) -> None:
+        self.recipe, self.device, self.world, self.mfu, self.measure = recipe, device, world, mfu, measure
+        self.shapes = side_shapes(recipe.query, recipe.document)
+        self.work = Workload(recipe, world)
+        self._speeds: dict[tuple[Side, Training, int], Speed] = {}
+
+    # -- one stage --
+
+    def stage(self, stage: Stage) -> StagePlan:
+        entries = self.recipe.data_of(stage)
+        if stage.batch_size % self.world:
+            raise PlanError(
+                f"stage {stage.name}: batch_size {stage.batch_size} cannot be shared by {self.world} devices."
+            )
+        sides = self._sides(stage)
+        trainings = {
+            side: training_of(stage, side, self.shapes[side], self.recipe.precision) for side in sides
+        }
+        groups = self.work.groups(stage, entries)
+        steps, notes = self.work.steps(stage, groups)
+        known = [group.rows for group in groups if group.rows is not None]
+        total = sum(known)
+        flops = dict.fromkeys(trainings, 0.0)
+        tokens = 0.0
+        for group in groups:
+            share = (group.rows or 0) / total if total else 1 / len(groups)
+            for column in group.columns:
+                shape, training = self.shapes[column.side], trainings[column.side]
+                cost = training_flops(shape, column.rows / self.world, column.length, training)
+                flops[column.side] += share * cost
+                tokens += share * column.rows * column.mean
+        if isinstance(stage, RetroMAEStage):
+            flops["query"] += self._retromae_flops(stage, groups)
+        seconds = self._seconds(flops, trainings, groups)
+        setup = self._setup_flops(stage, groups)
+        teacher = self._teacher(stage)
+        setup_seconds = self._seconds_of(setup, teacher, trainings[teacher]) if teacher else 0.0
+        pairs = {side: (self.shapes[side], training) for side, training in trainings.items()}
+        texts = sum(number for _, _, number in self.work.texts(stage, groups)) if teacher else 0.0
+        columns = [group.columns for group in groups]
+        query = self.recipe.query
+        memory = stage_memory(
+            stage,
+            pairs,
+            columns,
+            world=self.world,
+            dim=self.recipe.dim,
+            max_length=query.max_length if query is not None else 512,
+        )
+        hours = None
+        if steps is not None and seconds is not None and setup_seconds is not None:
+            hours = (steps * seconds + setup_seconds) / 3600
+        limit = DEVICES[self.device].memory
+        return StagePlan(
+            name=stage.name,
+            kind=stage.stage,
+            steps=steps,
+            examples=total if len(known) == len(groups) else None,
+            tokens_per_step=tokens,
+            tokens=None if steps is None else tokens * steps,
+            parameters=self._parameters(stage, trainings),
+            flops_per_step={str(side): value for side, value in flops.items()},
+            setup_flops=setup,
+            memory=memory,
+            disk=stage_disk(stage, pairs, texts=texts, dim=self._teacher_width(stage)),
+            step_seconds=seconds,
+            setup_hours=None if setup_seconds is None else setup_seconds / 3600,
+            hours=hours,
+            fits=None if limit is None else memory["peak"] <= limit * 2**30,
+            notes=notes + self.work.notes(entries),
+        )
+
+    def _sides(self, stage: Stage) -> list[Side]:
+        if isinstance(stage, AlignStage | JointStage):
+            return ["query", "document"]
+        if isinstance(stage, DistillStage) and stage.teacher in ("query", "document"):
+            return [stage.side, stage.teacher]  # type: ignore[list-item]
+        return [stage.side]
+
+    # -- parameters, operations, time --
+
+    def _parameters(self, stage: Stage, trainings: dict[Side, Training]) -> dict[str, dict[str, Any]]:
+        extra = 0
+        if isinstance(stage, RetroMAEStage) and self.recipe.query is not None:
+            extra = retromae_parameters(self.shapes["query"], self.recipe.query.max_length)
+        return {
+            side: {
+                "mode": training.mode,
+                "trained": trained_parameters(self.shapes[side], training) + extra,
+                "frozen": 0 if training.mode == "full" else count(self.shapes[side]).total,
+            }
+            for side, training in trainings.items()
+        }
+
+    def _retromae_flops(self, stage: RetroMAEStage, groups: Sequence[Group]) -> float:
+        """Head and decoder of RetroMAE.
+
+        Forward: the head's `2 * (width^2 + width * vocabulary)` for the masked share of the encoder's tokens
+        and for every token of the decoder, whose one layer costs `24 * width^2 + 4 * length * width` per
+        token; backward twice that.
+        """
+        shape = self.shapes["query"]
+        width, vocabulary = shape.width, int(shape.config["vocab_size"])
+        head = 2 * (width**2 + width * vocabulary)
+        parts = [column for group in groups for column in group.columns]
+        length = sum(column.rows * column.length for column in parts) / sum(column.rows for column in parts)
+        tokens = stage.batch_size / self.world * length
+        per_token = (1 + stage.encoder_mask) * head + 24 * width**2 + 4 * length * width
+        return 3 * tokens * per_token
+
+    def _setup_flops(self, stage: Stage, groups: Sequence[Group]) -> float:
+        """One pass of the teacher over all texts of the stage; the document side of a MAR reads them bare."""
+        teacher = self._teacher(stage)
+        if teacher is None:
+            return 0.0
+        bare = isinstance(stage, AlignStage)
+        total = 0.0
+        for entry, of_query, texts in self.work.texts(stage, groups):
+            column = self.work.column(teacher, entry, of_query, 1, stage, bare=bare)
+            total += forward_flops(self.shapes[teacher], texts / self.world, column.mean)
+        return total
+
+    def _teacher(self, stage: Stage) -> Side | None:
+        """The side whose vectors are computed before the first step."""
+        if isinstance(stage, AlignStage):
+            return "document"
+        if isinstance(stage, DistillStage) and stage.teacher in self.shapes:
+            return stage.teacher
+        return None
+
+    def _teacher_width(self, stage: Stage) -> int:
+        """Dimensions of the teacher's stored vectors: the shared space, or all of the teacher's."""
+        teacher = self._teacher(stage)
+        if teacher is None or isinstance(stage, AlignStage):
+            return self.recipe.dim
+        return self.shapes[teacher].width
+
+    def _seconds(
+        self,
+        flops: dict[Side, float],
+        trainings: dict[Side, Training],
+        groups: Sequence[Group],
+    ) -> float | None:
+        total = 0.0
+        for side, value in flops.items():
+            lengths = [c.length for group in groups for c in group.columns if c.side == side]
+            if not lengths:
+                continue
+            seconds = self._seconds_of(value, side, trainings[side], max(lengths))
+            if seconds is None:
+                return None
+            total += seconds
+        return total
+
+    def _seconds_of(
+        self, flops: float, side: Side, training: Training, length: float | None = None
+    ) -> float | None:
+        if self.measure is not None:
+            at = max(8, round(length or getattr(self.recipe, side).max_length))
+            key = (side, training, at)
+            if key not in self._speeds:
+                self._speeds[key] = self.measure(self.shapes[side], training, at)
+            speed = self._speeds[key]
+            return flops / speed.flops + trained_parameters(self.shapes[side], training) * speed.optimizer
+        device = DEVICES[self.device]
+        peak = device.bf16 if training.bf16 else device.fp32
+        return None if peak is None else flops / (peak * 1e12 * self.mfu)

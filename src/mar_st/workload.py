@@ -1,0 +1,177 @@
+"""What a stage has to go through: rows, steps, and the texts of an optimiser step with their lengths."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mar_st.lengths import entry_stats, padded_length, tokens_of
+from mar_st.schema import AlignStage, JointStage, RetroMAEStage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mar_st.schema import Data, Recipe, Side, Stage
+
+
+#: Roles of texts that an align stage takes.
+WANTED = {"all": ("query", "document"), "queries": ("query",), "documents": ("document",)}
+
+
+@dataclass(frozen=True)
+class Column:
+    """Texts of one side in an optimiser step, over all devices.
+
+    Attributes:
+        side: The encoder they go through.
+        rows: Number of texts.
+        length: Tokens that they are padded to.
+        mean: Tokens per text without padding.
+    """
+
+    side: Side
+    rows: int
+    length: float
+    mean: float
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows that make batches together.
+
+    Attributes:
+        entry: The data entry they are from.
+        rows: How many; `None` where neither data nor recipe say.
+        columns: Texts of a batch.
+        queries: Whether single texts are queries.
+    """
+
+    entry: Data
+    rows: float | None
+    columns: tuple[Column, ...]
+    queries: bool = False
+
+
+class Workload:
+    """Rows and lengths of a recipe's data, read once.
+
+    Args:
+        recipe: The recipe.
+        world: Number of devices that share a batch.
+
+    Raises:
+        DataError: Data that are there and cannot be read.
+    """
+
+    def __init__(self, recipe: Recipe, world: int) -> None:
+        self.recipe, self.world = recipe, world
+        self.stats = {entry.name: entry_stats(entry) for entry in recipe.data}
+        self._how: set[str] = set()
+        self._lengths: dict[tuple[Side, str, bool, bool], list[int] | None] = {}
+        self._tokenizers: dict[Side, Callable[[str], int]] = {}
+
+    def groups(self, stage: Stage, entries: Sequence[Data]) -> list[Group]:
+        """The rows that a stage makes of its data entries."""
+        if not isinstance(stage, AlignStage | RetroMAEStage):
+            return [self._pairs(stage, entry) for entry in entries]
+        found = []
+        for entry in entries:
+            stats = self.stats[entry.name]
+            if isinstance(stage, RetroMAEStage):
+                known = [rows for rows in (stats.queries, stats.documents) if rows is not None]
+                column = self.column("query", entry, None, stage.batch_size, stage, bare=True)
+                found.append(Group(entry, sum(known) if known else None, (column,)))
+                continue
+            kinds: tuple[tuple[Side, float | None], ...] = (
+                ("query", stats.queries),
+                ("document", stats.documents),
+            )
+            for role, rows in kinds:
+                if rows == 0 or role not in WANTED[stage.texts] or entry.role not in (None, role):
+                    continue
+                column = self.column("query", entry, role == "query", stage.batch_size, stage)
+                weighted = None if rows is None else rows * entry.weight
+                found.append(Group(entry, weighted, (column,), role == "query"))
+        return found
+
+    def texts(self, stage: Stage, groups: Sequence[Group]) -> list[tuple[Data, bool, float]]:
+        """Distinct texts of a stage: data entry, whether they are queries, how many."""
+        if isinstance(stage, AlignStage):
+            return [
+                (group.entry, group.queries, (group.rows or 0.0) / group.entry.weight) for group in groups
+            ]
+        found = []
+        for group in groups:
+            stats = self.stats[group.entry.name]
+            found += [(group.entry, True, stats.queries or 0.0), (group.entry, False, stats.documents or 0.0)]
+        return [part for part in found if part[2]]
+
+    def _pairs(self, stage: Stage, entry: Data) -> Group:
+        stats, batch = self.stats[entry.name], stage.batch_size
+        rows = stats.triples if entry.positives == "one" else stats.pairs
+        negatives = getattr(stage, "negatives", None)
+        negatives = entry.negatives if negatives is None else negatives
+        first: Side = "query"
+        other: Side = "query" if entry.symmetric else "document"
+        if not isinstance(stage, JointStage):
+            first = other = stage.side  # type: ignore[union-attr]
+        columns = (
+            self.column(first, entry, True, batch, stage),
+            self.column(other, entry, entry.symmetric, batch * (1 + negatives), stage),
+        )
+        return Group(entry, None if rows is None else rows * entry.weight, columns)
+
+    def steps(self, stage: Stage, groups: Sequence[Group]) -> tuple[int | None, list[str]]:
+        """Optimiser steps: whole batches per epoch, of each group or of all rows, times epochs."""
+        if stage.max_steps is not None:
+            return stage.max_steps, []
+        missing = dict.fromkeys(group.entry.name for group in groups if group.rows is None)
+        if missing:
+            return None, [f"rows of {', '.join(missing)} are not known: no data there and no expected_rows"]
+        rows = [group.rows for group in groups if group.rows is not None]
+        if stage.batches == "mixed":
+            rows = [sum(rows)]
+        per_epoch = sum(int(value) // stage.batch_size for value in rows)
+        return math.ceil(per_epoch * stage.epochs), []
+
+    def column(
+        self, side: Side, entry: Data, of_query: bool | None, rows: int, stage: Stage, *, bare: bool = False
+    ) -> Column:
+        """Texts of a data entry going through one side: its queries, its documents, both (`None`).
+
+        `bare` texts have no prompt in front.
+        """
+        backbone = getattr(self.recipe, side)
+        lengths = self._lengths_of(side, entry, of_query, bare)
+        if not lengths:
+            return Column(side, rows, float(backbone.max_length), float(backbone.max_length))
+        together = max(1, stage.batch_size // self.world)
+        padded = padded_length(lengths, together, stage.length_groups)
+        return Column(side, rows, padded, sum(lengths) / len(lengths))
+
+    def _lengths_of(self, side: Side, entry: Data, of_query: bool | None, bare: bool) -> list[int] | None:
+        if of_query is None:
+            parts = [self._lengths_of(side, entry, kind, bare) or [] for kind in (True, False)]
+            return [*parts[0], *parts[1]]
+        key = (side, entry.name, of_query, bare)
+        if key not in self._lengths:
+            stats = self.stats[entry.name]
+            texts = stats.query_texts if of_query else stats.document_texts
+            if not texts:
+                self._lengths[key] = None
+            else:
+                if side not in self._tokenizers:
+                    sample = [t for s in self.stats.values() for t in (*s.query_texts, *s.document_texts)]
+                    self._tokenizers[side], how = tokens_of(getattr(self.recipe, side), self.recipe, sample)
+                    self._how.add(f"{side} lengths: {how}")
+                prompt = self.recipe.prompts.get(entry.prompt if of_query else "document", "")
+                prompt = "" if bare else prompt
+                self._lengths[key] = [self._tokenizers[side](prompt + text) for text in texts]
+        return self._lengths[key]
+
+    def notes(self, entries: Sequence[Data]) -> list[str]:
+        """Where the lengths of these entries come from."""
+        blind = [entry.name for entry in entries if not self.stats[entry.name].sampled]
+        notes = [f"lengths of {', '.join(blind)}: max_length, as the data are not at hand"] if blind else []
+        return notes + (sorted(self._how) if len(blind) < len(entries) else [])

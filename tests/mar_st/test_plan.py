@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mar_st.calibrate import Speed, measure
+from mar_st.costs import LiveBytes, Training, forward_flops
+from mar_st.plan import DEVICES, PlanError, plan
+from mar_st.recipe import load_recipe, recipe_names
+from mar_st.schema import Recipe
+from mar_st.tiny import RETRIEVAL, shrink
+from mar_st.train import train
+
+ENCODERS = {
+    "query": {
+        "config": {
+            "model_type": "gte", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "intermediate_size": 64, "max_position_embeddings": 64,
+        },
+        "tokenizer": {"vocab_size": 200},
+        "max_length": 32,
+    },
+    "document": {
+        "config": {
+            "model_type": "qwen3", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 128, "max_position_embeddings": 64,
+        },
+        "tokenizer": {"vocab_size": 200},
+        "max_length": 32,
+    },
+}  # fmt: skip
+
+SYLLABLES = "头疼发热感冒咳嗽医生高血压糖尿病怎么办吃药检查"
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """A MAR of all kinds of stages on 70 triples with two positives each and 13 texts."""
+    triples, texts = tmp_path / "triples.jsonl", tmp_path / "texts.jsonl"
+
+    def text(number, length):
+        return "".join(SYLLABLES[(number * 7 + i * (number % 5 + 1)) % len(SYLLABLES)] for i in range(length))
+
+    with triples.open("w", encoding="utf-8") as out:
+        for i in range(70):
+            row = {
+                "query": f"{i}{text(i, 4)}",
+                "positives": [f"{i}甲{text(i, 8)}", f"{i}乙{text(i, 12)}"],
+                "negatives": [f"{i}丙{text(i, 10)}"],
+            }
+            out.write(json.dumps(row, ensure_ascii=False) + "\n")
+    texts.write_text("".join(json.dumps({"text": f"{i}{text(i, 9)}"}) + "\n" for i in range(13)))
+    shared = {"batch_size": 8, "learning_rate": 1e-3}
+    return Recipe.model_validate(
+        {
+            "name": "planned",
+            "description": "small",
+            "dim": 32,
+            "prompts": {"query": "问"},
+            **ENCODERS,
+            "data": [
+                {"name": "triples", "path": str(triples), "form": "triples"},
+                {"name": "one", "path": str(triples), "form": "triples", "positives": "one"},
+            ],
+            "stages": [
+                {"stage": "contrastive", "name": "query-init", "side": "query", "temperature": 0.1, **shared},
+                {"stage": "contrastive", "name": "document-init", "side": "document", "data": ["one"],
+                 "temperature": 0.1, "dims": [16, 64], **shared, "epochs": 1.5},
+                {"stage": "align", "name": "align", "data": ["one"], **shared},
+                {"stage": "joint", "name": "joint", "temperature": 0.1, "freeze": "document", **shared,
+                 "max_steps": 3},
+            ],
+        }
+    )  # fmt: skip
+
+
+def _steps_done(folder):
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return max(row["step"] for row in rows)
+
+
+def test_steps_are_those_of_a_run(recipe, tmp_path):
+    planned = plan(recipe)
+    out = tmp_path / "run"
+    train(recipe, out)
+    done = {stage.name: _steps_done(next(out.glob(f"*-{stage.name}"))) for stage in recipe.stages}
+    assert {stage.name: stage.steps for stage in planned.stages} == done
+    assert planned.stages[0].steps == 140 // 8 + 70 // 8
+
+
+def test_memory_of_a_stage_is_what_training_it_takes(recipe, tmp_path):
+    """Weights, gradients, AdamW moments and activations, by an account of all tensors of a run."""
+    stage = recipe.stages[1].model_copy(update={"max_steps": 3, "batch_size": 32})
+    wide = recipe.document.model_copy(
+        update={"config": {**recipe.document.config, "hidden_size": 128, "intermediate_size": 512}}
+    )
+    alone = recipe.model_copy(update={"stages": (stage,), "document": wide})
+    planned = plan(alone).stages[0].memory
+    with LiveBytes() as live:
+        train(alone, tmp_path / "run")
+    assert planned["peak"] == pytest.approx(live.peak, rel=0.25)
+    assert planned["activations"] > planned["weights"] / 4  # both matter here
+
+
+def test_lengths_come_from_the_data_with_prompts_and_padding(recipe):
+    planned = plan(recipe).stages[0]
+    assert any("tokenizer trained" in note for note in planned.notes)
+    bare = plan(recipe.model_copy(update={"prompts": {"query": ""}})).stages[0]
+    assert planned.tokens_per_step == pytest.approx(bare.tokens_per_step + 8)
+    assert planned.tokens == planned.steps * planned.tokens_per_step
+    # Without data every text counts as max_length: a query, a positive, a negative.
+    data = [entry.model_copy(update={"path": "gone.jsonl", "expected_rows": 80}) for entry in recipe.data]
+    blind = plan(recipe.model_copy(update={"data": tuple(data)})).stages[0]
+    assert blind.tokens_per_step == 3 * 8 * 32
+    assert blind.steps == 20
+    assert "max_length" in blind.notes[0]
+    data = [entry.model_copy(update={"path": "gone.jsonl"}) for entry in recipe.data]
+    unknown = plan(recipe.model_copy(update={"data": tuple(data)}))
+    assert unknown.stages[0].steps is None
+    assert unknown.hours is None
+    assert "rows of triples, one are not known" in unknown.stages[0].notes[0]
+
+
+def test_large_files_are_sampled(tmp_path, recipe, monkeypatch):
+    import mar_st.lengths as lengths
+
+    whole = plan(recipe)
+    monkeypatch.setattr(lengths, "LARGE", 10)
+    monkeypatch.setattr(lengths, "SAMPLE", 20)
+    sampled = plan(recipe)
+    for one, other in zip(whole.stages, sampled.stages, strict=True):
+        assert other.examples == pytest.approx(one.examples, rel=0.15)
+        assert other.tokens_per_step == pytest.approx(one.tokens_per_step, rel=0.2)
+
+
+def test_hours_follow_speed_and_devices(recipe):
+    one, two = plan(recipe, mfu=0.4), plan(recipe, mfu=0.2)
+    assert two.hours == pytest.approx(2 * one.hours)
+    shared = plan(recipe, world=4)
+    assert shared.hours == pytest.approx(one.hours / 4, rel=0.1)  # smaller batches pad less
+    assert shared.memory < one.memory
+    stage = one.stages[0]
+    peak = DEVICES["H100"].fp32 * 1e12
+    assert stage.step_seconds == pytest.approx(sum(stage.flops_per_step.values()) / (peak * 0.4))
+    measured = plan(recipe, device="cpu", measure=lambda *_: Speed(1e9, 1e-9))
+    stage = measured.stages[0]
+    trained = stage.parameters["query"]["trained"]
+    assert stage.step_seconds == pytest.approx(stage.flops_per_step["query"] / 1e9 + trained * 1e-9)
+    assert plan(recipe, device="cpu").hours is None
+
+
+def test_the_frozen_encoder_is_paid_for_once(recipe):
+    align = plan(recipe).stages[2]
+    assert align.parameters["document"]["trained"] == 0
+    assert align.flops_per_step["document"] == 0
+    assert align.setup_flops > 0
+    assert align.disk["teacher"] == 4 * 70 * 4 * 32  # a query, two positives, a negative; 32 floats
+
+
+def test_published_recipes():
+    found = plan(load_recipe("mar-0.3b-4b"), device="A100-40GB", world=32)
+    stages = {stage.name: stage for stage in found.stages}
+    assert stages["unsupervised"].steps == 9375  # 60M pairs, 3 epochs, 19,200 a batch
+    assert stages["align"].steps == 2_800_000 // 2560 + 5_600_000 // 2560
+    joint = stages["joint"].parameters
+    assert joint["query"] == {"mode": "full", "trained": 305_368_320, "frozen": 0}
+    assert joint["document"] == {"mode": "lora", "trained": 66_060_288, "frozen": 4_022_468_096}
+    assert stages["joint"].memory["weights"] == 4 * (305_368_320 + 66_060_288) + 2 * 4_022_468_096
+    assert all(stage.fits for stage in found.stages)
+    assert stages["align"].setup_flops == pytest.approx(
+        8.4e6 / 32 * forward_flops_of("Qwen/Qwen3-4B", 512), rel=1e-3
+    )
+
+
+def _marked(names, quick):
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+def forward_flops_of(name, length):
+    from mar_st.backbones import source_shape
+
+    return forward_flops(source_shape(name), 1, length)
+
+
+def test_what_does_not_fit_is_told():
+    whole = load_recipe("ablations/finetune-only", ["stages.query-init.mini_batch_size=null"])
+    assert plan(whole, device="H100").stages[0].fits is False
+    assert plan(load_recipe("ablations/finetune-only"), device="H100").stages[0].fits is True
+
+
+@pytest.mark.parametrize("name", _marked(recipe_names(), quick={"kale", "bmretriever-410m", "medte"}))
+def test_every_shipped_recipe_can_be_planned(name):
+    recipe = load_recipe(name)
+    if any(entry.path.startswith(RETRIEVAL) for entry in recipe.data):
+        recipe = shrink(recipe)
+    found = plan(recipe)
+    assert found.hours is not None
+    assert found.memory > 0
+    json.dumps(found.to_json())
+
+
+def test_errors():
+    recipe = load_recipe("medical-embedder-4b")
+    with pytest.raises(PlanError, match="No device 'H1000'; known are H200, H100"):
+        plan(recipe, device="H1000")
+    with pytest.raises(PlanError, match="batch_size 640 cannot be shared by 7 devices"):
+        plan(recipe, world=7)
+
+
+def test_speed_is_measured():
+    from mar_st.backbones import shape_of
+
+    shape = shape_of(Recipe.model_fields["query"].annotation.__args__[0].model_validate(ENCODERS["query"]))
+    speed = measure(shape, Training("full"), 16, seconds=0.2)
+    assert 1e7 < speed.flops < 1e15
+    assert speed.optimizer > 0
+    assert measure(shape, Training("frozen"), 16, seconds=0.1).optimizer == 0

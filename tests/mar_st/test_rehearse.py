@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from transformers import trainer
+
+import mar_st.rehearse as module
+from mar_st.recipe import load_recipe, recipe_names
+from mar_st.rehearse import SAVE_STEPS, STEPS, RehearsalError, rehearse, shorten
+from mar_st.tiny import shrink, write_evaluation
+
+#: One recipe of each kind of stage, tower and scoring, in a few seconds each.
+QUICK = {"mini-symmetric-query", "kale", "ablations/released-scoring"}
+
+
+def _tiny(name, tmp_path):
+    recipe = shrink(load_recipe(name))
+    if recipe.evaluation is None:
+        return recipe
+    path = str(write_evaluation(tmp_path / "dev"))
+    return recipe.model_copy(update={"evaluation": recipe.evaluation.model_copy(update={"path": path})})
+
+
+def _one_stage():
+    recipe = shrink(load_recipe("mini-symmetric-query"))
+    return recipe.model_copy(update={"data": recipe.data[1:]})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in recipe_names()],
+)
+def test_shipped_recipes_pass_a_tiny_rehearsal(name, tmp_path):
+    recipe = _tiny(name, tmp_path)
+    lines = []
+    reports = rehearse(recipe, tmp_path / "run", say=lines.append)
+    assert [report.name for report in reports] == [stage.name for stage in recipe.stages]
+    assert len(lines) == len(reports)
+    for report in reports:
+        assert (report.steps, report.resumed_from) == (STEPS, SAVE_STEPS)
+        assert list(report.losses) == list(range(1, STEPS + 1))
+        # Steps 11 and 12 were done twice.
+        assert len(report.seconds) == STEPS + 2
+        if recipe.evaluation is not None:
+            assert report.evaluations[-1] == STEPS
+    assert (tmp_path / "run" / "model").is_dir()
+
+
+def test_nothing_is_left_behind(tmp_path, monkeypatch):
+    monkeypatch.setenv("MAR_STAGES", str(tmp_path / "stages"))
+    monkeypatch.delenv("MAR_STORE", raising=False)
+    before = list(trainer.DEFAULT_CALLBACKS)
+    rehearse(_one_stage(), tmp_path / "run", say=lambda _: None)
+    assert before == trainer.DEFAULT_CALLBACKS
+    assert os.environ["MAR_STAGES"] == str(tmp_path / "stages")
+    assert "MAR_STORE" not in os.environ
+    assert not (tmp_path / "stages").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"run"}
+    # A second rehearsal starts from nothing.
+    (report,) = rehearse(_one_stage(), tmp_path / "run", say=lambda _: None)
+    assert report.resumed_from == SAVE_STEPS
+
+
+def test_a_failing_stage_is_named(tmp_path, monkeypatch):
+    import mar_st.stages.contrastive as contrastive
+
+    class Broken(torch.nn.Module):
+        def __init__(self, model, *args, **kwargs):
+            super().__init__()
+            self.model = model
+
+        def forward(self, features, labels):
+            raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(contrastive, "AsymInfoNCELoss", Broken)
+    with pytest.raises(RehearsalError, match="stage symmetric: RuntimeError: no such kernel"):
+        rehearse(_one_stage(), tmp_path / "run")
+
+
+def test_a_loss_that_is_not_finite_is_told(tmp_path):
+    stage = _one_stage().stages[0].model_copy(update={"learning_rate": 1e30, "max_grad_norm": 1e30})
+    recipe = _one_stage().model_copy(update={"stages": (stage,), "precision": "fp32"})
+    with pytest.raises(RehearsalError, match=r"stage symmetric: .*(nan|inf|NaN|finite)"):
+        rehearse(recipe, tmp_path / "run")
+
+
+def test_a_stage_that_does_not_resume_is_told(tmp_path, monkeypatch):
+    import mar_st.stages.trainer as stages
+
+    monkeypatch.setattr(stages, "last_checkpoint", lambda *args, **kwargs: None)
+    with pytest.raises(RehearsalError, match="stage symmetric: went on from step 0, not from its checkpoint"):
+        rehearse(_one_stage(), tmp_path / "run")
+
+
+def test_a_model_that_does_not_load_is_told(tmp_path, monkeypatch):
+    import sentence_transformers
+
+    def broken(path):
+        raise OSError("no weights")
+
+    monkeypatch.setattr(sentence_transformers, "SentenceTransformer", broken)
+    with pytest.raises(RehearsalError, match="its model does not load and encode: OSError: no weights"):
+        rehearse(_one_stage(), tmp_path / "run")
+
+
+def test_foreign_folders_are_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(RehearsalError, match="no run folder"):
+        rehearse(_one_stage(), tmp_path)
+    assert (tmp_path / "thesis.txt").exists()
+
+
+def test_the_real_recipe_is_shortened_and_nothing_else():
+    recipe = load_recipe("mar-0.3b-4b")
+    short = shorten(recipe)
+    assert {stage.max_steps for stage in short.stages} == {STEPS}
+    limits = {entry.name: entry.limit for entry in short.data}
+    assert limits["unsupervised"] == 2 * 19200
+    assert limits["finetune"] == 2 * 640
+    assert limits["align-queries"] == 2 * 2560
+    assert short.evaluation.every == SAVE_STEPS
+    back = short.model_copy(
+        update={"stages": recipe.stages, "data": recipe.data, "evaluation": recipe.evaluation}
+    )
+    assert back == recipe
+    assert [s.model_copy(update={"max_steps": None}) for s in short.stages] == list(recipe.stages)
+    assert module.STOP > SAVE_STEPS  # steps after the checkpoint are lost and done again
