@@ -9,6 +9,10 @@ from typing import Annotated
 
 import typer
 
+from mar_st.commands.ablate import ablate
+from mar_st.commands.align import align
+from mar_st.commands.mine import mine
+
 app = typer.Typer(
     name="mar",
     help="MAR: asymmetric medical text retrieval.",
@@ -31,7 +35,7 @@ def recipes(
         print(json.dumps(found, ensure_ascii=False, indent=2))
     else:
         for name, description in found.items():
-            print(f"{name:24} {description}")
+            print(f"{name:38} {description}")
 
 
 @app.command()
@@ -42,18 +46,79 @@ def train(
         list[str] | None, typer.Option("--set", help="KEY=VALUE, e.g. stages.0.epochs=2.")
     ] = None,
     save_steps: Annotated[int, typer.Option(help="Steps between checkpoints.", min=1)] = 200,
+    stage: Annotated[
+        str | None, typer.Option(help="Name of the last stage to run; default all of them.")
+    ] = None,
+    stages: Annotated[
+        Path | None,
+        typer.Option(help="Folder that keeps stages for several runs to share; default $MAR_STAGES."),
+    ] = None,
+    resume: Annotated[bool, typer.Option(help="Go on with a run; an error if there is none.")] = False,
     fresh: Annotated[bool, typer.Option(help="Delete the run folder first instead of going on.")] = False,
+    tiny: Annotated[
+        bool, typer.Option(help="Small random encoders of the same architectures, packaged data.")
+    ] = False,
+    rehearse: Annotated[
+        bool, typer.Option(help="Try every stage for 20 steps: save, kill, resume, evaluate, load.")
+    ] = False,
 ) -> None:
     """Train a model from a recipe; a run that was interrupted goes on where it stopped."""
     from mar_st.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides)
+    if rehearse:
+        from mar_st.commands.rehearse import run as rehearsal
+
+        rehearsal(loaded, out, tiny=tiny, say=lambda line: print(line, flush=True))
+        return
+    if tiny:
+        from mar_st.tiny import shrink
+
+        loaded = shrink(loaded)
     folder = out or Path("runs") / loaded.name
+    if fresh and resume:
+        raise typer.BadParameter("--fresh deletes the run that --resume would go on with; give one of them.")
     if fresh and folder.exists():
         _delete_run(folder)
     from mar_st.train import train as run
 
-    run(loaded, folder, save_steps=save_steps, say=lambda line: print(line, flush=True))
+    run(
+        loaded,
+        folder,
+        save_steps=save_steps,
+        say=lambda line: print(line, flush=True),
+        until=stage,
+        resume=resume,
+        stages=stages,
+    )
+
+
+@app.command()
+def plan(
+    recipe: Annotated[str, typer.Argument(help="Name of a shipped recipe or a YAML file.")],
+    gpu: Annotated[
+        str | None, typer.Option(help="H100 (default), H200, A100-40GB, A100-80GB, ..., cpu.")
+    ] = None,
+    world: Annotated[int, typer.Option(help="Number of devices.", min=1)] = 1,
+    mfu: Annotated[float | None, typer.Option(help="Share of the peak reached; default 0.4.")] = None,
+    calibrate: Annotated[bool, typer.Option(help="Measure this machine's speed for a few seconds.")] = False,
+    overrides: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """Show what a recipe needs before anything is loaded: steps, memory, operations, hours, disk."""
+    from mar_st.commands import plan as commands
+    from mar_st.recipe import load_recipe
+
+    found = commands.make(
+        load_recipe(recipe, overrides), gpu=gpu, world=world, mfu=mfu, calibrate=calibrate,
+        note=lambda line: print(line, file=sys.stderr, flush=True),
+    )  # fmt: skip
+    print(json.dumps(found.to_json(), indent=2) if as_json else commands.as_text(found))
+
+
+app.command()(ablate)
+app.command()(align)
+app.command()(mine)
 
 
 def _delete_run(folder: Path) -> None:

@@ -11,20 +11,30 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from safetensors.torch import save_file
+from sentence_transformers.base.modules import Dense
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from torch import nn
 from transformers import AutoModel, PretrainedConfig, PreTrainedTokenizerBase
 
 from mar_st.adapters import merge_lora
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sentence_transformers.base.modules.module import Module
+    from transformers import PreTrainedModel
 
 Role: TypeAlias = Literal["query", "document"]
+PoolingMode: TypeAlias = Literal["cls", "lasttoken", "mean"]
 EncoderSource: TypeAlias = str | Path | tuple[PretrainedConfig, PreTrainedTokenizerBase]
 
 #: Tokens per text on both sides, as in the published models.
 DEFAULT_MAX_LENGTH = 512
+
+#: Where the vector of a text is taken from, unless the recipe says otherwise.
+DEFAULT_POOLING: dict[Role, PoolingMode] = {"query": "cls", "document": "lasttoken"}
 
 
 def load_encoder(
@@ -34,12 +44,16 @@ def load_encoder(
     max_length: int | None = None,
     merge_adapter: bool = True,
     model_kwargs: dict[str, Any] | None = None,
+    revision: str | None = None,
+    pooling: PoolingMode | None = None,
+    projection: int | None = None,
 ) -> list[Module]:
-    """Load one side of a MAR as `[Transformer, Pooling]`.
+    """Load one side of a MAR as `[Transformer, Pooling]`, or `[Transformer, Pooling, Dense]`.
 
-    The query encoder is pooled at its first token (CLS), the document encoder at its last (EOS), which is
-    appended where the tokenizer does not do so itself (MAR, section on encoders). Padding may be on either
-    side: pooling follows the attention mask, and rotary positions are relative.
+    The query encoder is pooled at its first token (CLS), the document encoder at its last (EOS; MAR, section
+    on encoders), unless `pooling` says otherwise. For `lasttoken` EOS is appended where the tokenizer does
+    not do so itself. Padding may be on either side: pooling follows the attention mask, and rotary positions
+    are relative.
 
     Args:
         source: Folder, Hub name, or `(config, tokenizer)` for random weights.
@@ -47,43 +61,170 @@ def load_encoder(
         max_length: Tokens per text, special tokens included; default 512 or what the model takes, if less.
         merge_adapter: Merge a LoRA adapter that the folder holds into the weights (default) or keep it.
         model_kwargs: Passed to the transformers loader (`dtype`, `attn_implementation`, ...).
+        revision: Branch, tag or commit of a Hub name.
+        pooling: `cls`, `lasttoken` or `mean`; default that of the role.
+        projection: Width of a linear layer after pooling (with bias, without activation, so that the encoder
+            reaches any affine image of its vectors). Taken from a sentence-transformers folder that holds one
+            of this width, else new: its weights then come from torch's random numbers.
 
     Returns:
-        Two modules; the second outputs `(batch, hidden_size)` float vectors.
+        Modules; the last outputs `(batch, width)` float vectors.
 
     Raises:
-        MarError: The tokenizer lacks the token that this side is pooled at, or does not fit the embeddings.
+        MarError: The tokenizer lacks the token that this side is pooled at, or does not fit the embeddings,
+            or the folder has a linear layer that the projection asked for is not.
     """
+    dense: Dense | None = None
+    hub = {"revision": revision} if revision is not None else {}
     if isinstance(source, tuple):
         with tempfile.TemporaryDirectory() as folder:
-            _write_random(source, Path(folder))
+            random: PreTrainedModel = AutoModel.from_config(source[0])  # type: ignore[no-untyped-call]
+            write_encoder(random, source[1], Path(folder))
             transformer = Transformer(folder, model_kwargs=dict(model_kwargs or {}))
     else:
         folder = _transformer_folder(str(source))
-        transformer = Transformer(folder, model_kwargs=dict(model_kwargs or {}))
+        dense = _saved_projection(Path(source))
+        transformer = Transformer(
+            folder,
+            model_kwargs={**(model_kwargs or {}), **hub},
+            processor_kwargs=dict(hub),
+            config_kwargs=dict(hub),
+        )
     if merge_adapter:
         merge_lora(transformer)
-    name = source if isinstance(source, str | Path) else type(source[0]).__name__
-    _prepare_tokenizer(transformer, role, str(name))
+    name = str(source) if isinstance(source, str | Path) else type(source[0]).__name__
+    mode = pooling or DEFAULT_POOLING[role]
+    _prepare_tokenizer(transformer, role, mode, name)
     limit = transformer.max_seq_length or DEFAULT_MAX_LENGTH
     transformer.max_seq_length = min(limit, max_length or DEFAULT_MAX_LENGTH)
-    pooling = Pooling(transformer.get_embedding_dimension(), "cls" if role == "query" else "lasttoken")
-    return [transformer, pooling]
+    width: int = transformer.get_embedding_dimension()
+    modules: list[Module] = [transformer, Pooling(width, mode)]
+    if dense is not None:
+        if projection != dense.out_features:
+            raise MarError(
+                f"{name} ends in a linear layer of width {dense.out_features}, but the projection asked for "
+                f"is {projection or 'none'}. Set projection: {dense.out_features}, or give an encoder "
+                "without one."
+            )
+        modules.append(dense)
+    elif projection is not None:
+        modules.append(linear_projection(width, projection))
+    return modules
 
 
-def _write_random(source: tuple[PretrainedConfig, PreTrainedTokenizerBase], folder: Path) -> None:
-    config, tokenizer = source
-    model: Any = AutoModel.from_config(config)  # type: ignore[no-untyped-call]
-    model.save_pretrained(folder)
+def linear_projection(in_features: int, out_features: int) -> Dense:
+    """A linear layer after pooling, `(batch, in_features)` to `(batch, out_features)`; random weights."""
+    return Dense(in_features, out_features, bias=True, activation_function=nn.Identity())
+
+
+def check_source(name: str, revision: str | None = None, *, what: str) -> None:
+    """Make sure that a folder or Hub name holds a model, without loading weights.
+
+    Args:
+        name: Folder or Hub name.
+        revision: Branch, tag or commit of a Hub name.
+        what: What it is for, for the message.
+
+    Raises:
+        MarError: Neither a folder with a model nor a name that the Hub (or its local cache) knows.
+    """
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
+            raise MarError(f"{what}: the folder {name} holds no model (no config.json, no modules.json).")
+        return
+    if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        raise MarError(f"{what}: there is no folder {name}. Give the folder of a model or a Hub name.")
+    from transformers.utils.hub import cached_file
+
+    try:
+        found = cached_file(name, "config.json", revision=revision)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise MarError(
+            f"{what}: {name} is no folder, and the Hub does not give it ({reason[:200]}). Give the folder of "
+            "a model, or download it first."
+        ) from error
+    if found is None:
+        raise MarError(f"{what}: {name} has no config.json, so it is no model.")
+
+
+def keep_layers(encoder: Sequence[Module], layers: Sequence[int]) -> None:
+    """Cut a transformer to some of its layers, in place (KALE; Wang & Lyu).
+
+    Args:
+        encoder: Modules that start with a Transformer.
+        layers: Indices of the layers to keep, in their new order.
+
+    Raises:
+        MarError: The architecture keeps its layers in no list that can be found, or has fewer layers.
+    """
+    transformer: Any = encoder[0]
+    model = transformer.model
+    count = model.config.num_hidden_layers
+    found = [
+        (name, module)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList)
+        and len(module) == count
+        and name.rpartition(".")[2] in ("layers", "layer", "h")
+    ]
+    if not found:
+        raise MarError(
+            f"layers_of_document: {type(model).__name__} has no list of {count} layers to choose from."
+        )
+    if not layers or min(layers) < 0 or max(layers) >= count or len(set(layers)) < len(layers):
+        raise MarError(
+            f"layers_of_document is {list(layers)}; the document encoder has {count} layers, 0 to "
+            f"{count - 1}, and each can be kept once."
+        )
+    name, stack = found[0]
+    kept = nn.ModuleList(stack[index] for index in layers)
+    for position, layer in enumerate(kept):
+        part: Any
+        for part in layer.modules():
+            if hasattr(part, "layer_idx"):
+                part.layer_idx = position
+    parent, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(parent), attribute, kept)
+    kinds = getattr(model.config, "layer_types", None)
+    model.config.num_hidden_layers = len(kept)
+    if kinds is not None:
+        model.config.layer_types = [kinds[index] for index in layers]
+
+
+def write_encoder(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Write an encoder from which `load_encoder` loads.
+
+    Unlike `save_pretrained` it writes in every process of a distributed launch, each into its own folder.
+
+    Args:
+        model: The encoder.
+        tokenizer: Its tokenizer.
+        folder: An existing folder.
+    """
+    model.config.architectures = [type(model).__name__]
+    model.config.save_pretrained(folder)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
     tokenizer.save_pretrained(folder)
+
+
+def _listing(source: str | Path) -> list[dict[str, Any]]:
+    """Modules of a sentence-transformers folder; empty for any other source."""
+    path = Path(source) / "modules.json"
+    if not path.is_file():
+        return []
+    modules: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+    return modules
 
 
 def _transformer_folder(source: str) -> str:
     """The first module's folder of a sentence-transformers folder; any other source itself."""
-    listing = Path(source) / "modules.json"
-    if not listing.is_file():
+    modules = _listing(source)
+    if not modules:
         return source
-    first = json.loads(listing.read_text(encoding="utf-8"))[0]
+    first = modules[0]
     if not first["type"].endswith("Transformer"):
         raise MarError(
             f"{source} starts with a {first['type'].rsplit('.', 1)[-1]} module; an encoder needs a "
@@ -92,8 +233,18 @@ def _transformer_folder(source: str) -> str:
     return str(Path(source) / first["path"])
 
 
-def _prepare_tokenizer(transformer: Transformer, role: Role, name: str) -> None:
-    """Check vocabulary sizes and the pooled token; append EOS and a padding token on the document side."""
+def _saved_projection(source: Path) -> Dense | None:
+    """The linear layer of a sentence-transformers folder, if it has one."""
+    found = [entry for entry in _listing(source) if entry["type"].endswith(".Dense")]
+    if len(found) > 1:
+        raise MarError(
+            f"{source} has {len(found)} linear layers after pooling; an encoder takes one at most."
+        )
+    return Dense.load(str(source), subfolder=found[0]["path"]) if found else None
+
+
+def _prepare_tokenizer(transformer: Transformer, role: Role, mode: PoolingMode, name: str) -> None:
+    """Check vocabulary sizes and the pooled token; append EOS, and set a padding token, where needed."""
     tokenizer = transformer.tokenizer
     if tokenizer is None:
         raise MarError(f"{name} has no tokenizer; save one beside the weights.")
@@ -104,20 +255,21 @@ def _prepare_tokenizer(transformer: Transformer, role: Role, name: str) -> None:
             f"The tokenizer of {name} has {len(tokenizer)} tokens but its embedding has {rows} rows; "
             "they belong to different models. Use the tokenizer the weights were trained with."
         )
-    if role == "query":
+    if mode == "cls":
         first = tokenizer("a")["input_ids"][0]
         if first not in {tokenizer.cls_token_id, tokenizer.bos_token_id} - {None}:
             raise MarError(
-                f"The query encoder is pooled at its first token, but the tokenizer of {name} does not start "
-                "a text with a CLS (or BOS) token. Give an encoder of the BERT family."
+                f"The {role} encoder is pooled at its first token, but the tokenizer of {name} does not "
+                "start a text with a CLS (or BOS) token. Give an encoder of the BERT family, or another "
+                "pooling."
             )
-        return
-    if tokenizer.eos_token_id is None:
-        raise MarError(
-            f"The document encoder is pooled at its EOS token, but the tokenizer of {name} defines none. "
-            "Set tokenizer.eos_token."
-        )
-    if tokenizer("a")["input_ids"][-1] != tokenizer.eos_token_id:
-        tokenizer.add_eos_token = True
+    elif mode == "lasttoken":
+        if tokenizer.eos_token_id is None:
+            raise MarError(
+                f"The {role} encoder is pooled at its EOS token, but the tokenizer of {name} defines none. "
+                "Set tokenizer.eos_token, or give another pooling."
+            )
+        if tokenizer("a")["input_ids"][-1] != tokenizer.eos_token_id:
+            tokenizer.add_eos_token = True
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token

@@ -20,8 +20,10 @@ class RecipeError(MarError):
 
 
 def recipe_names() -> list[str]:
-    """Names of the recipes that come with the package."""
-    return sorted(path.stem for path in RECIPES.glob("*.yaml"))
+    """Names of the recipes that come with the package; those in a sub-folder, as `ablations/NAME`, last."""
+    found = (path.relative_to(RECIPES).with_suffix("") for path in RECIPES.rglob("*.yaml"))
+    recipes = (path for path in found if path.parts[0] != "studies")
+    return [path.as_posix() for path in sorted(recipes, key=lambda path: (len(path.parts), path.as_posix()))]
 
 
 def load_recipe(name: str | Path, overrides: list[str] | None = None) -> Recipe:
@@ -29,9 +31,11 @@ def load_recipe(name: str | Path, overrides: list[str] | None = None) -> Recipe:
 
     Args:
         name: A name of `recipe_names()` or a path to a YAML file. `extends: NAME` in it takes over another
-            recipe; mappings are merged, lists and values replaced, `null` takes a side away.
-        overrides: `a.b=value` settings applied on top; list entries by index (`stages.0.epochs=2`), values
-            are YAML.
+            recipe; mappings are merged, lists and values replaced, `null` takes a side away. A mapping in
+            the place of a list of named entries (data, stages) changes the entries it names:
+            `stages: {align: {epochs: 2}, joint: null}`.
+        overrides: `a.b=value` settings applied on top; list entries by index or name
+            (`stages.0.epochs=2`, `stages.align.epochs=2`), values are YAML.
 
     Raises:
         RecipeError: No such recipe, broken YAML, unknown key or impossible combination.
@@ -53,7 +57,7 @@ def load_recipe(name: str | Path, overrides: list[str] | None = None) -> Recipe:
 def _find(name: str | Path, beside: Path | None = None) -> Path:
     """File of a recipe: a shipped name, or a path (relative to the file that extends it)."""
     path = Path(name)
-    if not path.suffix:
+    if path.suffix not in (".yaml", ".yml"):  # a shipped name may hold a dot
         path = RECIPES / f"{name}.yaml"
     elif beside is not None:
         path = beside / path
@@ -79,15 +83,45 @@ def _read(path: Path, chain: tuple[Path, ...]) -> dict[str, Any]:
     base = content.pop("extends", None)
     if base is None:
         return content
-    return _merge(_read(_find(base, path.parent), (*chain, path.resolve())), content)
+    try:
+        return _merge(_read(_find(base, path.parent), (*chain, path.resolve())), content)
+    except KeyError as error:
+        raise RecipeError(f"{path}: {error.args[0]}") from error
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], value) if both else value
+        old = merged.get(key)
+        if isinstance(value, dict) and isinstance(old, list):
+            merged[key] = _merge_named(key, old, value)
+        elif isinstance(value, dict) and isinstance(old, dict):
+            merged[key] = _merge(old, value)
+        else:
+            merged[key] = value
     return merged
+
+
+def _merge_named(key: str, entries: list[dict[str, Any]], over: dict[str, Any]) -> list[dict[str, Any]]:
+    """Entries of a list changed by name; `None` takes one away."""
+    names = [entry["name"] for entry in entries]
+    unknown = sorted(set(over) - set(names))
+    if unknown:
+        raise KeyError(f"{key} has no entry {unknown[0]!r} to change; it has {', '.join(names)}.")
+    changes = {name: change or {} for name, change in over.items()}
+    return [
+        _merge(entry, changes.get(entry["name"], {}))
+        for entry in entries
+        if over.get(entry["name"], {}) is not None
+    ]
+
+
+def _at(content: Any, part: str) -> Any:
+    """Key or index of one step of a dotted path; entries of a list are found by index or by name."""
+    if not isinstance(content, list):
+        return part
+    names = [entry.get("name") if isinstance(entry, dict) else None for entry in content]
+    return names.index(part) if part in names else int(part)
 
 
 def _apply(content: Any, override: str) -> None:
@@ -97,10 +131,7 @@ def _apply(content: Any, override: str) -> None:
     *parents, last = key.split(".")
     try:
         for part in parents:
-            content = content[int(part)] if isinstance(content, list) else content[part]
-        if isinstance(content, list):
-            content[int(last)] = yaml.safe_load(value)
-        else:
-            content[last] = yaml.safe_load(value)
+            content = content[_at(content, part)]
+        content[_at(content, last)] = yaml.safe_load(value)
     except (KeyError, IndexError, ValueError, TypeError) as error:
         raise RecipeError(f"--set {override}: the recipe has no {key!r} ({error}).") from error

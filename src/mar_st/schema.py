@@ -35,6 +35,9 @@ class Backbone(_Strict):
     revision: str | None = None
     config: dict[str, Any] | None = None
     tokenizer: TokenizerConfig | None = None
+    tokenizer_data: tuple[str, ...] | None = Field(
+        default=None, description="data entries whose texts the tokenizer is trained on; default: all"
+    )
     layers_of_document: tuple[int, ...] | None = Field(
         default=None, description="a copy of the document encoder that keeps these layers (KALE, Wang & Lyu)"
     )
@@ -58,6 +61,8 @@ class Backbone(_Strict):
             )
         if (self.config is None) != (self.tokenizer is None):
             raise ValueError("'tokenizer' goes with 'config'; a 'source' brings its own")
+        if self.tokenizer_data is not None and self.tokenizer is None:
+            raise ValueError("'tokenizer_data' goes with 'tokenizer'")
         if self.config is not None and "model_type" not in self.config:
             raise ValueError("'config' needs 'model_type', for instance gte or qwen3")
         return self
@@ -81,6 +86,9 @@ class Data(_Strict):
         default_factory=dict, description="keep rows whose column has one of these values"
     )
     limit: int | None = Field(default=None, gt=0, description="rows at most, drawn with the seed")
+    expected_rows: int | None = Field(
+        default=None, gt=0, description="rows that 'mar plan' counts with where the data are not at hand"
+    )
     weight: float = Field(default=1.0, gt=0, description="share in a mixture, relative to the number of rows")
     negatives: int = Field(default=1, ge=0)
     positives: Literal["one", "all"] = Field(
@@ -91,11 +99,26 @@ class Data(_Strict):
     role: Literal["query", "document"] | None = Field(
         default=None, description="form 'texts' only: which side its texts belong to"
     )
+    instruction: str | None = Field(
+        default=None,
+        description="how a row's own 'instruction' is put before its query, in the place of a prompt, for "
+        "instance '{instruction}\nQuery: '; '' leaves it out",
+    )
 
     @model_validator(mode="after")
     def _role(self) -> Self:
         if (self.form == "texts") != (self.role is not None):
             raise ValueError("'role' (query or document) goes with form 'texts', and with no other")
+        return self
+
+    @model_validator(mode="after")
+    def _instruction(self) -> Self:
+        if self.instruction and self.form == "texts":
+            raise ValueError("'instruction' is for pairs, not for form 'texts'")
+        if self.instruction and "{instruction}" not in self.instruction:
+            raise ValueError("'instruction' says where the text goes, for instance '{instruction}\\nQuery: '")
+        if self.instruction and self.prompt:
+            raise ValueError("a row's instruction takes the place of the prompt; write prompt: '' as well")
         return self
 
 
@@ -325,6 +348,12 @@ class Recipe(_Strict):
         if missing:
             raise ValueError(f"data uses the prompt {missing[0]!r}, which 'prompts' does not define")
         forms = {entry.name: entry.form for entry in self.data}
+        for side, backbone in (("query", self.query), ("document", self.document)):
+            unknown = sorted(set((backbone and backbone.tokenizer_data) or ()) - set(forms))
+            if unknown:
+                raise ValueError(
+                    f"{side}: tokenizer_data names {unknown[0]!r}, no data entry; there is {', '.join(forms)}"
+                )
         for stage in self.stages:
             unknown = sorted(set(stage.data or ()) - set(forms))
             if unknown:

@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import os
 import shutil
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Normalize
-from transformers import AutoConfig, set_seed
+from filelock import FileLock, Timeout
+from transformers import set_seed
 from transformers.utils import logging
 
 from mar_st.card import data_digest, write_card
-from mar_st.data import Source, read_triples
-from mar_st.encoders import load_encoder
+from mar_st.data import Source, locate, read_source
 from mar_st.errors import MarError
-from mar_st.model import MAR
+from mar_st.lineage import projects, source_digest, stage_digests, stage_entries, trained_sides
 from mar_st.packing import pack
-from mar_st.schema import AlignStage, Backbone, ContrastiveStage, Recipe
-from mar_st.stages.align import train_align
-from mar_st.stages.contrastive import train_contrastive
-from mar_st.stages.joint import train_joint
+from mar_st.schema import AlignStage, ContrastiveStage, DistillStage, JointStage, RetroMAEStage
+from mar_st.sides import Sides, check_models
 from mar_st.stages.trainer import Settings
-from mar_st.tokenizers import train_tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from sentence_transformers.base.modules.module import Module
+    from sentence_transformers import SentenceTransformer
 
-    from mar_st.encoders import EncoderSource, Role
-    from mar_st.schema import Stage
+    from mar_st.schema import Data, Recipe, Stage
 
 logger = logging.get_logger(__name__)
 
 DONE = "done.json"
+
+#: Where finished stages are kept for all runs, unless `--stages` says otherwise.
+STORE_VARIABLE = "MAR_STAGES"
 
 
 class TrainError(MarError):
@@ -46,167 +44,323 @@ class TrainError(MarError):
 
 
 def train(
-    recipe: Recipe, out: str | Path, *, save_steps: int = 200, say: Callable[[str], None] = logger.info
+    recipe: Recipe,
+    out: str | Path,
+    *,
+    save_steps: int = 200,
+    say: Callable[[str], None] = logger.info,
+    until: str | None = None,
+    resume: bool = False,
+    stages: str | Path | None = None,
+    read: Callable[[Data, int], Source] | None = None,
 ) -> Path:
     """Run a recipe, or go on with a run that was interrupted.
+
+    Started by `torchrun` or `accelerate launch`, all processes train and the first one writes.
 
     Args:
         recipe: What to train.
         out: Run folder. A finished stage is kept; an unfinished one goes on from its last checkpoint.
         save_steps: Steps between checkpoints.
         say: Receives one line per stage.
+        until: Name of the last stage to run; default all.
+        resume: Refuse to start from nothing.
+        stages: Folder in which stages are kept by digest, for several runs to share; default `$MAR_STAGES`,
+            or else the run folder itself, as `out/01-NAME`.
+        read: Reads a data entry with a seed; default `mar_st.data.read_source`.
 
     Returns:
-        Folder of the finished model (`out/model`), a plain sentence-transformers folder.
+        Folder of the finished model (`out/model`), a plain sentence-transformers folder; with `until` that of
+        the stage's model.
 
     Raises:
-        TrainError: The folder belongs to another recipe.
+        TrainError: The folder belongs to another recipe, there is nothing to resume, or no such stage.
         DataError: Training data are missing or broken.
+        MarError: A backbone or a teacher does not exist.
     """
-    run = _Run(recipe, Path(out), save_steps, say)
+    store = stages or os.environ.get(STORE_VARIABLE) or None
+    run = Run(recipe, Path(out), save_steps, say, Path(store) if store else None, read or read_source)
+    last = run.position(until)
+    if resume:
+        run.check_resumable()
     run.open()
-    for index, stage in enumerate(recipe.stages):
-        run.stage(index, stage)
-    return run.close()
+    folder = run.out
+    for index in range(last + 1):
+        folder = run.stage(index)
+    return folder if until is not None else run.close()
 
 
-def digest(recipe: Recipe, data_digests: Sequence[str], stages: int | None = None) -> str:
-    """Identity of a recipe and its data, up to and with its first `stages` stages (all by default)."""
-    content = recipe.model_dump(mode="json", exclude={"description", "storage_dtype"})
-    content["stages"] = content["stages"][:stages]
-    content["data_digests"] = list(data_digests)
-    return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+class _Processes:
+    """The processes of one launch; `main` writes, the others wait for what it wrote."""
+
+    def __init__(self) -> None:
+        self.state: Any = None
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            from accelerate import PartialState  # type: ignore[import-untyped]
+
+            self.state = PartialState(cpu=not torch.cuda.is_available())
+
+    @property
+    def main(self) -> bool:
+        return self.state is None or int(os.environ.get("RANK", "0")) == 0
+
+    def wait(self) -> None:
+        if self.state is not None:
+            torch.distributed.barrier()
 
 
 @dataclass
-class _Run:
+class Run:
+    """One run of a recipe in a folder."""
+
     recipe: Recipe
     out: Path
     save_steps: int
     say: Callable[[str], None]
+    store: Path | None
+    read: Callable[[Data, int], Source]
     sources: list[Source] = field(default_factory=list)
-    data_digests: list[str] = field(default_factory=list)
-    #: Model folder of each side, and of the whole once the sides are joined.
-    folders: dict[str, Path] = field(default_factory=dict)
+    digests: list[str] = field(default_factory=list)
+    sides: Sides = field(init=False)
+    processes: _Processes = field(default_factory=_Processes)
+
+    def position(self, name: str | None) -> int:
+        """Index of a stage, by default of the last one."""
+        names = [stage.name for stage in self.recipe.stages]
+        if name is not None and name not in names:
+            raise TrainError(f"{self.recipe.name} has no stage {name!r}; it has {', '.join(names)}.")
+        return names.index(name) if name is not None else len(names) - 1
+
+    def check_resumable(self) -> None:
+        """Refuse a folder without a run."""
+        if not (self.out / "recipe.json").is_file():
+            raise TrainError(
+                f"{self.out} holds no run to resume. Leave out --resume to start one, or give its --out."
+            )
 
     def open(self) -> None:
-        """Claim the folder and read the data."""
-        self.out.mkdir(parents=True, exist_ok=True)
+        """Check what can be checked, claim the folder, read the data, work out what is trained already."""
         marker = self.out / "recipe.json"
         mine = self.recipe.model_dump(mode="json")
         if marker.exists() and json.loads(marker.read_text(encoding="utf-8"))["name"] != mine["name"]:
             raise TrainError(f"{self.out} holds a run of another recipe; choose another --out or delete it.")
-        _write(marker, json.dumps(mine, indent=2, ensure_ascii=False))
-        self.sources = [Source(entry, read_triples(entry.path)) for entry in self.recipe.data]
-        self.data_digests = [data_digest(source.path) for source in self.recipe.data]
+        check_models(self.recipe)
+        if self.recipe.evaluation is not None:
+            locate(self.recipe.evaluation.path)
+        self._check_dims()
+        self.sources = [self.read(entry, self.recipe.seed) for entry in self.recipe.data]
+        self.sides = Sides(self.recipe, self.sources)
+        self.digests = stage_digests(self.recipe, {s.entry.name: source_digest(s) for s in self.sources})
+        if self.processes.main:
+            self.out.mkdir(parents=True, exist_ok=True)
+            _write(marker, json.dumps(mine, indent=2, ensure_ascii=False))
         for source in self.sources:
-            self.say(f"data {source.entry.name}: {len(source.triples)} triples")
+            what = f"{len(source.triples)} triples" if source.triples else f"{len(source.texts)} texts"
+            self._say(f"data {source.entry.name}: {what}")
+        self.processes.wait()
 
-    def stage(self, index: int, stage: Stage) -> None:
-        """Run one stage, unless it is finished."""
-        folder = self.out / f"{index + 1:02d}-{stage.name}"
-        model_folder, marker = folder / "model", folder / DONE
-        identity = digest(self.recipe, self.data_digests, index + 1)
-        side = stage.side if isinstance(stage, ContrastiveStage) else "both"
-        if marker.exists() and json.loads(marker.read_text())["digest"] == identity:
-            self.say(f"stage {stage.name}: finished before, kept")
-        else:
-            stale = folder / "identity"
-            if folder.exists() and (not stale.exists() or stale.read_text() != identity):
-                self.say(f"stage {stage.name}: the recipe or the data changed, so it is trained anew")
-                shutil.rmtree(folder)
-            folder.mkdir(parents=True, exist_ok=True)
-            _write(stale, identity)
-            self.say(f"stage {stage.name}: {stage.stage}")
-            model = self._train(stage, folder)
-            part = folder / "model.part"
-            shutil.rmtree(part, ignore_errors=True)
-            model.save_pretrained(str(part), create_model_card=False)
-            shutil.rmtree(model_folder, ignore_errors=True)
-            part.rename(model_folder)
-            _write(marker, json.dumps({"digest": identity, "stage": stage.name}))
-            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-        self.folders[side] = model_folder
+    def stage(self, index: int) -> Path:
+        """Run one stage, unless it is finished; gives the folder of its model."""
+        stage, identity = self.recipe.stages[index], self.digests[index]
+        folder = self._folder(index)
+        with self._alone(folder):
+            if self.processes.main:
+                self._adopt(index, folder)
+            self.processes.wait()
+            if _finished(folder, identity):
+                self._say(f"stage {stage.name}: finished before, kept")
+            else:
+                self.processes.wait()  # all have seen that it is not finished
+                if self.processes.main:
+                    self._prepare(folder, stage, identity)
+                self.processes.wait()
+                self._say(f"stage {stage.name}: {stage.stage}")
+                model = self._train(stage, folder)
+                if self.processes.main:
+                    _keep(model, folder, {"digest": identity, "stage": stage.name})
+            if self.processes.main:
+                self._record(index, folder)
+            self.processes.wait()
+        for side in trained_sides(stage):
+            self.sides.folders[side] = folder / "model"
+        return folder / "model"
+
+    @contextmanager
+    def _alone(self, folder: Path) -> Iterator[None]:
+        """Keep other runs off a stage of the store while it is trained; a killed run lets go of it."""
+        if self.store is None or not self.processes.main:
+            yield
+            return
+        self.store.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder.with_name(folder.name + ".lock"))
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            self.say("another run trains this stage; waiting for it")
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _adopt(self, index: int, folder: Path) -> None:
+        """Move a stage into the store that this run has finished without one."""
+        own, identity = self._own_folder(index), self.digests[index]
+        if own == folder or own.is_symlink() or _finished(folder, identity) or not _finished(own, identity):
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.move(own, folder)
+
+    def _folder(self, index: int) -> Path:
+        if self.store is not None:
+            return self.store / self.digests[index]
+        return self._own_folder(index)
+
+    def _own_folder(self, index: int) -> Path:
+        return self.out / f"{index + 1:02d}-{self.recipe.stages[index].name}"
+
+    def _prepare(self, folder: Path, stage: Stage, identity: str) -> None:
+        """An empty folder, or the one that this very stage was left in."""
+        stale = folder / "identity"
+        if folder.is_symlink():  # a stage of the store, from a run with --stages
+            folder.unlink()
+        elif folder.exists() and (not stale.exists() or stale.read_text() != identity):
+            self.say(f"stage {stage.name}: the recipe or the data changed, so it is trained anew")
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(stale, identity)
+
+    def _record(self, index: int, folder: Path) -> None:
+        """Say in the run folder where a stage of the store lies: in `stages.json`, and as a link."""
+        path = self.out / "stages.json"
+        known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        names = [stage.name for stage in self.recipe.stages]
+        known = {name: entry for name, entry in known.items() if name in names}
+        known[names[index]] = {"digest": self.digests[index], "folder": os.path.relpath(folder, self.out)}
+        _write(path, json.dumps({name: known[name] for name in names if name in known}, indent=2))
+        link = self._own_folder(index)
+        if folder == link:
+            return
+        if link.is_symlink():
+            link.unlink()
+        elif link.exists():
+            shutil.rmtree(link)
+        try:
+            link.symlink_to(os.path.relpath(folder.resolve(), self.out.resolve()), target_is_directory=True)
+        except OSError:  # a file system without links; stages.json says it too
+            logger.info("no link %s -> %s", link, folder)
 
     def _train(self, stage: Stage, folder: Path) -> SentenceTransformer:
-        settings = Settings(folder, self.recipe.seed, self.recipe.precision, self.save_steps)
-        used = {entry.name for entry in self.recipe.data_of(stage)}
-        sources = [source for source in self.sources if source.entry.name in used]
-        negatives = getattr(stage, "negatives", None)
-        if negatives is not None:
-            change = {"negatives": negatives}
-            sources = [replace(source, entry=source.entry.model_copy(update=change)) for source in sources]
-        arguments = (sources, stage, settings, self.recipe.prompts)
+        recipe = self.recipe
+        settings = Settings(folder, recipe.seed, recipe.precision, self.save_steps, recipe.evaluation)
+        entries = {entry.name: entry for entry in stage_entries(recipe, stage)}
+        sources = [
+            replace(source, entry=entries[source.entry.name])
+            for source in self.sources
+            if source.entry.name in entries
+        ]
         set_seed(settings.seed)
-        if isinstance(stage, ContrastiveStage):
-            model: Any = SentenceTransformer(modules=[*self._side(stage.side), Normalize()])
-            train_contrastive(model, *arguments)  # type: ignore[arg-type]
-            return self._named(model)
-        model = self._whole()
-        if isinstance(stage, AlignStage):
-            train_align(model, *arguments)  # type: ignore[arg-type]
-        else:
-            train_joint(model, *arguments)  # type: ignore[arg-type]
-        return model  # type: ignore[no-any-return]
-
-    def _named(self, model: SentenceTransformer) -> SentenceTransformer:
-        model.prompts = {"document": "", **self.recipe.prompts}
+        model = self.sides.for_stage(stage)
+        teacher = self.sides.teacher(stage) if isinstance(stage, DistillStage) else None
+        _dispatch(model, teacher, sources, stage, settings, recipe.prompts)
         return model
 
-    def _whole(self) -> MAR:
-        if "both" in self.folders:
-            return MAR(str(self.folders["both"]))
-        return MAR.from_modules(
-            self._side("query"),
-            self._side("document"),
-            dim=self.recipe.dim,
-            renormalise=self.recipe.renormalise,
-            prompts=self.recipe.prompts,
-        )
-
-    def _side(self, role: Role) -> list[Module]:
-        """Modules of one side, from the stage that trained it last, else from the backbone."""
-        backbone = getattr(self.recipe, role)
-        if role in self.folders:
-            # The pooling of the saved stage is the one that load_encoder gives its role.
-            return load_encoder(self.folders[role], role, max_length=backbone.max_length)
-        return load_encoder(self._source(backbone, role), role, max_length=backbone.max_length)
-
-    def _source(self, backbone: Backbone, role: Role) -> EncoderSource:
-        if backbone.source is not None:
-            return backbone.source
-        assert backbone.config is not None  # noqa: S101 -- the recipe's validator saw to it
-        assert backbone.tokenizer is not None  # noqa: S101
-        texts = dict.fromkeys(
-            text
-            for source in self.sources
-            for t in source.triples
-            for text in (t.query, *t.positives, *t.negatives)
-        )
-        tokenizer = train_tokenizer(
-            texts, role, max_length=backbone.max_length, **backbone.tokenizer.model_dump()
-        )
-        settings = {**backbone.config, "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
-        for name in ("bos_token_id", "eos_token_id"):
-            settings.setdefault(name, getattr(tokenizer, name))
-        config = AutoConfig.for_model(**settings)
-        # Both sides must not start from one stream of random numbers, nor depend on the order of the stages.
-        torch.manual_seed(self.recipe.seed + (0 if role == "query" else 1))
-        return config, tokenizer
+    def _check_dims(self) -> None:
+        """Matryoshka dimensions against the width that the stage really sees."""
+        for stage in self.recipe.stages:
+            backbone = getattr(self.recipe, getattr(stage, "side", ""), None)
+            width = (getattr(backbone, "config", None) or {}).get("hidden_size")
+            dims = getattr(stage, "dims", ())
+            if width and dims and max(dims) > width and not projects(self.recipe, stage):
+                raise TrainError(
+                    f"stage {stage.name}: dims {tuple(dims)} exceed the width {width}; the projection comes "
+                    "with the first stage that joins both sides."
+                )
 
     def close(self) -> Path:
         """Copy the last stage's model to `out/model`, in the storage dtype of the recipe, with its card."""
-        last = self.out / f"{len(self.recipe.stages):02d}-{self.recipe.stages[-1].name}" / "model"
         target, part = self.out / "model", self.out / "model.part"
-        shutil.rmtree(part, ignore_errors=True)
-        shutil.copytree(last, part)
-        if self.recipe.storage_dtype:
-            pack(part, self.recipe.storage_dtype)
-        write_card(part, self.recipe, self.data_digests)
-        shutil.rmtree(target, ignore_errors=True)
-        part.rename(target)
-        self.say(f"model: {target}")
+        if self.processes.main:
+            shutil.rmtree(part, ignore_errors=True)
+            shutil.copytree(self._folder(len(self.digests) - 1) / "model", part, copy_function=_link_weights)
+            if self.recipe.storage_dtype:
+                pack(part, self.recipe.storage_dtype)
+            folders = {s.name: self._folder(index) for index, s in enumerate(self.recipe.stages)}
+            write_card(part, self.recipe, [_card_digest(source) for source in self.sources], folders)
+            shutil.rmtree(target, ignore_errors=True)
+            part.rename(target)
+        self.processes.wait()
+        self._say(f"model: {target}")
         return target
+
+    def _say(self, line: str) -> None:
+        if self.processes.main:
+            self.say(line)
+
+
+def _dispatch(
+    model: Any,
+    teacher: SentenceTransformer | None,
+    sources: Sequence[Source],
+    stage: Stage,
+    settings: Settings,
+    prompts: dict[str, str],
+) -> None:
+    """Hand a stage to the module of its kind."""
+    match stage:
+        case RetroMAEStage():
+            from mar_st.stages.retromae import train_retromae
+
+            train_retromae(model, sources, stage, settings, prompts)
+        case ContrastiveStage():
+            from mar_st.stages.contrastive import train_contrastive
+
+            train_contrastive(model, sources, stage, settings, prompts)
+        case DistillStage():
+            from mar_st.stages.distill import train_distill
+
+            train_distill(model, teacher, sources, stage, settings, prompts)
+        case AlignStage():
+            from mar_st.stages.align import train_align
+
+            train_align(model, sources, stage, settings, prompts)
+        case JointStage():
+            from mar_st.stages.joint import train_joint
+
+            train_joint(model, sources, stage, settings, prompts)
+
+
+def _finished(folder: Path, identity: str) -> bool:
+    marker = folder / DONE
+    return marker.is_file() and json.loads(marker.read_text(encoding="utf-8"))["digest"] == identity
+
+
+def _keep(model: SentenceTransformer, folder: Path, done: dict[str, str]) -> None:
+    """Save the model of a finished stage, then the marker, then drop the checkpoints."""
+    part, target = folder / "model.part", folder / "model"
+    shutil.rmtree(part, ignore_errors=True)
+    model.save_pretrained(str(part), create_model_card=False)
+    shutil.rmtree(target, ignore_errors=True)
+    part.rename(target)
+    _write(folder / DONE, json.dumps(done))
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+
+
+def _card_digest(source: Source) -> str:
+    """Digest of the files of a source, or of its content where it has no files of its own."""
+    path = source.entry.path
+    return source_digest(source) if path.startswith("hub:") else data_digest(path)
+
+
+def _link_weights(source: str, target: str) -> str:
+    """Weights need no second copy on the disk; `pack` replaces the file, so the stage keeps its own."""
+    if source.endswith(".safetensors"):
+        try:
+            os.link(source, target)
+        except OSError:
+            return shutil.copy2(source, target)
+        return target
+    return shutil.copy2(source, target)
 
 
 def _write(path: Path, text: str) -> None:

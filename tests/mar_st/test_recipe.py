@@ -20,8 +20,9 @@ def _load(tmp_path, content, overrides=None):
 @pytest.mark.parametrize("name", recipe_names())
 def test_shipped_recipes_are_valid(name):
     recipe = load_recipe(name)
-    assert recipe.name == name
+    assert recipe.name == name.rpartition("/")[2]
     assert recipe.description
+    assert "\n" not in recipe.description
 
 
 def test_mar_mini_follows_the_published_order():
@@ -33,9 +34,110 @@ def test_mar_mini_follows_the_published_order():
     ]
 
 
+def test_names_with_dots_and_in_folders_are_found():
+    names = recipe_names()
+    assert {"mar-0.3b-4b", "mar-0.3b-8b", "bmretriever-410m"} <= set(names)
+    assert "ablations/no-mse" in names
+    # Models first, then what is built on them.
+    assert names == sorted(names, key=lambda name: (name.count("/"), name))
+    with pytest.raises(RecipeError, match="Did you mean 'ablations/no-mse'"):
+        load_recipe("ablations/no-mze")
+
+
+#: Tables 19 and 20 of the paper, and the released scripts where it is silent (temperatures).
+PUBLISHED = {
+    "retromae": {"learning_rate": 2e-4, "warmup_ratio": 0.0, "batch_size": 384, "epochs": 3.0},
+    "unsupervised": {
+        "learning_rate": 1e-4,
+        "warmup_ratio": 0.05,
+        "batch_size": 19200,
+        "epochs": 3.0,
+        "learnable_temperature": True,
+    },
+    "query-init": {"learning_rate": 1e-4, "warmup_ratio": 0.05, "batch_size": 640, "epochs": 1.0},
+    "document-init": {
+        "learning_rate": 1e-4,
+        "batch_size": 640,
+        "epochs": 1.0,
+        "lora_r": 32,
+        "lora_alpha": 64,
+    },
+    "align": {
+        "learning_rate": 1e-4,
+        "batch_size": 2560,
+        "epochs": 1.0,
+        "temperature": 0.1,
+        "contrastive_weight": 1.0,
+        "mse_weight": 1.0,
+    },
+    "joint": {"learning_rate": 1e-4, "batch_size": 640, "epochs": 1.0, "temperature": 0.02, "lora_r": 32},
+}
+
+
+@pytest.mark.parametrize("name", ["mar-0.3b-4b", "mar-0.3b-8b"])
+def test_mar_has_the_published_hyperparameters(name):
+    recipe = load_recipe(name)
+    assert [stage.name for stage in recipe.stages] == list(PUBLISHED)
+    for stage in recipe.stages:
+        values = PUBLISHED[stage.name]
+        assert {key: getattr(stage, key) for key in values} == values
+        assert stage.schedule == "linear"
+        assert not getattr(stage, "dims", ()) or stage.name == "document-init"
+    # Group size 8: one positive and seven hard negatives.
+    assert {entry.negatives for entry in recipe.data_of(recipe.stages[-1])} == {7}
+    assert recipe.dim == 768
+    assert recipe.renormalise
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "batch", "rates", "rows"),
+    [
+        ("410m", "EleutherAI/pythia-410m", 256, (5e-5, 5e-5), 10_000_000),
+        ("1b", "EleutherAI/pythia-1b", 256, (5e-5, 5e-5), 10_000_000),
+        ("2b", "google/gemma-2b", 128, (4e-5, 2e-5), 10_000_000),
+        ("7b", "BioMistral/BioMistral-7B", 64, (2e-5, 1e-5), 1_000_000),
+    ],
+)
+def test_bmretriever_has_the_published_hyperparameters(name, source, batch, rates, rows):
+    recipe = load_recipe(f"bmretriever-{name}")
+    assert recipe.document.source == source
+    assert recipe.query is None
+    assert not recipe.normalise
+    assert recipe.data[0].expected_rows == rows
+    assert tuple(stage.learning_rate for stage in recipe.stages) == rates
+    assert [stage.epochs for stage in recipe.stages] == [2.0, 1.0]
+    for stage, examples in zip(recipe.stages, (2 * rows, 1_400_000), strict=True):
+        assert (stage.batch_size, stage.temperature, stage.lora_r, stage.lora_alpha) == (batch, 1.0, 16, 32)
+        # 100 warm-up steps.
+        assert stage.warmup_ratio * examples / batch == pytest.approx(100, rel=0.02)
+
+
+def test_ablations_differ_from_the_model_in_what_they_say():
+    full = load_recipe("mar-0.3b-4b")
+
+    def stages(name):
+        return {stage.name: stage for stage in load_recipe(f"ablations/{name}").stages}
+
+    rest = {stage.name: stage for stage in full.stages}
+    assert stages("no-mse") == rest | {"align": rest["align"].model_copy(update={"mse_weight": 0.0})}
+    for name, gone in (
+        ("no-query-init", {"retromae", "unsupervised", "query-init"}),
+        ("no-document-init", {"document-init"}),
+        ("no-align", {"align"}),
+        ("no-joint", {"joint"}),
+    ):
+        assert stages(name) == {key: stage for key, stage in rest.items() if key not in gone}
+    assert stages("align-on-finetune-data")["align"].data == rest["joint"].data
+    assert not load_recipe("ablations/released-scoring").renormalise
+
+
 def test_overrides(tmp_path, content):
     recipe = _load(tmp_path, content, ["stages.0.epochs=3", "seed=7", "data.0.path=/data"])
     assert (recipe.stages[0].epochs, recipe.seed, recipe.data[0].path) == (3, 7, "/data")
+    recipe = _load(tmp_path, content, ["stages.align.epochs=9", "data.sts.negatives=3"])
+    assert (recipe.stages[2].epochs, recipe.data[1].negatives) == (9, 3)
+    with pytest.raises(RecipeError, match=r"no 'stages\.alinge\.epochs'"):
+        _load(tmp_path, content, ["stages.alinge.epochs=1"])
     with pytest.raises(RecipeError, match=r"no 'stages\.9\.epochs'"):
         _load(tmp_path, content, ["stages.9.epochs=1"])
     with pytest.raises(RecipeError, match="KEY=VALUE"):
@@ -94,6 +196,18 @@ def test_extends_merges_mappings_and_replaces_the_rest(tmp_path, content):
     assert recipe.query.config == content["query"]["config"]
     assert len(recipe.stages) == 1
     assert _load(tmp_path, {**child, "document": None}).asymmetric is False
+
+
+def test_a_mapping_changes_named_entries_of_a_list(tmp_path, content):
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(content, allow_unicode=True), encoding="utf-8")
+    child = {"extends": "base.yaml", "stages": {"query-init": None, "align": {"epochs": 7}}}
+    recipe = _load(tmp_path, child)
+    assert [stage.name for stage in recipe.stages] == ["document-init", "align", "joint"]
+    assert recipe.stages[1].epochs == 7
+    assert recipe.stages[1].learning_rate == content["stages"][2]["learning_rate"]
+    child["stages"] = {"alin": {"epochs": 7}}
+    with pytest.raises(RecipeError, match="stages has no entry 'alin' to change; it has query-init"):
+        _load(tmp_path, child)
 
 
 def test_extending_in_a_circle_is_refused(tmp_path):

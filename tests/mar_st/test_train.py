@@ -178,6 +178,8 @@ def test_finished_stages_are_kept(finished, recipe_file):
     [
         ("stages.3.temperature=0.2", ["query-init", "document-init", "align"]),
         ("stages.2.epochs=1", ["query-init", "document-init"]),
+        ("stages.1.dims=[24,48]", ["query-init"]),
+        ("stages.0.temperature=0.2", ["document-init"]),  # which does not depend on the queries
         ("storage_dtype=float16", ["query-init", "document-init", "align", "joint"]),
     ],
 )
@@ -205,6 +207,80 @@ def test_changed_data_are_noticed(finished, recipe_file, tmp_path):
 def test_the_folder_of_another_recipe_is_refused(finished, recipe_file):
     with pytest.raises(TrainError, match="holds a run of another recipe"):
         train(load_recipe(recipe_file, ["name=other"]), finished)
+
+
+def test_a_run_up_to_a_stage(recipe_file, finished, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(finished / "01-query-init", out / "01-query-init")
+    recipe = load_recipe(recipe_file, ["stages.1.epochs=0.2"])
+    with pytest.raises(
+        TrainError, match=r"tiny has no stage 'aling'; it has query-init, document-init, align"
+    ):
+        train(recipe, out, until="aling", say=_silent)
+    with pytest.raises(TrainError, match="holds no run to resume"):
+        train(recipe, out, resume=True, say=_silent)
+    model = train(recipe, out, until="document-init", say=_silent)
+    assert model == out / "02-document-init" / "model"
+    assert sorted(path.name for path in out.iterdir() if path.is_dir()) == STAGES[:2]
+    assert SentenceTransformer(str(model), device="cpu").encode(["头疼"]).shape == (1, 48)
+    assert train(recipe, out, until="query-init", resume=True, say=_silent) == out / "01-query-init" / "model"
+
+
+def test_runs_share_a_store(recipe_file, finished, tmp_path, monkeypatch):
+    monkeypatch.setenv("MAR_STAGES", str(tmp_path / "store"))
+    first, second = tmp_path / "first", tmp_path / "second"
+    shutil.copytree(finished, first)
+    lines = []
+    train(load_recipe(recipe_file), first, say=lines.append)  # moves its stages into the store
+    assert len([line for line in lines if line.endswith("finished before, kept")]) == 4
+    assert all((first / stage).is_symlink() for stage in STAGES)
+    lines.clear()
+    other = load_recipe(recipe_file, ["name=other", "stages.3.epochs=0.2", "storage_dtype=float16"])
+    train(other, second, say=lines.append)
+    assert [line.split()[1].rstrip(":") for line in lines if "kept" in line] == [
+        "query-init", "document-init", "align"
+    ]  # fmt: skip
+    assert (second / "03-align").resolve() == (first / "03-align").resolve()
+    listed = json.loads((second / "stages.json").read_text(encoding="utf-8"))
+    assert list(listed) == ["query-init", "document-init", "align", "joint"]
+    assert all((second / entry["folder"] / "done.json").is_file() for entry in listed.values())
+    # Weights are linked, so packing one run's model must leave the stage as it was.
+    before, after = _weights(first / "04-joint" / "model"), _weights(finished / "04-joint" / "model")
+    assert before == after
+    stored = _weights((second / "04-joint").resolve() / "model")
+    assert sum(map(len, _weights(second / "model").values())) < 0.6 * sum(map(len, stored.values()))
+
+
+def test_a_stage_in_the_hands_of_another_run_is_waited_for(recipe_file, tmp_path):
+    import threading
+
+    from filelock import FileLock
+
+    store = tmp_path / "store"
+    recipe = load_recipe(recipe_file, ["stages.0.epochs=0.2"])
+    train(recipe, tmp_path / "first", until="query-init", stages=store, say=_silent)
+    (folder,) = (path for path in store.iterdir() if path.is_dir())
+    held, waited = threading.Event(), threading.Event()
+
+    def hold():
+        with FileLock(store / f"{folder.name}.lock"):
+            held.set()
+            waited.wait(30)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    held.wait(30)
+    lines = []
+
+    def say(line):
+        lines.append(line)
+        if "waiting" in line:
+            waited.set()
+
+    train(recipe, tmp_path / "second", until="query-init", stages=store, say=say)
+    other.join()
+    assert any("another run trains this stage; waiting" in line for line in lines)
+    assert lines[-1] == "stage query-init: finished before, kept"
 
 
 def test_align_leaves_the_document_encoder_untouched(finished):
@@ -387,6 +463,24 @@ def test_killed_processes_resume_to_the_same_weights(recipe_file, tmp_path):
     last = start(out, "no such stage")
     assert last.returncode == 0, last.stderr
     assert _weights(out / "model") == _weights(tmp_path / "whole" / "model")
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_run(recipe_file, tmp_path):
+    """Both take part in every stage, the first one writes, and the run goes on in a single process."""
+    recipe = load_recipe(recipe_file, [f"stages.{index}.epochs=0.4" for index in range(4)])
+    path = tmp_path / "short.yaml"
+    path.write_text(yaml.safe_dump(recipe.model_dump(mode="json"), allow_unicode=True), encoding="utf-8")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
+    command = [*launch, "-m", "mar_st.cli", "train", str(path), "--out", str(tmp_path / "run")]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("stage joint: joint") == 1
+    assert MAR.from_pretrained(tmp_path / "run/model", device="cpu").encode_queries(["头疼"]).shape == (1, 32)
+    lines = []
+    train(load_recipe(path), tmp_path / "run", say=lines.append)
+    assert len([line for line in lines if line.endswith("finished before, kept")]) == 4
 
 
 # -- symmetric recipes --

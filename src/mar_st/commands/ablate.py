@@ -1,0 +1,75 @@
+"""`mar ablate`: train and compare all rows of a study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from mar_st.study import Study
+    from mar_st.study.run import PlannedStage
+
+
+def ablate(
+    study: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped study.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the study; default runs/NAME.")] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Only say what would be trained.")] = False,
+    row: Annotated[
+        list[str] | None, typer.Option(help="Only this row and the full model; repeat for several.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Only the first seeds.", min=1)] = None,
+    stages: Annotated[
+        Path | None, typer.Option(help="Folder that keeps stages; default $MAR_STAGES or OUT/stages.")
+    ] = None,
+    save_steps: Annotated[int, typer.Option(help="Steps between checkpoints.", min=1)] = 200,
+) -> None:
+    """Train a grid of recipes and seeds and write one table; an interrupted study goes on."""
+    import os
+
+    from mar_st.study import load_study
+
+    loaded = load_study(study)
+    if row or seeds:
+        loaded = loaded.narrowed(row, seeds)
+    folder = out or Path("runs") / loaded.name
+    store = stages or os.environ.get("MAR_STAGES") or folder / "stages"
+    if plan:
+        _plan(loaded, store)
+        return
+    from mar_st.study.run import run_study
+
+    run_study(loaded, folder, stages=store, save_steps=save_steps, say=typer.echo)
+
+
+def _plan(study: Study, store: str | Path) -> None:
+    import tempfile
+
+    from mar_st.study.run import plan_study
+
+    with tempfile.TemporaryDirectory() as folder:
+        planned = plan_study(study, folder, stages=store)
+    typer.echo(as_text(study, planned))
+
+
+def as_text(study: Study, planned: list[PlannedStage]) -> str:
+    """The plan for a terminal: the stages of every row for the first seed, then what there is in all.
+
+    Args:
+        study: The study.
+        planned: What `mar_st.study.run.plan_study` found.
+    """
+    lines = [f"{study.name}: {len(study.rows)} rows x {len(study.seeds)} seeds, full model {study.full}"]
+    width = max(len(row.name) for row in study.rows)
+    for row in study.rows:
+        stages = [s for s in planned if s.row == row.name and s.seed == study.seeds[0]]
+        marks = {"train": "", "shared": " (shared)", "finished": " (finished)"}
+        parts = (f"{stage.name} {stage.digest[:8]}{marks[stage.state]}" for stage in stages)
+        lines.append(f"  {row.name:{width}}  {', '.join(parts)}")
+    counts = {state: sum(s.state == state for s in planned) for state in ("train", "shared", "finished")}
+    lines.append(
+        f"stages of all seeds: {len(planned)}, of which {counts['shared']} are shared with a row above, "
+        f"{counts['finished']} are finished, {counts['train']} will be trained"
+    )
+    return "\n".join(lines)

@@ -1,0 +1,193 @@
+"""What a stage of a recipe depends on, as a digest: two stages of equal digests train equal weights.
+
+The digest of a stage covers its hyperparameters, the content of the data it uses, seed, precision and
+prompts, the major versions of the training libraries, and the lineage of each encoder that goes into it: the
+stages that trained it before, or the backbone it starts from. Names of recipes and stages, paths, and what
+feeds other stages only are left out, so recipes that have a stage in common can share its result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import fields
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mar_st.data import Triple
+from mar_st.schema import AlignStage, DistillStage, JointStage, RetroMAEStage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mar_st.data import Source
+    from mar_st.schema import Backbone, Data, Recipe, Side, Stage
+
+#: Raised when the same settings begin to train other weights.
+FORMAT = 1
+LIBRARIES = ("torch", "transformers", "sentence-transformers")
+
+#: Settings of a data entry that decide what is read, which is what counts; the others act on it.
+_READING = {"path", "form", "columns", "where", "limit", "group", "expected_rows"}
+#: Settings of a backbone that its origin decides otherwise, see `_backbone`.
+_ORIGIN = {"source", "revision", "config", "tokenizer", "tokenizer_data", "layers_of_document", "projection"}
+
+
+def stage_digests(recipe: Recipe, data: Mapping[str, str]) -> list[str]:
+    """Digest of every stage of a recipe, in order.
+
+    Args:
+        recipe: The recipe.
+        data: Digest of the content of every data entry, by name, see `source_digest`.
+    """
+    trained: dict[Side, str] = {}
+    digests = []
+    for stage in recipe.stages:
+        digest = _digest(_stage(recipe, stage, data, trained))
+        digests.append(digest)
+        for side in trained_sides(stage):
+            trained[side] = digest
+    return digests
+
+
+def trained_sides(stage: Stage) -> tuple[Side, ...]:
+    """The encoders whose weights a stage changes."""
+    if isinstance(stage, AlignStage):
+        return ("query",)
+    if isinstance(stage, JointStage):
+        sides: tuple[Side, ...] = ("query", "document")
+        return tuple(side for side in sides if side != stage.freeze)
+    return (stage.side,)
+
+
+def joins(stage: Stage) -> bool:
+    """Whether a stage works on both encoders in one space, and so leaves a MAR."""
+    return isinstance(stage, AlignStage | JointStage)
+
+
+def projects(recipe: Recipe, stage: Stage) -> bool:
+    """Whether a stage puts the projection of a backbone behind it.
+
+    The projection leads into the space of the other side, so it comes with the first stage that joins the
+    sides; before, the encoder is trained as it is (HotelMatch and LEAF start from encoders without one). In
+    a recipe without such a stage it is there from the first stage that trains vectors.
+    """
+    if isinstance(stage, RetroMAEStage):
+        return False
+    return joins(stage) or not any(joins(other) for other in recipe.stages)
+
+
+def stage_entries(recipe: Recipe, stage: Stage) -> tuple[Data, ...]:
+    """The data entries of a stage, with its number of negatives in the place of theirs."""
+    entries = recipe.data_of(stage)
+    negatives = getattr(stage, "negatives", None)
+    if negatives is None:
+        return entries
+    return tuple(entry.model_copy(update={"negatives": negatives}) for entry in entries)
+
+
+def source_digest(source: Source) -> str:
+    """sha256 of what was read for a data entry: its triples and texts."""
+    names = [field.name for field in fields(Triple)]
+    digest = hashlib.sha256()
+    for row in (*source.triples, *source.texts):
+        value = row if isinstance(row, str) else {name: getattr(row, name) for name in names}
+        digest.update(json.dumps(value, ensure_ascii=False).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def model_digest(source: str, revision: str | None = None) -> str:
+    """Identity of a folder (its files) or of a Hub name (its commit, where the local cache knows it)."""
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".md")
+        stamps = tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)
+        return _files_digest(str(folder), stamps)
+    from huggingface_hub import try_to_load_from_cache
+
+    cached = try_to_load_from_cache(source, "config.json", revision=revision)
+    commit = Path(cached).parent.name if isinstance(cached, str) else None
+    return f"hub:{source}@{commit or revision or 'main'}"
+
+
+@lru_cache(maxsize=64)
+def _files_digest(folder: str, stamps: Sequence[tuple[str, int, int]]) -> str:
+    digest = hashlib.sha256()
+    for name, _, _ in stamps:
+        digest.update(f"{Path(name).relative_to(folder).as_posix()}\0".encode())
+        with Path(name).open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _stage(
+    recipe: Recipe, stage: Stage, data: Mapping[str, str], trained: Mapping[Side, str]
+) -> dict[str, Any]:
+    """All that goes into a stage."""
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "libraries": {name: version(name).partition(".")[0] for name in LIBRARIES},
+        "stage": stage.model_dump(mode="json", exclude={"name", "data", "negatives"}),
+        "data": [
+            {**entry.model_dump(mode="json", exclude=_READING), "content": data[entry.name]}
+            for entry in stage_entries(recipe, stage)
+        ],
+        "prompts": recipe.prompts,
+        "seed": recipe.seed,
+        "precision": recipe.precision,
+    }
+    sides: dict[str, Side] = {"query": "query", "document": "document"}
+    if joins(stage):
+        content |= {"dim": recipe.dim, "renormalise": recipe.renormalise}
+    else:
+        content["normalise"] = recipe.normalise
+        used = {getattr(stage, "side", None)}
+        if isinstance(stage, DistillStage):
+            used.add(stage.teacher)
+            if stage.teacher not in sides:
+                content["teacher"] = model_digest(stage.teacher)
+        sides = {name: side for name, side in sides.items() if name in used}
+    for name, side in sides.items():
+        content[name] = _encoder(recipe, side, data, trained)
+        projection = getattr(recipe, name).projection
+        if projection is not None and projects(recipe, stage):
+            content[name]["projection"] = projection
+    return content
+
+
+def _encoder(
+    recipe: Recipe, side: Side, data: Mapping[str, str], trained: Mapping[Side, str]
+) -> dict[str, Any]:
+    """Where an encoder comes from: its backbone, and the stage that trained it last."""
+    backbone: Backbone = getattr(recipe, side)
+    content: dict[str, Any] = backbone.model_dump(mode="json", exclude=_ORIGIN)
+    if side in trained:
+        return {**content, "trained": trained[side]}
+    if backbone.source is not None:
+        return {**content, "source": model_digest(backbone.source, backbone.revision)}
+    if backbone.layers_of_document is not None:
+        return {
+            **content,
+            "layers": backbone.layers_of_document,
+            "of": _encoder(recipe, "document", data, trained),
+        }
+    assert backbone.tokenizer is not None  # noqa: S101 -- the recipe's validator saw to it
+    return {
+        **content,
+        "side": side,
+        "config": backbone.config,
+        "tokenizer": backbone.tokenizer.model_dump(mode="json"),
+        "texts": [data[entry.name] for entry in tokenizer_entries(recipe, backbone)],
+    }
+
+
+def tokenizer_entries(recipe: Recipe, backbone: Backbone) -> tuple[Data, ...]:
+    """The data entries whose texts the tokenizer of a random backbone is trained on."""
+    named = backbone.tokenizer_data
+    return tuple(entry for entry in recipe.data if named is None or entry.name in named)
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

@@ -1,0 +1,209 @@
+"""The models that the stages of a recipe train, put together from what was trained before."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Normalize
+from transformers import AutoConfig
+
+from mar_st.encoders import (
+    DEFAULT_POOLING,
+    check_source,
+    keep_layers,
+    linear_projection,
+    load_encoder,
+    write_encoder,
+)
+from mar_st.lineage import joins, projects, tokenizer_entries, trained_sides
+from mar_st.model import MAR
+from mar_st.modules import is_truncation
+from mar_st.schema import DistillStage
+from mar_st.tokenizers import train_tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sentence_transformers.base.modules.module import Module
+
+    from mar_st.data import Source
+    from mar_st.encoders import EncoderSource, Role
+    from mar_st.schema import Backbone, Recipe, Stage
+
+#: Added to the seed of a recipe where random weights are drawn, so that no two parts share their numbers.
+_DRAWS = {("encoder", "query"): 0, ("encoder", "document"): 1,
+          ("projection", "query"): 2, ("projection", "document"): 3}  # fmt: skip
+
+
+def check_models(recipe: Recipe) -> None:
+    """Make sure that all models a recipe starts from or learns from exist, before anything is trained.
+
+    Raises:
+        MarError: A backbone or a teacher that is neither a folder with a model nor known to the Hub.
+    """
+    for name in ("query", "document"):
+        backbone: Backbone | None = getattr(recipe, name)
+        if backbone is not None and backbone.source is not None:
+            check_source(backbone.source, backbone.revision, what=f"{name} backbone")
+    for stage in recipe.stages:
+        if isinstance(stage, DistillStage) and stage.teacher not in ("query", "document"):
+            check_source(stage.teacher, what=f"teacher of stage {stage.name}")
+
+
+@dataclass
+class Sides:
+    """Both encoders of a recipe as trained so far.
+
+    Attributes:
+        recipe: The recipe.
+        sources: Its data; a tokenizer may have to be trained on their texts.
+        folders: Model folder of the stage that trained a side last.
+    """
+
+    recipe: Recipe
+    sources: Sequence[Source]
+    folders: dict[Role, Path] = field(default_factory=dict)
+
+    def for_stage(self, stage: Stage) -> SentenceTransformer:
+        """The model that a stage trains: a MAR where it works on both sides, else one encoder."""
+        if joins(stage):
+            return MAR.from_modules(
+                self._encoder("query", stage),
+                self._encoder("document", stage),
+                dim=self.recipe.dim,
+                renormalise=self.recipe.renormalise,
+                prompts=self.recipe.prompts,
+            )
+        return self._symmetric(stage.side, stage)  # type: ignore[union-attr]
+
+    def teacher(self, stage: DistillStage) -> SentenceTransformer:
+        """The model that a stage learns from: the other side, or a model of its own."""
+        own: dict[str, Role] = {"query": "query", "document": "document"}
+        if stage.teacher in own:
+            return self._symmetric(own[stage.teacher], stage)
+        return SentenceTransformer(stage.teacher)
+
+    def _symmetric(self, role: Role, stage: Stage) -> SentenceTransformer:
+        modules: list[Any] = self._encoder(role, stage)
+        prompts = {"document": "", **self.recipe.prompts}
+        if not self.recipe.normalise:
+            return SentenceTransformer(modules=modules, prompts=prompts, similarity_fn_name="dot")
+        return SentenceTransformer(
+            modules=[*modules, Normalize()], prompts=prompts, similarity_fn_name="cosine"
+        )
+
+    def _encoder(self, role: Role, stage: Stage) -> list[Module]:
+        """One side for a stage, in the dtype that it is trained in.
+
+        Weights that an optimiser changes are float32; frozen ones, the base of a LoRA adapter included, stay
+        as they are stored, unless the recipe computes in float32.
+        """
+        modules = self.modules(role)
+        projection = getattr(self.recipe, role).projection
+        if projects(self.recipe, stage) and projection is not None and not _has_projection(modules):
+            torch.manual_seed(self.recipe.seed + _DRAWS["projection", role])
+            modules.append(linear_projection(modules[-1].get_embedding_dimension(), projection))
+        lora = getattr(stage, "lora_r", None) is not None and not (joins(stage) and role == "query")
+        if self.recipe.precision == "fp32" or (role in trained_sides(stage) and not lora):
+            for module in modules:
+                module.float()
+        return modules
+
+    def modules(self, role: Role) -> list[Module]:
+        """`[Transformer, Pooling]` of one side as trained so far, with its projection once it has one."""
+        backbone: Backbone = getattr(self.recipe, role)
+        if role in self.folders:
+            return _saved(self.folders[role], role, backbone)
+        if backbone.layers_of_document is not None:
+            return self._layers_of_document(backbone)
+        return load_encoder(
+            self._source(backbone, role),
+            role,
+            max_length=backbone.max_length,
+            revision=backbone.revision,
+            pooling=backbone.pooling,
+        )
+
+    def _layers_of_document(self, backbone: Backbone) -> list[Module]:
+        """A copy of the document encoder as trained so far with some of its layers.
+
+        It pools as the document encoder does, unless the recipe says otherwise: its layers were trained so.
+        """
+        document = self.recipe.document
+        assert document is not None  # noqa: S101 -- the recipe's validator saw to it
+        assert backbone.layers_of_document is not None  # noqa: S101
+        modules: list[Any] = self.modules("document")
+        keep_layers(modules, backbone.layers_of_document)
+        with tempfile.TemporaryDirectory() as folder:
+            write_encoder(modules[0].model, modules[0].tokenizer, Path(folder))
+            return load_encoder(
+                folder,
+                "query",
+                max_length=backbone.max_length,
+                pooling=backbone.pooling or document.pooling or DEFAULT_POOLING["document"],
+            )
+
+    def _source(self, backbone: Backbone, role: Role) -> EncoderSource:
+        if backbone.source is not None:
+            return backbone.source
+        assert backbone.config is not None  # noqa: S101 -- the recipe's validator saw to it
+        assert backbone.tokenizer is not None  # noqa: S101
+        used = {entry.name for entry in tokenizer_entries(self.recipe, backbone)}
+        texts = dict.fromkeys(
+            text for source in self.sources if source.entry.name in used for text in _texts(source)
+        )
+        # A tokenizer puts the token there that the encoder is pooled at.
+        style: Role = {"cls": "query", "lasttoken": "document"}.get(backbone.pooling or "", role)  # type: ignore[assignment]
+        tokenizer = train_tokenizer(
+            texts, style, max_length=backbone.max_length, **backbone.tokenizer.model_dump()
+        )
+        settings = {**backbone.config, "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+        for name in ("bos_token_id", "eos_token_id"):
+            settings.setdefault(name, getattr(tokenizer, name))
+        config = AutoConfig.for_model(**settings)
+        # Both sides must not start from one stream of random numbers, nor depend on the order of the stages.
+        torch.manual_seed(self.recipe.seed + _DRAWS["encoder", role])
+        return config, tokenizer
+
+
+def _texts(source: Source) -> list[str]:
+    triples = [text for t in source.triples for text in (t.query, *t.positives, *t.negatives)]
+    return [*triples, *source.texts]
+
+
+def _saved(folder: Path, role: Role, backbone: Backbone) -> list[Module]:
+    """One side of the model that a stage left."""
+    types = [entry["type"] for entry in json.loads((folder / "modules.json").read_text(encoding="utf-8"))]
+    if types[0].endswith(".Router"):
+        mar = MAR.from_pretrained(folder, routes=role)
+        return [
+            module
+            for module in mar.route_modules(role)
+            if not isinstance(module, Normalize) and not is_truncation(module)
+        ]
+    has_projection = any(kind.endswith(".Dense") for kind in types)
+    pooling = backbone.pooling
+    if pooling is None and backbone.layers_of_document is not None:
+        pooling = _saved_pooling(folder)
+    return load_encoder(
+        folder,
+        role,
+        max_length=backbone.max_length,
+        pooling=pooling,
+        projection=backbone.projection if has_projection else None,
+    )
+
+
+def _saved_pooling(folder: Path) -> Any:
+    (config,) = folder.glob("1_Pooling/config.json")
+    return json.loads(config.read_text(encoding="utf-8"))["pooling_mode"]
+
+
+def _has_projection(modules: Sequence[Module]) -> bool:
+    return any(isinstance(module, Dense) for module in modules)

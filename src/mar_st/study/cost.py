@@ -1,0 +1,113 @@
+"""What a query costs online: parameters, operations, milliseconds at batch 1."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from mar_st.model import MAR
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Queries whose operations are counted, and queries that are timed.
+COUNTED, TIMED, WARM_UP = 20, 100, 10
+
+
+def query_encoder(folder: str | Path) -> SentenceTransformer:
+    """What a query process loads: the query route of a MAR, or the whole of a symmetric model."""
+    listing = json.loads((Path(folder) / "modules.json").read_text(encoding="utf-8"))
+    if listing[0]["type"].endswith(".Router"):
+        return MAR.from_pretrained(folder, routes="query")
+    return SentenceTransformer(str(folder)).eval()
+
+
+def query_cost(model: SentenceTransformer, queries: Sequence[str]) -> dict[str, float]:
+    """Size of a query encoder and operations per query.
+
+    Operations are counted while real queries pass at batch 1, as the multiplications and additions of its
+    matrix products; attention is counted in full, without the half that a causal mask would spare.
+
+    Args:
+        model: The query encoder.
+        queries: Texts of the study; the first ones are used.
+
+    Returns:
+        `parameters`, `parameters_without_embeddings`, `tokens_per_query` and `flops_per_query` (means).
+    """
+    texts = list(queries[:COUNTED])
+    transformer: Any = model
+    embeddings = {
+        id(module.weight): module.weight.numel()
+        for module in transformer.modules()
+        if isinstance(module, torch.nn.Embedding)
+    }
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    flops, tokens = 0, 0
+    for text in texts:
+        features = model.preprocess([(model.prompts.get("query") or "") + text])
+        tokens += int(features["attention_mask"].sum())
+        features = {k: v.to(model.device) if hasattr(v, "to") else v for k, v in features.items()}
+        # Fused attention kernels hide their operations; plain ones are counted.
+        with (
+            torch.no_grad(),
+            sdpa_kernel(SDPBackend.MATH),
+            FlopCounterMode(display=False) as counter,
+        ):
+            model(features)
+        flops += counter.get_total_flops()
+    return {
+        "parameters": parameters,
+        "parameters_without_embeddings": parameters - sum(embeddings.values()),
+        "tokens_per_query": round(tokens / len(texts), 2),
+        "flops_per_query": round(flops / len(texts)),
+    }
+
+
+def query_time(model: SentenceTransformer, queries: Sequence[str]) -> dict[str, Any]:
+    """Milliseconds from text to vector at batch 1 on this machine, tokenisation included.
+
+    Args:
+        model: The query encoder.
+        queries: Texts of the study; repeated where there are few.
+
+    Returns:
+        `median_ms` and `p95_ms` over `TIMED` queries, after a warm-up, and what they were measured on.
+    """
+    texts = [queries[index % len(queries)] for index in range(TIMED)]
+    for text in texts[:WARM_UP]:
+        model.encode_query(text, show_progress_bar=False)
+    seconds = []
+    for text in texts:
+        started = time.perf_counter()
+        model.encode_query(text, show_progress_bar=False)
+        seconds.append(time.perf_counter() - started)
+    milliseconds = np.array(seconds) * 1000
+    return {
+        "median_ms": round(float(np.median(milliseconds)), 3),
+        "p95_ms": round(float(np.percentile(milliseconds, 95)), 3),
+        "device": _device_name(model.device),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        names = [
+            line.partition(":")[2].strip() for line in info.splitlines() if line.startswith("model name")
+        ]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,0 +1,47 @@
+"""The plot of a study: a line per row with its interval, and what its query encoder costs."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+def plot(table: Mapping[str, Any], path: Path) -> None:
+    """Draw the average of every row with its 95 % interval beside the operations of its query encoder.
+
+    Args:
+        table: As `mar_st.study.table.make_table` gives it.
+        path: PNG file to write.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    figure = import_module("matplotlib.figure").Figure(
+        figsize=(9, 1.2 + 0.32 * len(table["rows"])), layout="constrained"
+    )
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 1))
+    rows = list(reversed(table["rows"]))
+    groups = list(dict.fromkeys(row["group"] for row in table["rows"]))
+    heights = range(len(rows))
+    for height, row in zip(heights, rows, strict=True):
+        score = row["scores"]["average"]
+        color = f"C{groups.index(row['group']) % 10}"
+        error = [[score["mean"] - score["low"]], [score["high"] - score["mean"]]]
+        left.errorbar(score["mean"], height, xerr=error, fmt="o", color=color, capsize=3)
+        left.plot(score["seeds"], [height] * len(score["seeds"]), "|", color=color, alpha=0.6)
+        right.barh(height, row["cost"]["flops_per_query"] / 1e6, color=color, alpha=0.7)
+        if row["name"] == table["full"]:
+            left.axvline(score["mean"], color=color, linewidth=0.8, linestyle=":")
+    left.set_yticks(list(heights), [row["label"] for row in rows])
+    left.set_xlabel("average over the tasks, 95 % interval; strokes: seeds")
+    right.set_xlabel("MFLOP per query")
+    for axes in (left, right):
+        axes.grid(axis="x", alpha=0.3)
+    part = path.with_name(path.name + ".part")
+    # No date and no version in the file: the same numbers give the same bytes.
+    figure.savefig(part, format="png", dpi=150, metadata={"Software": None})
+    part.replace(path)

@@ -1,0 +1,304 @@
+"""Running a study: a grid of rows x seeds, each stage trained once, each score kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+from transformers.utils import logging
+
+from mar_st.data import read_source
+from mar_st.errors import MarError
+from mar_st.lineage import source_digest, stage_digests
+from mar_st.study.schema import StudyError, row_recipes
+from mar_st.study.table import make_table, write_table
+from mar_st.study.tasks import load_task, score
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mar_st.data import Source
+    from mar_st.schema import Data, Recipe
+    from mar_st.study.schema import Study
+    from mar_st.study.tasks import TaskData
+
+logger = logging.get_logger(__name__)
+
+
+def run_study(
+    study: Study,
+    out: str | Path,
+    *,
+    stages: str | Path | None = None,
+    save_steps: int = 200,
+    say: Callable[[str], None] = print,
+) -> Path | None:
+    """Train and score every row with every seed, then write the table.
+
+    A run that was killed goes on where it stopped: finished stages lie in `stages`, finished scores in
+    `out/scores`. Several processes may work on one study, each on its own device: a run that another process
+    has in hand is left to it, and the last one to finish writes the table.
+
+    Args:
+        study: The study.
+        out: Folder for recipes, runs, scores and the table.
+        stages: Folder in which stages are kept by digest; default `out/stages`.
+        save_steps: Steps between checkpoints.
+        say: Receives one line per step of the work.
+
+    Returns:
+        `out/table.json`, with `table.md` and, where matplotlib is installed, `table.png` beside it; `None`
+        where other processes still work on runs of this study.
+
+    Raises:
+        StudyError: The folder belongs to another study, or runs failed (the others are kept).
+        MarError: A recipe, model, data entry or task is missing or broken; before anything is trained.
+    """
+    grid = Grid(study, Path(out), Path(stages) if stages else Path(out) / "stages", say)
+    grid.open()
+    waiting, failed = [], []
+    runs = [(row.name, seed) for seed in study.seeds for row in study.rows]
+    for number, (row, seed) in enumerate(runs, 1):
+        place = f"[{number}/{len(runs)}] {row}, seed {seed}"
+        try:
+            if not grid.run(row, seed, save_steps, place):
+                waiting.append(place)
+        except MarError as error:
+            say(f"{place}: failed: {error}")
+            failed.append(f"{row} (seed {seed}): {error}")
+    if failed:
+        raise StudyError(
+            f"{len(failed)} of {len(runs)} runs failed: {'; '.join(failed)}. What was finished is kept; the "
+            "same command goes on with the rest."
+        )
+    if waiting:
+        say(f"{len(waiting)} runs are in the hands of other processes; the last one writes the table")
+        return None
+    return grid.table()
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """One stage of one model of a study.
+
+    Attributes:
+        row: Name of the row.
+        seed: Seed of the model.
+        name: Name of the stage in the row's recipe.
+        digest: Identity of the stage.
+        state: `train`; `shared` with a row before it; `finished` in the store.
+    """
+
+    row: str
+    seed: int
+    name: str
+    digest: str
+    state: str
+
+
+def plan_study(study: Study, folder: str | Path, *, stages: str | Path | None = None) -> list[PlannedStage]:
+    """What a study will train, without training: every stage of every model, in the order of the work.
+
+    Args:
+        study: The study.
+        folder: Receives the recipes of the rows.
+        stages: Where finished stages are looked for.
+    """
+    store = Path(stages) if stages else Path(folder) / "stages"
+    grid = Grid(study, Path(folder), store, say=logger.info)
+    recipes = row_recipes(study, Path(folder) / "recipes")
+    planned: list[PlannedStage] = []
+    seen: set[str] = set()
+    for seed in study.seeds:
+        for row in study.rows:
+            recipe = recipes[row.name][seed]
+            for stage, digest in zip(recipe.stages, grid.digests(recipe), strict=True):
+                state = "shared" if digest in seen else "train"
+                if state == "train" and (grid.store / digest / "done.json").is_file():
+                    state = "finished"
+                seen.add(digest)
+                planned.append(PlannedStage(row.name, seed, stage.name, digest, state))
+    return planned
+
+
+@dataclass
+class Grid:
+    """The files of a study."""
+
+    study: Study
+    out: Path
+    store: Path
+    say: Callable[[str], None]
+    recipes: dict[str, dict[int, Recipe]] = field(default_factory=dict)
+    tasks: list[TaskData] = field(default_factory=list)
+    _data: dict[tuple[int, str], Source] = field(default_factory=dict)
+    _contents: dict[tuple[int, str], str] = field(default_factory=dict)
+
+    def open(self) -> None:
+        """Check all that can be checked before anything is trained, and claim the folder."""
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise StudyError(
+                "mar ablate runs in one process per device. Start it once per device with the same --out and "
+                "another CUDA_VISIBLE_DEVICES; the processes share the work."
+            )
+        from mar_st.sides import check_models
+
+        self.out.mkdir(parents=True, exist_ok=True)
+        marker = self.out / "study.json"
+        if marker.is_file() and json.loads(marker.read_text(encoding="utf-8"))["name"] != self.study.name:
+            raise StudyError(f"{self.out} holds another study; choose another --out or delete it.")
+        self.tasks = [load_task(task) for task in self.study.tasks]
+        self.recipes = row_recipes(self.study, self.out / "recipes")
+        for recipes in self.recipes.values():
+            check_models(recipes[self.study.seeds[0]])
+        for recipes in self.recipes.values():
+            self.digests(recipes[self.study.seeds[0]])
+        _write(marker, json.dumps(self.study.model_dump(mode="json"), indent=2, ensure_ascii=False))
+        for data in self.tasks:
+            self.say(f"task {data.task.name}: {len(data.items)} items, {data.metric}")
+
+    def read(self, entry: Data, seed: int) -> Source:
+        """A data entry, read once for all rows of a seed."""
+        key = (seed, entry.model_dump_json())
+        if key not in self._data:
+            if any(known != seed for known, _ in self._data):  # one seed in memory at a time
+                self._data.clear()
+            self._data[key] = read_source(entry, seed)
+            self._contents[key] = source_digest(self._data[key])
+        return self._data[key]
+
+    def digests(self, recipe: Recipe) -> list[str]:
+        """Digests of the stages of a recipe, see `mar_st.lineage`."""
+        contents = {}
+        for entry in recipe.data:
+            key = (recipe.seed, entry.model_dump_json())
+            if key not in self._contents:
+                self.read(entry, recipe.seed)
+            contents[entry.name] = self._contents[key]
+        return stage_digests(recipe, contents)
+
+    def model_digest(self, recipe: Recipe) -> str:
+        """Identity of the model that a recipe gives: its last stage, and how the weights are stored."""
+        content = [self.digests(recipe)[-1], recipe.storage_dtype, recipe.prompts]
+        return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def run(self, row: str, seed: int, save_steps: int, place: str) -> bool:
+        """Train and score one model; `False` where another process is at it."""
+        from mar_st.train import train
+
+        recipe = self.recipes[row][seed]
+        folder = self.out / "runs" / row / str(seed)
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(folder / ".lock", timeout=0):
+                identity = self.model_digest(recipe)
+                missing = [data for data in self.tasks if self.kept(row, seed, data, identity) is None]
+                costs = seed == self.study.seeds[0] and not self._cost_kept(row, identity)
+                if not missing and not costs:
+                    self.say(f"{place}: finished before, kept")
+                    return True
+                self.say(f"{place}: {len(recipe.stages)} stages")
+                model = train(
+                    recipe,
+                    folder,
+                    save_steps=save_steps,
+                    stages=self.store,
+                    read=self.read,
+                    say=lambda line: self.say(f"  {line}"),
+                )
+                self._score(model, row, seed, missing, identity, place)
+                if costs:
+                    self._measure(model, row, identity)
+                return True
+        except Timeout:
+            self.say(f"{place}: another process is at it")
+            return False
+
+    def _score(
+        self, folder: Path, row: str, seed: int, missing: list[TaskData], identity: str, place: str
+    ) -> None:
+        from sentence_transformers import SentenceTransformer
+
+        if not missing:
+            return
+        model = SentenceTransformer(str(folder)).eval()
+        for data in missing:
+            values = score(model, data, batch_size=self.study.batch_size)
+            found = float(data.scores([values]).per_seed()[0])
+            content = {
+                "model": identity,
+                "data": data.digest,
+                "metric": data.metric,
+                "score": found,
+                "items": data.items,
+                "values": values,
+            }
+            _write(self._score_file(row, seed, data), json.dumps(content))
+            self.say(f"{place}: {data.task.name} {data.metric} {found:.4f}")
+
+    def _measure(self, folder: Path, row: str, identity: str) -> None:
+        """Cost of the query encoder: what is the same everywhere, and what this machine takes."""
+        from mar_st.study.cost import query_cost, query_encoder, query_time
+
+        encoder = query_encoder(folder)
+        texts = self.tasks[0].sample
+        cost = {"model": identity, **query_cost(encoder, texts)}
+        _write(self.out / "timings" / f"{row}.json", json.dumps(query_time(encoder, texts), indent=2))
+        _write(self.out / "costs" / f"{row}.json", json.dumps(cost, indent=2))
+
+    def _cost_kept(self, row: str, identity: str) -> bool:
+        path = self.out / "costs" / f"{row}.json"
+        return path.is_file() and json.loads(path.read_text(encoding="utf-8"))["model"] == identity
+
+    def _score_file(self, row: str, seed: int, data: TaskData) -> Path:
+        return self.out / "scores" / row / str(seed) / f"{data.task.name}.json"
+
+    def kept(self, row: str, seed: int, data: TaskData, identity: str) -> list[float] | None:
+        """Values that were measured on this model and these data before."""
+        path = self._score_file(row, seed, data)
+        if not path.is_file():
+            return None
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if content["model"] != identity or content["data"] != data.digest:
+            return None
+        values: list[float] = content["values"]
+        return values
+
+    def table(self) -> Path:
+        """Write the table of all scores."""
+        values: dict[str, dict[str, list[list[float]]]] = {}
+        models: dict[str, dict[int, str]] = {}
+        for seed in self.study.seeds:  # by seed: the data of one seed are in memory at a time
+            for row in self.study.rows:
+                identity = self.model_digest(self.recipes[row.name][seed])
+                models.setdefault(row.name, {})[seed] = identity
+                for data in self.tasks:
+                    found = self.kept(row.name, seed, data, identity)
+                    if found is None:
+                        raise StudyError(
+                            f"{row.name}, seed {seed} has no score on {data.task.name}: another process "
+                            "changed the folder meanwhile. Run the same command again."
+                        )
+                    values.setdefault(row.name, {}).setdefault(data.task.name, []).append(found)
+        costs, timings = (self._all(name) for name in ("costs", "timings"))
+        table = make_table(self.study, self.tasks, values, models, costs)
+        return write_table(table, timings, self.out, self.say)
+
+    def _all(self, folder: str) -> dict[str, dict[str, Any]]:
+        return {
+            row.name: json.loads((self.out / folder / f"{row.name}.json").read_text(encoding="utf-8"))
+            for row in self.study.rows
+        }
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a whole file or none: a study may be killed at any time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)

@@ -1,0 +1,240 @@
+"""What a study may say: rows, seeds, tasks, published numbers. Unknown keys are refused."""
+
+from __future__ import annotations
+
+import json
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from mar_st.errors import MarError
+from mar_st.recipe import RECIPES, load_recipe
+
+if TYPE_CHECKING:
+    from mar_st.schema import Recipe
+
+STUDIES = RECIPES / "studies"
+
+_NAME = r"^[a-z0-9][a-z0-9.-]*$"
+
+
+class StudyError(MarError):
+    """A study that cannot be run; the message says what to do."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Task(_Strict):
+    """A set that every model is scored on: a folder in the Hub layout, with a score per query or pair."""
+
+    name: str = Field(pattern=_NAME)
+    path: str = Field(description="folder, 'package:NAME/FOLDER' or the name of a packaged task")
+    type: Literal["auto", "retrieval", "rerank", "sts"] = "auto"
+    metric: str | None = Field(
+        default=None,
+        description="ndcg@K, recall@K, map, mrr; pearson, spearman. Default: ndcg@10, map (rerank), pearson",
+    )
+    split: str = "test"
+    prompt: str | None = Field(
+        default=None, description="name of the prompt put before queries; default by type, as mteb chooses it"
+    )
+
+
+class Row(_Strict):
+    """One line of the table: a recipe, or changes to the base recipe of the study."""
+
+    name: str = Field(pattern=_NAME)
+    label: str | None = Field(default=None, description="what the table calls it; default the name")
+    group: str | None = Field(default=None, description="rows of a group stand together")
+    recipe: str | None = Field(
+        default=None, description="another recipe than the base: a shipped name, or a file beside the study"
+    )
+    changes: dict[str, Any] = Field(
+        default_factory=dict, description="laid over the recipe as a file that extends it, lists by name"
+    )
+    set: dict[str, Any] = Field(default_factory=dict, description="single settings: {stages.align.epochs: 2}")
+
+    @model_validator(mode="after")
+    def _keys(self) -> Self:
+        taken = sorted({"name", "seed", "extends"} & (set(self.changes) | set(self.set)))
+        if taken:
+            raise ValueError(f"row {self.name}: {taken[0]!r} is set by the study; leave it out")
+        return self
+
+
+class Published(_Strict):
+    """Numbers that others have published for rows of the study."""
+
+    name: str
+    source: str = Field(description="where they are from: paper, table, column")
+    task: str | None = Field(default=None, description="the task to compare with; default the average")
+    scores: dict[str, float] = Field(min_length=2, description="row: number, on any scale")
+
+
+class Study(_Strict):
+    """A grid of rows x seeds, the tasks they are scored on, and the row that the others are compared with."""
+
+    name: str = Field(pattern=_NAME)
+    description: str = ""
+    base: str | None = Field(default=None, description="recipe that rows without one of their own change")
+    changes: dict[str, Any] = Field(
+        default_factory=dict, description="changes to the base, for all rows on it"
+    )
+    seeds: tuple[int, ...] = Field(default=(42, 43, 44), min_length=1, description="seeds, or how many")
+    full: str = Field(description="row of the full model, which the others are tested against")
+    rows: tuple[Row, ...] = Field(min_length=1)
+    tasks: tuple[Task, ...] = Field(min_length=1)
+    published: tuple[Published, ...] = ()
+    permutations: int = Field(default=10_000, ge=10_000, description="of the paired randomisation test")
+    resamples: int = Field(default=10_000, ge=1000, description="of the bootstrap")
+    test_seed: int = Field(default=0, description="seed of bootstrap and randomisation")
+    batch_size: int = Field(default=64, gt=0, description="texts encoded at a time for the scores")
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _count(cls, value: object) -> object:
+        return tuple(range(42, 42 + value)) if isinstance(value, int) else value
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for what, names in (("row", [r.name for r in self.rows]), ("task", [t.name for t in self.tasks])):
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"two {what}s are called {twice[0]!r}; names must differ")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError(f"seeds {self.seeds} repeat; each must differ")
+        rows = {row.name for row in self.rows}
+        if self.full not in rows:
+            raise ValueError(f"full is {self.full!r}, which is no row; there is {', '.join(sorted(rows))}")
+        homeless = [row.name for row in self.rows if row.recipe is None]
+        if self.base is None and homeless:
+            raise ValueError(f"row {homeless[0]} changes the base, but the study has no 'base' recipe")
+        for table in self.published:
+            unknown = sorted(set(table.scores) - rows)
+            if unknown:
+                raise ValueError(f"published {table.name!r} has a number for {unknown[0]!r}, which is no row")
+            if table.task is not None and table.task not in {task.name for task in self.tasks}:
+                raise ValueError(
+                    f"published {table.name!r} names the task {table.task!r}, which is not there"
+                )
+        return self
+
+    def row(self, name: str) -> Row:
+        """A row by name.
+
+        Raises:
+            StudyError: There is none.
+        """
+        for row in self.rows:
+            if row.name == name:
+                return row
+        raise StudyError(f"The study has no row {name!r}; it has {', '.join(r.name for r in self.rows)}.")
+
+    def narrowed(self, rows: list[str] | None = None, seeds: int | None = None) -> Study:
+        """The same study with some of its rows (the full model stays) and its first seeds.
+
+        Raises:
+            StudyError: No such row, or fewer seeds in the study.
+        """
+        kept = {self.row(name).name for name in rows or [row.name for row in self.rows]} | {self.full}
+        if seeds is not None and not 1 <= seeds <= len(self.seeds):
+            raise StudyError(f"The study has {len(self.seeds)} seeds; got {seeds}. Add seeds to the study.")
+        tables = []
+        for table in self.published:
+            scores = {name: value for name, value in table.scores.items() if name in kept}
+            if len(scores) > 1:
+                tables.append(table.model_copy(update={"scores": scores}))
+        return self.model_copy(
+            update={
+                "rows": tuple(row for row in self.rows if row.name in kept),
+                "seeds": self.seeds[:seeds],
+                "published": tuple(tables),
+            }
+        )
+
+
+def study_names() -> list[str]:
+    """Names of the studies that come with the package."""
+    return sorted(path.stem for path in STUDIES.glob("*.yaml"))
+
+
+def load_study(name: str | Path) -> Study:
+    """Read a study by shipped name or file.
+
+    Raises:
+        StudyError: No such study, broken YAML, unknown key or impossible combination.
+    """
+    path = Path(name)
+    if path.suffix not in (".yaml", ".yml"):
+        path = STUDIES / f"{name}.yaml"
+    if not path.is_file():
+        near = get_close_matches(str(name), study_names())
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise StudyError(
+            f"No study {str(name)!r}.{hint} Shipped: {', '.join(study_names())}; or give a .yaml file."
+        )
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise StudyError(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise StudyError(f"{path} should hold a mapping with 'name', 'rows', 'tasks' and so on.")
+    try:
+        study = Study.model_validate(content)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in item['loc']) or 'study'}: {item['msg']}"
+            for item in error.errors()
+        )
+        raise StudyError(f"{path}: {problems}") from error
+    return _absolute(study, path.parent)
+
+
+def _absolute(study: Study, folder: Path) -> Study:
+    """Recipe files named in a study lie beside it."""
+
+    def resolve(name: str | None) -> str | None:
+        is_file = name is not None and Path(name).suffix in (".yaml", ".yml")
+        return str((folder / str(name)).resolve()) if is_file else name
+
+    rows = tuple(row.model_copy(update={"recipe": resolve(row.recipe)}) for row in study.rows)
+    return study.model_copy(update={"base": resolve(study.base), "rows": rows})
+
+
+def row_recipes(study: Study, folder: Path) -> dict[str, dict[int, Recipe]]:
+    """The recipe of every row and seed.
+
+    Each row's recipe is written to `folder/ROW.yaml`, so `mar train folder/ROW.yaml --set seed=...` trains
+    the very model of the table.
+
+    Raises:
+        MarError: A row whose recipe is impossible; the message names the file.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    base = folder / "_base.yaml"
+    if study.base is not None:
+        _dump(base, {"extends": study.base, "name": "base", **study.changes})
+    found: dict[str, dict[int, Recipe]] = {}
+    for row in study.rows:
+        path = folder / f"{row.name}.yaml"
+        origin = row.recipe or str(base.resolve())
+        about = {"description": f"{row.label or row.name}: row {row.name} of the study {study.name}"}
+        changed = {"extends": origin, "name": row.name, **about, **row.changes}
+        _dump(path, changed)
+        settings = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in row.set.items()]
+        found[row.name] = {seed: load_recipe(path, [*settings, f"seed={seed}"]) for seed in study.seeds}
+        if row.set:  # settings by dotted key have no place in a file that extends
+            whole = found[row.name][study.seeds[0]].model_dump(mode="json", exclude_none=True)
+            _dump(path, whole)
+    return found
+
+
+def _dump(path: Path, content: dict[str, Any]) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(yaml.safe_dump(content, allow_unicode=True, sort_keys=False), encoding="utf-8")
+    part.replace(path)

@@ -1,0 +1,212 @@
+"""Uncertainty of scores: bootstrap intervals, paired randomisation tests, agreement of two rankings.
+
+Scores of a model come as an array `(seeds, items)`: one value per query, or one predicted similarity per
+pair.
+`Scores.kind` says what makes a score of them: the mean, or the correlation with the gold values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+Kind = Literal["mean", "pearson", "spearman"]
+
+#: Resamples handled at a time; bounds the memory at `_CHUNK * items` values.
+_CHUNK = 500
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What one row of a study scored on one task.
+
+    Attributes:
+        values: `(seeds, items)` float64.
+        gold: `(items,)` float64 for correlations, else `None`.
+        kind: How a score comes out of the values.
+    """
+
+    values: Array
+    gold: Array | None = None
+    kind: Kind = "mean"
+
+    def per_seed(self) -> Array:
+        """Score of every seed, `(seeds,)`."""
+        if self.kind == "mean":
+            return np.asarray(self.values.mean(axis=1))
+        assert self.gold is not None  # noqa: S101 -- correlations come with gold values
+        return np.array([_correlation(row[None], self.gold[None], self.kind)[0] for row in self.values])
+
+
+def bootstrap(scores: Scores, *, resamples: int, seed: Sequence[int]) -> Array:
+    """Scores of resampled items, averaged over the seeds, `(resamples,)`.
+
+    Items are drawn with replacement and are the same for all seeds, so for a mean this is the bootstrap of
+    the seed-averaged scores per query.
+
+    Args:
+        scores: Values of one row on one task.
+        resamples: Number of resamples.
+        seed: Seed of the draws.
+    """
+    items = scores.values.shape[1]
+    averaged = scores.values.mean(axis=0)
+    found = []
+    for size, rng in _chunks(resamples, seed):
+        index = rng.integers(0, items, (size, items))
+        if scores.kind == "mean":
+            found.append(averaged[index].mean(axis=1))
+            continue
+        assert scores.gold is not None  # noqa: S101 -- correlations come with gold values
+        gold = scores.gold[index]
+        found.append(np.mean([_correlation(row[index], gold, scores.kind) for row in scores.values], axis=0))
+    return np.concatenate(found)
+
+
+def randomised(first: Scores, second: Scores, *, permutations: int, seed: Sequence[int]) -> Array:
+    """Differences of two models under the hypothesis that they are one, `(permutations,)`.
+
+    For each item a fair coin decides whether the two models swap what they gave it (in all seeds together,
+    since the seeds share the items). For correlations the predictions are made comparable first: standardised
+    for Pearson, ranked for Spearman.
+
+    Args:
+        first: Values of one model.
+        second: Values of another on the same items.
+        permutations: Number of draws.
+        seed: Seed of the draws.
+
+    Raises:
+        ValueError: The two do not have the same items.
+    """
+    if first.values.shape[1] != second.values.shape[1]:
+        raise ValueError(
+            f"The models were scored on {first.values.shape[1]} and {second.values.shape[1]} items; a paired "
+            "test needs the same ones."
+        )
+    items = first.values.shape[1]
+    found = []
+    for size, rng in _chunks(permutations, seed):
+        swap = rng.random((size, items)) < 0.5
+        found.append(_differences(first, second, swap))
+    return np.concatenate(found)
+
+
+def difference(first: Scores, second: Scores) -> float:
+    """The statistic of the test as observed: mean over the seeds, first minus second."""
+    return float(first.per_seed().mean() - second.per_seed().mean())
+
+
+def p_value(observed: float, drawn: Array) -> float:
+    """Two-sided p-value of a randomisation test.
+
+    The observed assignment counts as one of the draws, so p is never 0 (Davison & Hinkley 1997, section 4.3).
+    """
+    extreme = int(np.sum(np.abs(drawn) >= abs(observed) - 1e-12))
+    return (extreme + 1) / (len(drawn) + 1)
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """p-values of several comparisons with one model, adjusted for their number (Holm 1979)."""
+    adjusted, highest = {}, 0.0
+    for rank, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[name]))
+        adjusted[name] = highest
+    return {name: adjusted[name] for name in p_values}
+
+
+def rank_agreement(
+    ours: Mapping[str, float], theirs: Mapping[str, float]
+) -> tuple[float | None, list[tuple[str, str]]]:
+    """Agreement of two orderings of the same rows.
+
+    Args:
+        ours: Score by row.
+        theirs: Score by row, on any scale; rows that only one side has are left out.
+
+    Returns:
+        Kendall's tau-b (`None` where one side ties everywhere), and the pairs in opposite order, each with
+        the row that we score higher first.
+    """
+    names = [name for name in ours if name in theirs]
+    agree, opposite, tied = 0, [], [0, 0]
+    for index, a in enumerate(names):
+        for b in names[index + 1 :]:
+            mine, other = np.sign(ours[a] - ours[b]), np.sign(theirs[a] - theirs[b])
+            tied[0] += mine == 0
+            tied[1] += other == 0
+            agree += mine * other > 0
+            if mine * other < 0:
+                opposite.append((a, b) if mine > 0 else (b, a))
+    pairs = len(names) * (len(names) - 1) // 2
+    scale = float(np.sqrt((pairs - tied[0]) * (pairs - tied[1])))
+    return ((int(agree) - len(opposite)) / scale if scale else None), opposite
+
+
+def _chunks(total: int, seed: Sequence[int]) -> Iterator[tuple[int, np.random.Generator]]:
+    rng = np.random.default_rng(list(seed))
+    for start in range(0, total, _CHUNK):
+        yield min(_CHUNK, total - start), rng
+
+
+def _differences(first: Scores, second: Scores, swap: NDArray[np.bool_]) -> Array:
+    """Difference of the two for each row of swaps `(draws, items)`."""
+    if first.kind == "mean":
+        gap = first.values.mean(axis=0) - second.values.mean(axis=0)
+        found: Array = np.where(swap, -gap, gap).mean(axis=1)
+        return found
+    assert first.gold is not None  # noqa: S101 -- correlations come with gold values
+    a, b = (_comparable(scores) for scores in (first, second))
+    if len(a) != len(b):
+        raise ValueError(f"The models have {len(a)} and {len(b)} seeds; a paired test needs as many of both.")
+    gold = np.broadcast_to(first.gold, swap.shape)
+    total = np.zeros(len(swap))
+    for one, other in zip(a, b, strict=True):
+        total += _correlation(np.where(swap, other, one), gold, first.kind)
+        total -= _correlation(np.where(swap, one, other), gold, first.kind)
+    return total / len(a)
+
+
+def _comparable(scores: Scores) -> Array:
+    if scores.kind == "spearman":
+        return _ranks(scores.values)
+    centred = scores.values - scores.values.mean(axis=1, keepdims=True)
+    return np.asarray(centred / np.maximum(centred.std(axis=1, keepdims=True), 1e-12))
+
+
+def _correlation(values: Array, gold: Array, kind: Kind) -> Array:
+    """Row-wise correlation of two `(rows, items)` arrays; 0 where one of them is constant."""
+    if kind == "spearman":
+        values, gold = _ranks(values), _ranks(gold)
+    values = values - values.mean(axis=1, keepdims=True)
+    gold = gold - gold.mean(axis=1, keepdims=True)
+    scale = np.sqrt((values**2).sum(axis=1) * (gold**2).sum(axis=1))
+    found: Array = (values * gold).sum(axis=1) / np.where(scale > 0, scale, np.inf)
+    return found
+
+
+def _ranks(values: Array) -> Array:
+    """Row-wise ranks from 1; equal values share the mean of theirs."""
+    order = np.argsort(values, axis=1, kind="stable")
+    ordered = np.take_along_axis(values, order, axis=1)
+    items = values.shape[1]
+    position = np.broadcast_to(np.arange(items), values.shape)
+    new = np.ones(values.shape, bool)
+    new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    first = np.maximum.accumulate(np.where(new, position, 0), axis=1)
+    last_start = np.ones(values.shape, bool)
+    last_start[:, :-1] = new[:, 1:]
+    ends = np.where(last_start, position, items)
+    last = np.minimum.accumulate(ends[:, ::-1], axis=1)[:, ::-1]
+    ranks = np.empty(values.shape)
+    np.put_along_axis(ranks, order, (first + last) / 2 + 1, axis=1)
+    return ranks

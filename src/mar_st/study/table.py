@@ -1,0 +1,301 @@
+"""The table of a study, as numbers, as Markdown and as a plot."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm import tqdm
+
+from mar_st.study.plot import plot
+from mar_st.study.stats import bootstrap, difference, holm, p_value, randomised, rank_agreement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from mar_st.study.schema import Published, Study
+    from mar_st.study.stats import Scores
+    from mar_st.study.tasks import TaskData
+
+#: Percentiles of the 95 % interval.
+_INTERVAL = (2.5, 97.5)
+_AVERAGE = "average"
+
+
+def make_table(
+    study: Study,
+    tasks: list[TaskData],
+    values: Mapping[str, Mapping[str, list[list[float]]]],
+    models: Mapping[str, Mapping[int, str]],
+    costs: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any]:
+    """All numbers of a study, as JSON holds them.
+
+    Every row gets, for each task and for the mean over the tasks: the mean and the standard deviation over
+    the seeds, a bootstrap interval over the queries, and the p-value of a paired randomisation test against
+    the full model (for the mean over tasks also adjusted for the number of rows, after Holm).
+
+    Args:
+        study: The study.
+        tasks: Its tasks, read.
+        values: Row -> task -> one list of values per seed.
+        models: Row -> seed -> digest of the model.
+        costs: Row -> cost of its query encoder, see `mar_st.study.cost.query_cost`.
+    """
+    scores = {
+        row.name: [data.scores(values[row.name][data.task.name]) for data in tasks] for row in study.rows
+    }
+    names = [data.task.name for data in tasks]
+    full = scores[study.full]
+    rows = []
+    for row in tqdm(study.rows, desc="intervals and tests", leave=False):
+        parts = _row(study, scores[row.name], full if row.name != study.full else None, names)
+        cost = {key: value for key, value in costs[row.name].items() if key != "model"}
+        rows.append(
+            {
+                "name": row.name,
+                "label": row.label or row.name,
+                "group": row.group,
+                "models": {str(seed): digest for seed, digest in models[row.name].items()},
+                "scores": parts,
+                "of_full": parts[_AVERAGE]["mean"] / float(_per_seed(full).mean()),
+                "cost": cost,
+            }
+        )
+    tested = {row["name"]: row["scores"][_AVERAGE]["p"] for row in rows if row["name"] != study.full}
+    for name, p in holm(tested).items():
+        next(row for row in rows if row["name"] == name)["scores"][_AVERAGE]["p_holm"] = p
+    return {
+        "study": study.name,
+        "description": study.description,
+        "full": study.full,
+        "seeds": list(study.seeds),
+        "permutations": study.permutations,
+        "resamples": study.resamples,
+        "tasks": [
+            {"name": d.task.name, "type": d.type, "metric": d.metric, "items": len(d.items), "data": d.digest}
+            for d in tasks
+        ],
+        "rows": rows,
+        "published": [_published(study, table, scores, names) for table in study.published],
+    }
+
+
+def _per_seed(scores: list[Scores]) -> Any:
+    """Mean over the tasks for every seed."""
+    return np.mean([task.per_seed() for task in scores], axis=0)
+
+
+def _row(
+    study: Study, scores: list[Scores], full: list[Scores] | None, names: list[str]
+) -> dict[str, dict[str, Any]]:
+    found = {}
+    drawn = [
+        bootstrap(task, resamples=study.resamples, seed=(study.test_seed, index, 0))
+        for index, task in enumerate(scores)
+    ]
+    for index, (name, task) in enumerate(zip(names, scores, strict=True)):
+        found[name] = _summary(task.per_seed(), drawn[index])
+    found[_AVERAGE] = _summary(_per_seed(scores), np.mean(drawn, axis=0))
+    if full is None:
+        return found
+    gaps, nulls = _test(study, scores, full)
+    for name, gap, null in zip(names, gaps, nulls, strict=True):
+        found[name] |= {"difference": gap, "p": p_value(gap, null)}
+    gap = float(np.mean(gaps))
+    found[_AVERAGE] |= {"difference": gap, "p": p_value(gap, np.mean(nulls, axis=0))}
+    return found
+
+
+def _test(study: Study, first: list[Scores], second: list[Scores]) -> tuple[list[float], list[Any]]:
+    """Differences per task, and what randomisation makes of them."""
+    nulls = [
+        randomised(a, b, permutations=study.permutations, seed=(study.test_seed, index, 1))
+        for index, (a, b) in enumerate(zip(first, second, strict=True))
+    ]
+    return [difference(a, b) for a, b in zip(first, second, strict=True)], nulls
+
+
+def _summary(per_seed: Any, drawn: Any) -> dict[str, Any]:
+    low, high = np.percentile(drawn, _INTERVAL)
+    return {
+        "mean": float(per_seed.mean()),
+        "std": float(per_seed.std(ddof=1)) if len(per_seed) > 1 else None,
+        "low": float(low),
+        "high": float(high),
+        "seeds": [float(value) for value in per_seed],
+    }
+
+
+def _published(
+    study: Study, table: Published, scores: Mapping[str, list[Scores]], names: list[str]
+) -> dict[str, Any]:
+    """Our order of the rows beside a published one."""
+    chosen = [names.index(table.task)] if table.task is not None else list(range(len(names)))
+    kept = {name: [scores[name][index] for index in chosen] for name in table.scores}
+    ours = {name: float(_per_seed(tasks).mean()) for name, tasks in kept.items()}
+    tau, opposite = rank_agreement(ours, table.scores)
+    pairs = []
+    for higher, lower in opposite:
+        gaps, nulls = _test(study, kept[higher], kept[lower])
+        pairs.append(
+            {
+                "higher_here": higher,
+                "higher_published": lower,
+                "difference": float(np.mean(gaps)),
+                "p": p_value(float(np.mean(gaps)), np.mean(nulls, axis=0)),
+                "published_difference": table.scores[lower] - table.scores[higher],
+            }
+        )
+    return {
+        "name": table.name,
+        "source": table.source,
+        "task": table.task,
+        "kendall_tau": tau,
+        "rows": {name: {"here": ours[name], "published": table.scores[name]} for name in ours},
+        "opposite_pairs": sorted(pairs, key=lambda pair: float(pair["p"])),
+    }
+
+
+# -- writing --
+
+
+def write_table(
+    table: Mapping[str, Any], timings: Mapping[str, Mapping[str, Any]], out: Path, say: Callable[[str], None]
+) -> Path:
+    """Write `table.json`, `table.md`, `table.png`, and apart from them `timings.json`.
+
+    The first three are the same bytes whenever the study is run again on the same machine; timings are not.
+
+    Returns:
+        Path of `table.json`.
+    """
+    path = out / "table.json"
+    _write(path, json.dumps(table, indent=2, ensure_ascii=False) + "\n")
+    _write(out / "timings.json", json.dumps(timings, indent=2, ensure_ascii=False) + "\n")
+    _write(out / "table.md", markdown(table))
+    _write(out / "timings.md", timings_markdown(table, timings))
+    try:
+        plot(table, out / "table.png")
+    except ImportError:
+        say("table.png is left out: it needs matplotlib; pip install 'medteb[report]' and run this again")
+    say(f"table: {out / 'table.md'}")
+    return path
+
+
+def markdown(table: Mapping[str, Any]) -> str:
+    """The table for a page: a line per row, then how it compares with published numbers."""
+    tasks = [task["name"] for task in table["tasks"]]
+    published = table["published"]
+    head = [
+        "row",
+        *(f"{task['name']} ({task['metric']})" for task in table["tasks"]),
+        _AVERAGE,
+        "of full",
+        "p",
+    ]
+    head += ["query parameters", "MFLOP / query", *(entry["name"] for entry in published)]
+    lines = [_line(head), _line(["---"] * len(head))]
+    group = None
+    for row in table["rows"]:
+        if row["group"] != group and row["group"] is not None:
+            lines.append(_line([f"*{row['group']}*", *[""] * (len(head) - 1)]))
+        group = row["group"]
+        lines.append(_line(_cells(table, row, tasks)))
+    seeds = len(table["seeds"])
+    spread = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
+    lines += [
+        "",
+        f"Scores: {spread}; in brackets the 95 % bootstrap interval over queries ({table['resamples']:,} "
+        "resamples of the seed-averaged scores). p: two-sided paired randomisation test of the average "
+        f"against `{table['full']}` ({table['permutations']:,} permutations), adjusted after Holm for the "
+        "number of rows. Query parameters: all, and without token embeddings.",
+    ]
+    for entry in published:
+        lines += ["", *_comparison(table, entry)]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(table: Mapping[str, Any], row: Mapping[str, Any], tasks: list[str]) -> list[str]:
+    scores, cost = row["scores"], row["cost"]
+    is_full = row["name"] == table["full"]
+    cells = [f"**{row['label']}**" if is_full else row["label"]]
+    cells += [_score(scores[name]) for name in (*tasks, _AVERAGE)]
+    average = scores[_AVERAGE]
+    cells += [f"{row['of_full']:.1%}", "" if is_full else _p(average["p_holm"])]
+    cells.append(f"{cost['parameters'] / 1e6:,.2f}M ({cost['parameters_without_embeddings'] / 1e6:,.2f}M)")
+    cells.append(f"{cost['flops_per_query'] / 1e6:,.1f}")
+    for entry in table["published"]:
+        known = entry["rows"].get(row["name"])
+        cells.append(f"{known['published']:g}" if known else "")
+    return cells
+
+
+def _score(score: Mapping[str, Any]) -> str:
+    spread = "" if score["std"] is None else f" ± {score['std']:.4f}"
+    return f"{score['mean']:.4f}{spread} [{score['low']:.4f}, {score['high']:.4f}]"
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _comparison(table: Mapping[str, Any], entry: Mapping[str, Any]) -> list[str]:
+    label = {row["name"]: row["label"] for row in table["rows"]}
+    tau = "undefined" if entry["kendall_tau"] is None else f"{entry['kendall_tau']:.2f}"
+    what = entry["task"] or _AVERAGE
+    lines = [
+        f"Beside {entry['name']} ({entry['source']}; {what} here): Kendall's tau {tau} over "
+        f"{len(entry['rows'])} rows, {len(entry['opposite_pairs'])} pairs in opposite order."
+    ]
+    if entry["opposite_pairs"]:
+        head = ["higher here", "higher there", "difference here", "p", "difference there"]
+        lines += ["", _line(head), _line(["---"] * len(head))]
+        for pair in entry["opposite_pairs"]:
+            lines.append(
+                _line(
+                    [
+                        label[pair["higher_here"]],
+                        label[pair["higher_published"]],
+                        f"{pair['difference']:.4f}",
+                        _p(pair["p"]),
+                        f"{pair['published_difference']:g}",
+                    ]
+                )
+            )
+    return lines
+
+
+def timings_markdown(table: Mapping[str, Any], timings: Mapping[str, Mapping[str, Any]]) -> str:
+    """Time per query of every row."""
+    first = next(iter(timings.values()))
+    lines = [
+        _line(["row", "ms / query (median)", "ms / query (95 %)"]),
+        _line(["---"] * 3),
+        *(
+            _line(
+                [
+                    row["label"],
+                    f"{timings[row['name']]['median_ms']:.2f}",
+                    f"{timings[row['name']]['p95_ms']:.2f}",
+                ]
+            )
+            for row in table["rows"]
+        ),
+        "",
+        f"Query encoder at batch 1, tokenisation included, on {first['device']} "
+        f"({first['threads']} threads).",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: list[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _write(path: Path, text: str) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)

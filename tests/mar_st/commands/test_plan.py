@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from mar_st.cli import main
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    def call(*args):
+        monkeypatch.setattr(sys, "argv", ["mar", *map(str, args)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    return call
+
+
+def test_plan_prints_a_block_per_stage(command):
+    code, out, _ = command("plan", "kale", "--gpu", "A100-40GB", "--world", "8")
+    assert code == 0
+    assert out.startswith("kale on 8 x A100-40GB: 40% of 312 TFLOP/s per device (bf16)")
+    assert "document-init (contrastive)" in out
+    assert "document lora (66.1M trained, 4,022.5M frozen)" in out
+    assert "query full (691.8M trained, 0.0M frozen)" in out
+    assert "all stages:" in out.splitlines()[-1]
+
+
+def test_plan_as_json_with_settings(command):
+    settings = ["--set", "data.align-queries.expected_rows=3200", "--set", "stages.align.epochs=1"]
+    code, out, _ = command("plan", "kale", "--mfu", "0.5", "--json", *settings)
+    content = json.loads(out)
+    assert (code, content["device"], content["stages"][1]["steps"]) == (0, "H100", 100)
+    assert content["stages"][1]["memory"]["peak"] > content["stages"][1]["memory"]["weights"]
+
+
+def test_plan_measures(command):
+    config = "stages.symmetric.max_steps=100"
+    code, out, err = command("plan", "mini-symmetric-query", "--calibrate", "--set", config)
+    assert code == 0, err
+    assert "speed measured on this machine" in out
+    assert "TFLOP/s at" in err
+    assert "100, " in out
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("kale", "--gpu", "Z80"), "No device 'Z80'; known are H200"),
+        (("kale", "--calibrate", "--mfu", "0.3"), "leave out --mfu"),
+        (("kale", "--world", "3"), "cannot be shared by 3 devices"),
+        (("kael",), "Did you mean 'kale'"),
+    ],
+)
+def test_errors_are_one_line(command, args, message):
+    code, out, err = command("plan", *args)
+    assert code == 2
+    assert message in err
+    assert out == ""
+    assert err.count("\n") == 1

@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import yaml
+from filelock import FileLock
+
+from mar_st import train as runner
+from mar_st.data import DataError
+from mar_st.errors import MarError
+from mar_st.study import StudyError, load_study
+from mar_st.study import run as study_run
+from mar_st.study.run import plan_study, run_study
+from mar_st.study.stats import Scores
+
+TABLE = ("table.json", "table.md")
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Names of the stages that were really trained, in order."""
+    names = []
+    original = runner._dispatch
+
+    def dispatch(model, teacher, sources, stage, *args):
+        names.append(stage.name)
+        original(model, teacher, sources, stage, *args)
+
+    monkeypatch.setattr(runner, "_dispatch", dispatch)
+    return names
+
+
+@pytest.fixture
+def run(study_folder):
+    def call(out="out", **options):
+        lines = []
+        found = run_study(
+            load_study(study_folder / "study.yaml"), study_folder / out, say=lines.append, **options
+        )
+        return found, lines
+
+    return call
+
+
+@pytest.fixture
+def done(finished_study, study_folder):
+    """The study folder with the results of a finished run in `out`."""
+    shutil.copytree(finished_study[0] / "out", study_folder / "out", symlinks=True)
+    return study_folder / "out"
+
+
+def _bytes(folder):
+    return {name: (folder / name).read_bytes() for name in TABLE}
+
+
+def test_shared_stages_are_trained_once(run, trained, study_folder):
+    run()
+    # Two seeds: document-init, align once each; a joint stage for each of the two rows that have one.
+    assert sorted(trained) == sorted(["document-init", "align", "joint", "joint"] * 2)
+    assert len([path for path in (study_folder / "out/stages").iterdir() if path.is_dir()]) == 8
+
+
+def test_the_table(finished_study):
+    folder, lines = finished_study
+    out = folder / "out"
+    assert any("[6/6] warmer, seed 2" in line for line in lines)
+    table = json.loads((out / "table.json").read_text(encoding="utf-8"))
+    assert [row["name"] for row in table["rows"]] == ["full", "no-joint", "warmer"]
+    full, no_joint, _ = table["rows"]
+    assert full["of_full"] == 1
+    assert "p" not in full["scores"]["average"]
+    for row in table["rows"]:
+        for name in ("faq", "pairs", "average"):
+            score = row["scores"][name]
+            assert score["low"] <= score["mean"] <= score["high"]
+            assert score["mean"] == pytest.approx(np.mean(score["seeds"]))
+            assert score["std"] == pytest.approx(np.std(score["seeds"], ddof=1))
+        assert row["scores"]["average"]["mean"] == pytest.approx(
+            (row["scores"]["faq"]["mean"] + row["scores"]["pairs"]["mean"]) / 2
+        )
+        assert row["cost"]["parameters"] > row["cost"]["parameters_without_embeddings"] > 0
+        assert row["cost"]["flops_per_query"] > 0
+    # What stands in the table is what stands in the score files.
+    values = []
+    for seed in (1, 2):
+        kept = json.loads((out / f"scores/no-joint/{seed}/faq.json").read_text(encoding="utf-8"))
+        assert kept["score"] == pytest.approx(np.mean(kept["values"]))
+        assert len(kept["values"]) == len(kept["items"]) == 24
+        values.append(kept["values"])
+    assert no_joint["scores"]["faq"]["seeds"] == pytest.approx(Scores(np.array(values)).per_seed().tolist())
+    average = no_joint["scores"]["average"]
+    assert 0 < average["p"] <= average["p_holm"] <= 1
+    (paper,) = table["published"]
+    here = {name: entry["here"] for name, entry in paper["rows"].items()}
+    opposite = here["full"] > here["no-joint"]  # the made-up paper has it the other way round
+    assert paper["kendall_tau"] == (-1.0 if opposite else 1.0)
+    assert len(paper["opposite_pairs"]) == int(opposite)
+    text = (out / "table.md").read_text(encoding="utf-8")
+    assert "**all stages**" in text
+    assert "Kendall's tau" in text
+    assert "ms" not in text
+    assert (out / "timings.json").is_file()
+    assert "ms / query" in (out / "timings.md").read_text(encoding="utf-8")
+    assert (out / "runs/full/1/03-joint").resolve().parent == (out / "stages").resolve()
+
+
+def test_a_second_run_does_nothing(run, trained, done):
+    before, timings = _bytes(done), (done / "timings.json").read_bytes()
+    shutil.rmtree(done / "stages")  # scores are enough
+    _, lines = run()
+    assert trained == []
+    assert len([line for line in lines if line.endswith("finished before, kept")]) == 6
+    assert _bytes(done) == before
+    assert (done / "timings.json").read_bytes() == timings
+
+
+class _Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("where", ["in the second joint stage", "while scores are measured"])
+def test_a_killed_study_gives_the_same_table(run, trained, finished_study, study_folder, monkeypatch, where):
+    with monkeypatch.context() as patch:
+        if where == "in the second joint stage":
+            from mar_st.stages.monitor import MetricsFile
+
+            def on_step_end(self, args, state, control, **kwargs):
+                if trained.count("joint") == 2 and state.global_step == 4:
+                    raise _Killed
+
+            patch.setattr(MetricsFile, "on_step_end", on_step_end)
+        else:
+            original = study_run.score
+
+            def score(model, data, **options):
+                if len(list((study_folder / "out/scores").rglob("*.json"))) == 3:
+                    raise _Killed
+                return original(model, data, **options)
+
+            patch.setattr(study_run, "score", score)
+        with pytest.raises(_Killed):
+            run(save_steps=2)
+    assert not (study_folder / "out/table.json").exists()
+    kept = {path: path.stat().st_mtime_ns for path in (study_folder / "out/scores").rglob("*.json")}
+    assert trained
+    run()
+    # Nothing that was finished is trained again.
+    assert len(trained) == 8 + (where == "in the second joint stage")
+    assert kept == {path: path.stat().st_mtime_ns for path in kept}
+    assert _bytes(study_folder / "out") == _bytes(finished_study[0] / "out")
+
+
+def test_a_changed_row_trains_its_own_stages(run, trained, change, done):
+    before = {path: path.stat().st_mtime_ns for path in (done / "scores/full").rglob("*.json")}
+    assert before
+    change(
+        rows=[
+            {"name": "full"},
+            {"name": "no-joint", "changes": {"stages": {"joint": None}}},
+            {"name": "warmer", "set": {"stages.joint.temperature": 0.3}},
+        ]
+    )
+    run()
+    assert trained == ["joint", "joint"]
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+
+
+def test_a_changed_task_is_scored_again(run, trained, done, study_folder):
+    before = json.loads((done / "table.json").read_text(encoding="utf-8"))
+    qrels = study_folder / "faq/qrels/test.tsv"
+    qrels.write_text(qrels.read_text(encoding="utf-8").replace("q0\td0", "q0\td5"), encoding="utf-8")
+    run()
+    after = json.loads((done / "table.json").read_text(encoding="utf-8"))
+    assert trained == []
+    assert before["rows"][0]["scores"]["faq"] != after["rows"][0]["scores"]["faq"]
+    assert before["rows"][0]["scores"]["pairs"] == after["rows"][0]["scores"]["pairs"]
+
+
+def test_a_row_that_fails_keeps_the_others(run, change, monkeypatch, study_folder):
+    change(seeds=[1])
+    original = runner._dispatch
+
+    def dispatch(model, teacher, sources, stage, *args):
+        if stage.stage == "joint" and stage.temperature == 0.5:
+            raise MarError("the loss is not a number")
+        original(model, teacher, sources, stage, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "_dispatch", dispatch)
+        with pytest.raises(
+            StudyError, match=r"1 of 3 runs failed: warmer \(seed 1\): the loss is not a number"
+        ):
+            run()
+    assert len(list((study_folder / "out/scores").rglob("*.json"))) == 4
+    found, lines = run()
+    assert found.is_file()
+    assert (
+        len([line for line in lines if line.endswith("finished before, kept") and "stage" not in line]) == 2
+    )
+
+
+def test_a_run_of_another_process_is_left_to_it(run, trained, change, study_folder):
+    change(seeds=[1])
+    folder = study_folder / "out/runs/no-joint/1"
+    folder.mkdir(parents=True)
+    with FileLock(folder / ".lock"):
+        found, lines = run()
+    assert found is None
+    assert "[2/3] no-joint, seed 1: another process is at it" in lines
+    assert not (study_folder / "out/scores/no-joint/1").exists()
+    assert run()[0].is_file()
+    assert len(trained) == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"tasks": [{"name": "faq", "path": "nowhere"}]}, DataError, "No task at nowhere"),
+        ({"rows": [{"name": "full", "set": {"stages.4.epochs": 1}}]}, MarError, "the recipe has no"),
+        ({"rows": [{"name": "full", "set": {"data.0.path": "gone.jsonl"}}]}, DataError, "gone.jsonl"),
+        (
+            {"rows": [{"name": "full"}, {"name": "x", "changes": {"query": {
+                "source": "./gone", "config": None, "tokenizer": None}}}]},
+            MarError,
+            "query backbone: there is no folder ./gone",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_noticed_before_training(change, trained, study_folder, settings, error, message):
+    study = load_study(change(**settings, published=[]))
+    with pytest.raises(error, match=message):
+        run_study(study, study_folder / "out", say=lambda line: None)
+    assert trained == []
+
+
+def test_the_folder_of_another_study_is_refused(run, change, study_folder):
+    (study_folder / "out").mkdir()
+    (study_folder / "out/study.json").write_text('{"name": "other"}', encoding="utf-8")
+    with pytest.raises(StudyError, match="holds another study"):
+        run()
+
+
+def test_a_launch_with_many_processes_is_refused(run, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(StudyError, match="one process per device"):
+        run()
+
+
+def test_the_plan_says_what_is_trained(finished_study, study_folder, tmp_path):
+    study = load_study(study_folder / "study.yaml")
+    planned = plan_study(study, tmp_path / "plan", stages=tmp_path / "store")
+    states = [stage.state for stage in planned]
+    assert (len(states), states.count("train"), states.count("shared")) == (16, 8, 8)
+    store = finished_study[0] / "out/stages"
+    assert {path.name for path in store.iterdir() if path.is_dir()} == {stage.digest for stage in planned}
+    again = plan_study(study, tmp_path / "plan", stages=store)
+    assert {stage.state for stage in again} == {"shared", "finished"}
+
+
+def test_studies_may_share_a_store(run, trained, change, done, study_folder):
+    content = yaml.safe_load((study_folder / "study.yaml").read_text(encoding="utf-8"))
+    change(rows=content["rows"][:2], seeds=[2])
+    run("second", stages=done / "stages")
+    assert trained == []
+
+
+def test_the_plot_is_the_same_bytes_for_the_same_table(finished_study, tmp_path):
+    pytest.importorskip("matplotlib", reason="the plot needs the report extra")
+    from mar_st.study.plot import plot
+
+    table = json.loads((finished_study[0] / "out/table.json").read_text(encoding="utf-8"))
+    for name in ("first.png", "second.png"):
+        plot(table, tmp_path / name)
+    first = (tmp_path / "first.png").read_bytes()
+    assert (tmp_path / "second.png").read_bytes() == first
+    assert first.startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_the_plot_is_left_out_and_said(run, done, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    _, lines = run()
+    assert any("table.png is left out" in line and "medteb[report]" in line for line in lines)
+    assert (done / "table.md").is_file()
