@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import shlex
 from pathlib import Path
@@ -52,6 +53,35 @@ def _main(name: str):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.main()
+
+
+def test_the_how_to_on_training_leads_from_two_files_to_triples_and_a_recipe(tmp_path, monkeypatch):
+    """Its mining command and its recipe as they stand, on a few rows."""
+    from mar_st.cli import app as mar
+    from mar_st.data import read_source
+    from mar_st.recipe import load_recipe
+
+    page = (ROOT / "docs" / "how-to" / "train-on-your-data.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {"query": f"{a}{b}怎么办", "positive": f"{a}{b}的处理：{b}{a}"}
+        for a in "甲乙丙丁"
+        for b in "头胸腹背"
+    ]
+    (tmp_path / "pairs.jsonl").write_text(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8"
+    )
+    (tmp_path / "texts.jsonl").write_text('{"text": "一段文字"}\n', encoding="utf-8")
+    (command,) = re.findall(r"^mar (mine .*)$", page, re.MULTILINE)
+    mar(shlex.split(command), standalone_mode=False)
+    (recipe,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "my-mar.yaml").write_text(recipe, encoding="utf-8")
+    loaded = load_recipe(tmp_path / "my-mar.yaml")
+    triples, texts = (read_source(entry, loaded.seed) for entry in loaded.data)
+    assert len(triples.triples) == len(rows)
+    assert all(len(t.negatives) == 4 and not set(t.negatives) & set(t.positives) for t in triples.triples)
+    assert texts.texts == ["一段文字"]
+    assert loaded.asymmetric
 
 
 def test_example_search():

@@ -113,7 +113,7 @@ def mine(
         prompt=prompt,
         precision=precision,
         batch_size=batch_size,
-        say=lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True),  # noqa: T201
+        say=lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True),
     )
     typer.echo(json.dumps(manifest, ensure_ascii=False, indent=2) if as_json else _as_text(manifest))
 

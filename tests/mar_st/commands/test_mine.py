@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+
+import pytest
+
+from mar_st.cli import main
+from mar_st.data import read_source, read_triples, to_dataset
+from mar_st.schema import Data
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    def call(*args):
+        monkeypatch.setattr(sys, "argv", ["mar", *map(str, args)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    return call
+
+
+TOPICS = ["头疼", "发热", "感冒", "咳嗽", "高血压", "失眠", "胃痛", "皮疹"]
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    rows = [
+        {"query": f"{topic}{how}", "positive": f"{topic}的人{what}，请看医生", "source": f"s{i % 2}",
+         "instruction": "找答案"}
+        for i, topic in enumerate(TOPICS)
+        for how, what in (("怎么办", "要休息"), ("吃什么药", "可以吃药"), ("的饮食", "要清淡"))
+    ]  # fmt: skip
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def test_mine_writes_triples_that_train(command, pairs, tmp_path):
+    out = tmp_path / "mined"
+    code, text, _ = command(
+        "mine", pairs, out, "--model", "bm25", "--top", 20, "--window", "2:20", "--negatives", 4
+    )
+    assert code == 0
+    assert "24  triples written" in text
+    manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    content = (out / "triples.jsonl").read_bytes()
+    assert manifest["sha256"] == hashlib.sha256(content).hexdigest()
+    assert manifest["candidates"]["before the window"] == 24
+    rows = [json.loads(line) for line in content.decode().splitlines()]
+    assert list(rows[0]) == ["query", "positives", "negatives", "instruction", "source"]
+    assert (rows[0]["source"], rows[0]["instruction"]) == ("s0", "找答案")
+    assert all(len(row["negatives"]) == 4 for row in rows)
+    # The folder is a data source like any other.
+    for path in (out, out / "triples.jsonl"):
+        source = read_source(Data(name="mined", path=str(path), prompt=""))
+        assert [t.query for t in source.triples] == [row["query"] for row in rows]
+    assert len(to_dataset(read_triples(str(out)), negatives=4, seed=0)) == 24
+    assert not (tmp_path / "mined.run").exists()
+
+
+def test_mine_by_a_model_twice(command, pairs, tmp_path, mar):
+    mar.save_pretrained(str(tmp_path / "mar"))
+    arguments = (
+        "mine", pairs, tmp_path / "mined", "--model", tmp_path / "mar", "--model", "bm25", "--teacher",
+        tmp_path / "mar", "--relative-margin", "0.05", "--top", 10, "--negatives", 2, "--where", "source=s1",
+        "--store", tmp_path / "store", "--json",
+    )  # fmt: skip
+    code, text, err = command(*arguments)
+    manifest = json.loads(text)
+    assert (code, manifest["counts"]["triples read"]) == (0, 12)
+    assert manifest["data"]["where"] == {"source": ["s1"]}
+    assert any((tmp_path / "store").rglob("vectors.npy"))
+    assert "mining: 12 queries" in err
+    before = (tmp_path / "mined" / "triples.jsonl").stat()
+    code, text, err = command(*arguments)
+    assert (code, json.loads(text)) == (0, manifest)
+    assert "finished before, kept" in err
+    assert (tmp_path / "mined" / "triples.jsonl").stat() == before
+    code, _, err = command(*arguments, "--seed", 7)
+    assert code == 2
+    assert "mined with other settings" in err
+
+
+def test_the_corpus_may_be_a_folder(command, pairs, tmp_path):
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    rows = [{"_id": str(i), "title": "头疼", "text": f"头疼怎么办第{i}条"} for i in range(5)]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out = tmp_path / "mined"
+    code, text, _ = command("mine", pairs, out, "--model", "bm25", "--corpus", folder, "--negatives", 2, "--json",
+                            "--choose", "top")  # fmt: skip
+    assert code == 0
+    assert json.loads(text)["counts"]["documents"] == 24 + 5
+    assert any("第" in text for text in read_triples(str(out))[0].negatives)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--window", "2-50"), "--window takes FIRST:LAST"),
+        (("--where", "source"), "--where COLUMN=VALUE is meant"),
+        (("--column", "questoin=query"), "did you mean 'question'|which no form reads"),
+        (("--form", "texts"), "role|pairs"),
+        (("--negatives", "0"), "Nothing to do"),
+    ],
+)
+def test_mistakes_are_told(command, pairs, tmp_path, arguments, message):
+    import re
+
+    code, _, err = command("mine", pairs, tmp_path / "mined", "--model", "bm25", *arguments)
+    assert code == 2
+    assert re.search(message, err), err
+
+
+def test_out_is_a_folder_and_models_exist(command, pairs, tmp_path):
+    code, _, err = command("mine", pairs, tmp_path / "mined.jsonl", "--model", "bm25")
+    assert (code, "OUT is a folder" in err) == (2, True)
+    code, _, err = command("mine", pairs, tmp_path / "mined", "--model", "./no-model")
+    assert (code, "there is no folder ./no-model" in err) == (2, True)

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from mar_st.data import Triple
+from mar_st.mining import Found
+from mar_st.mining.retrievers import best
+
+LETTERS = "头疼发热吃什么药好呢感冒咳嗽怎么办高血压医生"
+
+
+class Table:
+    """A retriever whose scores depend on query and document alone, in quarters, so that many are equal."""
+
+    def __init__(self, name="table", fail_after=None):
+        self.name, self.fail_after = name, fail_after
+        self.searched = []
+
+    def identity(self):
+        return {"kind": "table", "name": self.name}
+
+    def prepare(self, queries, corpus):
+        self.queries, self.corpus = queries, corpus
+
+    def value(self, query, document):
+        return random.Random(f"{self.name}{query}\0{document}").randrange(-8, 40) / 4
+
+    def all_scores(self, row):
+        return np.array([self.value(self.queries[row], text) for text in self.corpus], dtype=np.float32)
+
+    def search(self, rows, k, also):
+        if self.fail_after is not None and len(self.searched) >= self.fail_after:
+            raise KeyboardInterrupt
+        self.searched.append(list(rows))
+        scores = [self.all_scores(row) for row in rows]
+        order = [best(values, k) for values in scores]
+        return Found(
+            np.array(order),
+            np.array([values[places] for values, places in zip(scores, order, strict=True)]),
+            [values[np.asarray(some, dtype=int)] for values, some in zip(scores, also, strict=True)],
+        )
+
+    def score(self, rows, documents):
+        return self.search(rows, 0, documents).also
+
+
+@pytest.fixture
+def table():
+    return Table()
+
+
+@pytest.fixture
+def texts():
+    """Distinct texts of 6 to 14 characters."""
+    rng = random.Random(3)
+    found = {}
+    while len(found) < 90:
+        found["".join(rng.choices(LETTERS, k=rng.randint(6, 14)))] = None
+    return list(found)
+
+
+@pytest.fixture
+def triples(texts):
+    """Thirty rows of twenty queries; queries share documents, and some have labelled negatives."""
+    rng = random.Random(4)
+    queries, documents = texts[:20], texts[20:]
+    rows = [Triple(q, tuple(rng.sample(documents, 2)), tuple(rng.sample(documents, n % 2)), source=f"s{n % 3}")
+            for n, q in enumerate(queries)]  # fmt: skip
+    rows += [Triple(rng.choice(queries), (rng.choice(documents),)) for _ in range(10)]
+    return [
+        Triple(t.query, t.positives, tuple(n for n in t.negatives if n not in t.positives), source=t.source)
+        for t in rows
+    ]
+
+
+@pytest.fixture
+def documents(texts):
+    return texts[20:]

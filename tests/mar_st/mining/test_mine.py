@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mar_st.data import Triple, to_dataset
+from mar_st.mining import BM25, MiningError, Rules, mine
+from mar_st.mining import mine as mine_function
+from mar_st.mining.rules import REASONS, grams
+from tests.mar_st.mining.conftest import Table
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    import sys
+
+    monkeypatch.setattr(sys.modules["mar_st.mining.mine"], "BLOCK", 6)
+
+
+def _known(triples):
+    known = {}
+    for triple in triples:
+        known.setdefault(triple.query, set()).update(triple.positives)
+    return known
+
+
+def _naive(triples, documents, table, rules):
+    """The best ranked documents that pass every rule, by full sorts and plain loops."""
+    known = _known(triples)
+    labelled = {}
+    for triple in triples:
+        labelled.setdefault(triple.query, set()).update(triple.negatives)
+    result = {}
+    for query, positives in known.items():
+        ranked = sorted(documents, key=lambda text: (-table.value(query, text), documents.index(text)))
+        others = [text for text in ranked if text not in positives]
+        lowest = min(table.value(query, text) for text in positives)
+        first, last = rules.ranks
+        kept = []
+        for rank, text in enumerate(others, 1):
+            score = table.value(query, text)
+            ok = first <= rank <= last and text not in labelled[query]
+            ok = ok and (rules.margin is None or score <= lowest - rules.margin)
+            for other in (*positives, query):
+                jaccard = len(grams(text) & grams(other)) / len(grams(text) | grams(other))
+                ok = ok and (rules.near_duplicate is None or jaccard < rules.near_duplicate)
+            if ok:
+                kept.append(text)
+        result[query] = kept[: rules.negatives]
+    return result
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {},
+        {"window": (3, 12), "negatives": 5},
+        {"margin": 1.0, "near_duplicate": 0.05},
+        {"margin": -3.0, "window": (2, 20)},
+    ],
+)
+def test_mined_is_a_full_sort_and_plain_filters(triples, documents, table, rules):
+    rules = Rules(choose="top", fill=False, top=30, **rules)
+    mined = mine([table], triples, documents, rules=rules, show_progress=False)
+    expected = _naive(triples, documents, table, rules)
+    assert sum(map(len, expected.values())) > 20
+    assert [t.query for t in mined.triples] == [t.query for t in triples]
+    for before, after in zip(triples, mined.triples, strict=True):
+        assert after.positives == before.positives
+        assert after.source == before.source
+        labelled = [text for text in before.negatives if text not in _known(triples)[before.query]]
+        assert list(after.negatives) == [*labelled, *expected[before.query]]
+    found = mined.candidates
+    assert found["candidates"] == sum(found.get(name, 0) for name in (*REASONS, "mined"))
+    assert found["mined"] == sum(map(len, expected.values()))
+
+
+@pytest.mark.parametrize("choose", ["random", "top"])
+@pytest.mark.parametrize("fill", [True, False])
+def test_never_a_positive_among_negatives(triples, documents, table, choose, fill):
+    rules = Rules(choose=choose, fill=fill, negatives=7, margin=-100.0, near_duplicate=None)
+    mined = mine([table, BM25()], triples, documents, rules=rules, show_progress=False)
+    known = _known(triples)
+    assert all(not set(t.negatives) & known[t.query] for t in mined.triples)
+    assert all(len(set(t.negatives)) == len(t.negatives) >= 7 for t in mined.triples)
+    # Not vacuous: without the exclusion positives would be among them.
+    assert mined.candidates["known positive"] > 20
+    assert mined.candidates["labelled negative"] > 0
+
+
+def test_paraphrases_are_positives_both_ways(table):
+    rows = [
+        Triple("甲甲甲甲", ("乙乙乙乙",)),
+        Triple("乙乙乙乙", ("丙丙丙丙",)),
+        Triple("丁丁丁丁", ("戊戊戊戊",)),
+    ]
+    rules = Rules(negatives=6, choose="top", fill=False, top=10)
+    mined = mine([table], rows, rules=rules, symmetric=True, show_progress=False)
+    negatives = {t.query: set(t.negatives) for t in mined.triples}
+    assert negatives["乙乙乙乙"] == {"丁丁丁丁", "戊戊戊戊"}  # neither 甲 nor 丙, nor itself
+    assert negatives["甲甲甲甲"] == {"丙丙丙丙", "丁丁丁丁", "戊戊戊戊"}
+
+
+def test_random_choices_depend_on_seed_and_query_alone(triples, documents):
+    def call(rows, seed=1):
+        rules = Rules(negatives=4, seed=seed, window=(2, 30), keep_labelled=False)
+        found = mine([Table()], rows, documents, rules=rules, show_progress=False)
+        return {triple.query: triple.negatives for triple in found.triples}
+
+    whole = call(triples)
+    queries = set(list(whole)[3:11])
+    part = call([triple for triple in reversed(triples) if triple.query in queries])
+    assert part == {query: whole[query] for query in queries}
+    assert call(triples, seed=2) != whole
+
+
+def test_too_few_are_filled_up_with_random_documents(triples, documents, table):
+    rules = Rules(negatives=5, margin=9.0)
+    mined = mine([table], triples, documents, rules=rules, show_progress=False)
+    bare = mine(
+        [table], triples, documents, rules=Rules(negatives=5, margin=9.0, fill=False), show_progress=False
+    )
+    assert mined.counts["random negatives"] > 0
+    assert bare.counts["random negatives"] == 0
+    assert bare.counts["triples without a negative"] > 0
+    assert mined.candidates == bare.candidates
+    assert bare.counts["queries without a mined negative"] > 0
+    assert len(to_dataset(mined.triples, negatives=5, seed=0)) == sum(len(t.positives) for t in triples)
+
+
+def test_the_teacher_scores_for_the_margin(triples, documents, table):
+    teacher = Table("teacher")
+    rules = Rules(choose="top", fill=False, margin=0.5, keep_labelled=False)
+    mined = mine([table], triples, documents, rules=rules, scorer=teacher, show_progress=False)
+    known, checked = _known(triples), 0
+    for triple in mined.triples:
+        lowest = min(teacher.value(triple.query, text) for text in known[triple.query])
+        for text in triple.negatives:
+            assert teacher.value(triple.query, text) <= lowest - 0.5
+            checked += 1
+    assert checked > 20
+    assert mined.triples != mine([table], triples, documents, rules=rules, show_progress=False).triples
+    values = [teacher.value(q, text) for q, texts in known.items() for text in texts]
+    assert mined.scores["mean of positives"] == pytest.approx(sum(values) / len(values))
+
+
+def test_the_consistency_filter_keeps_what_is_in_the_top_k(triples, documents, table):
+    mined = mine([table], triples, documents, rules=Rules(negatives=0, consistent=10), show_progress=False)
+    known = _known(triples)
+
+    def rank(query, positive):
+        others = [d for d in documents if d not in known[query] or d == positive]
+        ranked = sorted(others, key=lambda text: (-table.value(query, text), documents.index(text)))
+        return 1 + ranked.index(positive)
+
+    expected = []
+    for triple in triples:
+        kept = tuple(text for text in triple.positives if rank(triple.query, text) <= 10)
+        if kept:
+            expected.append((triple.query, kept))
+    assert [(t.query, t.positives) for t in mined.triples] == expected
+    assert 0 < len(expected) < len(triples)
+    counts = mined.counts
+    assert counts["triples read"] - counts["triples without a consistent positive"] == len(expected)
+    assert counts["triples written"] == len(expected)
+    assert sum(len(t.positives) for t in triples) - counts["inconsistent positives"] == sum(
+        len(kept) for _, kept in expected
+    )
+
+
+def test_a_killed_run_goes_on_and_gives_the_same(triples, documents, tmp_path):
+    rules = Rules(negatives=4, margin=0.0)
+    expected = mine([Table()], triples, documents, rules=rules, show_progress=False)
+    with pytest.raises(KeyboardInterrupt):
+        mine([Table(fail_after=2)], triples, documents, rules=rules, work=tmp_path, show_progress=False)
+    table = Table()
+    resumed = mine([table], triples, documents, rules=rules, work=tmp_path, show_progress=False)
+    assert resumed == expected
+    assert table.searched[0] == list(range(12, 18))  # the first two blocks are not searched again
+    # Other settings start anew.
+    table = Table()
+    mine([table], triples, documents, rules=Rules(negatives=3), work=tmp_path, show_progress=False)
+    assert table.searched[0] == list(range(6))
+    assert json.loads((tmp_path / "settings.json").read_text())["rules"]["negatives"] == 3
+
+
+def test_nothing_to_mine(triples, table):
+    with pytest.raises(MiningError, match="a retriever and triples; got 0 and 30"):
+        mine_function([], triples)
+    with pytest.raises(MiningError, match="got 1 and 0"):
+        mine_function([table], [])

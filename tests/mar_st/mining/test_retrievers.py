@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from mar_st import MAR
+from mar_st.mining import BM25, CrossScorer, Dense, MiningError, retrievers
+from mar_st.mining.retrievers import _best_rows, best
+
+QUERIES = ["头疼吃什么药", "感冒发热怎么办", "xyz", "高血压"]
+
+
+def _naive(scores, k):
+    return np.array([sorted(range(len(row)), key=lambda n: (-row[n], n))[:k] for row in scores])
+
+
+@pytest.mark.parametrize("k", [1, 5, 12, 30])
+def test_best_is_a_full_sort_with_ties_by_place(k):
+    scores = np.random.default_rng(0).integers(0, 4, (20, 12)).astype(np.float32)
+    expected = _naive(scores, k)
+    assert np.array_equal(np.array([best(row, k) for row in scores]), expected)
+    places, values = _best_rows(torch.from_numpy(scores), k)
+    assert np.array_equal(places, expected)
+    assert np.array_equal(values, np.take_along_axis(scores, expected, axis=1))
+
+
+def test_bm25_is_the_formula_and_finds_no_document_without_a_token(documents):
+    retriever = BM25()
+    retriever.prepare(QUERIES, documents)
+    found = retriever.search([0, 1, 2], 100, [np.array([3, 0]), np.array([], dtype=int), np.array([1])])
+    grams = [[text[i : i + 2] for i in range(len(text) - 1)] for text in documents]
+    mean = sum(map(len, grams)) / len(grams)
+
+    def score(query, document):
+        total = 0.0
+        for i in range(len(query) - 1):
+            frequency = grams[document].count(query[i : i + 2])
+            having = sum(query[i : i + 2] in text for text in grams)
+            idf = math.log(1 + (len(grams) - having + 0.5) / (having + 0.5))
+            total += idf * frequency / (frequency + 1.2 * (0.25 + 0.75 * len(grams[document]) / mean))
+        return total
+
+    for place, query in enumerate(QUERIES[:2]):
+        expected = np.array([score(query, document) for document in range(len(documents))])
+        kept = found.documents[place][found.documents[place] >= 0]
+        assert set(kept) == set(np.flatnonzero(expected > 0))
+        assert 0 < len(kept) < len(documents)
+        assert np.allclose(found.scores[place][: len(kept)], expected[kept], atol=1e-5)
+        assert np.all(np.diff(found.scores[place][: len(kept)]) <= 0)
+    assert np.allclose(found.also[0], [score(QUERIES[0], 3), score(QUERIES[0], 0)], atol=1e-5)
+    assert (found.documents[2] == -1).all()
+    assert np.isneginf(found.scores[2]).all()
+    assert found.also[2].tolist() == [0.0]
+
+
+def test_bm25_by_words_and_of_nothing():
+    retriever = BM25("jieba")
+    retriever.prepare(["高血压"], ["高血压的饮食", "感冒"])
+    assert retriever.search([0], 2, [np.array([], dtype=int)]).documents.tolist() == [[0, -1]]
+    retriever = BM25()
+    retriever.prepare(["高血压"], ["？！", "……"])
+    assert retriever.search([0], 2, [np.array([1])]).also[0].tolist() == [0.0]
+    with pytest.raises(MiningError, match="char-bigram or jieba; got 'words'"):
+        BM25("words")
+
+
+@pytest.mark.parametrize("block", [7, 10_000])
+def test_dense_search_is_a_full_sort_of_the_models_scores(mar, documents, block, monkeypatch, tmp_path):
+    monkeypatch.setattr(retrievers, "BLOCK", block)
+    corpus = [*documents, documents[0] + "？"]  # the tokenizer drops nothing, so this is another vector
+    expected = mar.similarity(
+        mar.encode_queries(QUERIES, convert_to_tensor=True), mar.encode_corpus(corpus, convert_to_tensor=True)
+    ).numpy()
+    for store in (None, tmp_path):
+        retriever = Dense(mar, store=store)
+        retriever.prepare(QUERIES, corpus)
+        found = retriever.search([0, 3], 9, [np.array([2, 5]), np.array([], dtype=int)])
+        chosen = expected[[0, 3]]
+        assert np.allclose(found.scores, np.take_along_axis(chosen, _naive(chosen, 9), axis=1), atol=1e-5)
+        assert np.allclose(np.take_along_axis(chosen, found.documents, axis=1), found.scores, atol=1e-5)
+        assert np.allclose(found.also[0], chosen[0][[2, 5]], atol=1e-5)
+        assert retriever.search([1], 500, [np.array([0])]).documents.shape == (1, len(corpus))
+
+
+def test_dense_vectors_are_kept_by_the_weights(mar, query_source, document_source, documents, tmp_path):
+    def identity(model, **options):
+        return Dense(model, store=tmp_path, **options).identity()
+
+    first = identity(mar)
+    assert identity(mar) == first
+    assert identity(mar, prompt="检索：") != first
+    assert identity(mar, symmetric=True) != first
+    other = MAR.from_encoders(query=query_source, document=document_source, dim=32, device="cpu")
+    assert identity(other) != first  # the same architecture, other random weights
+    calls = []
+    retriever = Dense(mar, store=tmp_path)
+    retriever.prepare(QUERIES, documents)
+    again = Dense(mar, store=tmp_path)
+    again._open().encode = lambda *args: calls.append(args)
+    again.prepare(QUERIES, documents)
+    assert not calls
+    assert np.array_equal(again.search([0], 9, [np.array([1])]).documents,
+                          retriever.search([0], 9, [np.array([1])]).documents)  # fmt: skip
+
+
+def test_symmetric_documents_are_encoded_as_queries(mar):
+    retriever = Dense(mar, symmetric=True)
+    retriever.prepare(QUERIES, QUERIES)
+    assert retriever.search([0, 1], 1, [np.array([0]), np.array([1])]).documents.tolist() == [[0], [1]]
+
+
+def test_a_model_of_another_distance_is_refused(mar):
+    mar.similarity_fn_name = "euclidean"
+    with pytest.raises(MiningError, match="compares by euclidean"):
+        Dense(mar).identity()
+
+
+class Judge:
+    """Answers as a cross-encoder does."""
+
+    def predict(self, pairs, batch_size, show_progress_bar):
+        return np.array([len(query) + len(document) / 100 for query, document in pairs])
+
+
+def test_a_cross_encoder_scores_pairs(documents):
+    scorer = CrossScorer(Judge())
+    scorer.prepare(QUERIES, documents)
+    scores = scorer.score([3, 0], [np.array([4, 2]), np.array([], dtype=int)])
+    assert np.allclose(scores[0], [3 + len(documents[4]) / 100, 3 + len(documents[2]) / 100])
+    assert scores[1].shape == (0,)
+    assert [len(some) for some in scorer.score([0, 1], [np.array([], dtype=int)] * 2)] == [0, 0]

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from mar_st.mining import MiningError, Rules
+from mar_st.mining.rules import Picker, Question, grams, near
+
+CORPUS = ["高血压吃什么药", "高血压吃什么药好", "感冒怎么办", "头疼发热", "咳嗽吃什么", "医生你好"]
+
+
+def _pick(question, lists, scores=None, corpus=CORPUS, **rules):
+    dropped = Counter()
+    rules = {"negatives": 6, "top": 6, "near_duplicate": None, "fill": False, "choose": "top", **rules}
+    picked = Picker(Rules(**rules), corpus).pick(question, lists, scores or {}, dropped)
+    return picked, dropped
+
+
+def _question(*positives, **more):
+    return Question("问题", positives, frozenset(positives), **more)
+
+
+def test_ranks_leave_out_positives_and_the_query_itself():
+    question = _question(2, 4, own=5)
+    found = [4, 3, 5, 2, 0, 1]
+    assert question.ranks(found) == {3: 1, 0: 2, 1: 3}
+    assert [question.rank_of(positive, found) for positive in (4, 2)] == [1, 2]
+    assert question.rank_of(2, [0, 1]) is None
+
+
+def test_a_window_drops_what_any_retriever_ranks_before_it():
+    picked, dropped = _pick(_question(), [[0, 1, 2, 3], [3, 2, 4]], window=(2, 4), negatives=3)
+    assert sorted(picked.mined) == [1, 2, 4]
+    assert dropped == {"candidates": 5, "before the window": 2}
+    picked, dropped = _pick(_question(), [[0, 1, 2, 3]], window=(1, 2), negatives=2)
+    assert (picked.mined, dropped["after the window"]) == ([0, 1], 2)
+
+
+def test_several_retrievers_are_fused_by_reciprocal_ranks():
+    picked, _ = _pick(_question(), [[0, 1, 2], [1, 3, 2]])
+    # 1: ranks 2 and 1; 2: 3 and 3; 0: 1; 3: 2
+    assert picked.mined == [1, 2, 0, 3]
+
+
+def test_margins_are_measured_from_the_lowest_positive():
+    scores = {0: 0.9, 1: 0.5, 2: 0.46, 3: 0.44, 4: 0.30}
+    question = _question(0, 1)
+    found = [[0, 1, 2, 3, 4]]
+    assert _pick(question, found, scores, margin=0.05)[0].mined == [3, 4]
+    picked, dropped = _pick(question, found, scores, relative_margin=0.2)
+    assert picked.mined == [4]
+    assert dropped["within the relative margin"] == 2
+    assert _pick(question, found, scores, margin=-0.1)[0].mined == [2, 3, 4]
+
+
+def test_a_relative_margin_of_a_negative_score_goes_down_too():
+    scores = {0: -1.0, 1: -1.05, 2: -1.2}
+    assert _pick(_question(0), [[0, 1, 2]], scores, relative_margin=0.1)[0].mined == [2]
+
+
+def test_bounds_of_scores():
+    scores = {0: 0.9, 1: 0.5, 2: 0.1}
+    picked, dropped = _pick(_question(), [[0, 1, 2]], scores, max_score=0.8, min_score=0.2)
+    assert picked.mined == [1]
+    assert (dropped["above max_score"], dropped["below min_score"]) == (1, 1)
+
+
+def test_near_duplicates_of_a_positive_and_of_the_query():
+    assert near(grams(CORPUS[0]), grams(CORPUS[1]), 0.8)
+    assert not near(grams(CORPUS[0]), grams(CORPUS[4]), 0.8)
+    picked, dropped = _pick(_question(0), [[1, 2]], near_duplicate=0.8)
+    assert (picked.mined, dropped["near-duplicate"]) == ([2], 1)
+    alike = Question("感冒，怎么办？", (0,), frozenset({0}))
+    assert _pick(alike, [[1, 2, 3]], near_duplicate=0.8)[0].mined == [3]
+
+
+@pytest.mark.parametrize("threshold", [0.3, 0.5, 0.8, 1.0])
+def test_near_is_the_jaccard_similarity(texts, threshold):
+    sets = [grams(text) for text in texts[:40]] + [grams(CORPUS[0]), grams(CORPUS[1])]
+    verdicts = [near(a, b, threshold) for a in sets for b in sets]
+    assert verdicts == [len(a & b) / len(a | b) >= threshold for a in sets for b in sets]
+    assert {True, False} == set(verdicts)
+
+
+def test_labelled_negatives_are_kept_or_candidates():
+    question = _question(0, labelled=frozenset({2}))
+    picked, dropped = _pick(question, [[1, 2, 3]])
+    assert (picked.mined, dropped["labelled negative"]) == ([1, 3], 1)
+    assert _pick(question, [[1, 2, 3]], keep_labelled=False)[0].mined == [1, 2, 3]
+
+
+def test_filling_up_takes_what_nobody_found():
+    question = _question(0, own=1, labelled=frozenset({2}))
+    picked, _ = _pick(question, [[0, 3]], negatives=3, fill=True, max_score=0.0, scores={3: 1.0})
+    assert picked.mined == []
+    assert sorted(picked.filled) == [4, 5]  # there are no more
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"window": (0, 5)}, "window 0:5"),
+        ({"window": (2, 200)}, "within the ranks 1 to 100"),
+        ({"window": (2, 5)}, "room for 4 negatives; 7"),
+        ({"negatives": -1}, "at least 0"),
+        ({"negatives": 0}, "Nothing to do"),
+        ({"consistent": 101}, "a rank from 1 to top"),
+        ({"near_duplicate": 1.5}, "near_duplicate"),
+    ],
+)
+def test_rules_that_cannot_be(rules, message):
+    with pytest.raises(MiningError, match=message):
+        Rules(**rules)
