@@ -14,13 +14,14 @@ import shutil
 import sys
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback, trainer
 from transformers.utils import logging
 
+from mar_st.data import Source, read_source
 from mar_st.errors import MarError
 from mar_st.schema import Recipe
 from mar_st.stages.monitor import METRICS, evaluation_results, read_metrics
@@ -30,7 +31,7 @@ from mar_st.train import DONE, STORE_VARIABLE, train
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mar_st.schema import Stage
+    from mar_st.schema import Data, Stage
 
 STEPS = 20
 SAVE_STEPS = 10
@@ -39,6 +40,9 @@ STOP = 12
 
 #: Batches of data a stage gets; beyond them it goes round.
 BATCHES = 2
+
+#: Settings of a data entry that do not change what is read.
+AFTER_READING = {"name", "expected_rows", "weight", "negatives", "positives", "symmetric", "prompt", "role"}
 
 TEXTS = ["头疼发热应该吃什么药", "The patient presented with acute chest pain."]
 
@@ -208,13 +212,14 @@ def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = pr
         if any(out.iterdir()) and not (out / "recipe.json").is_file():
             raise RehearsalError(f"{out} is no run folder (it has no recipe.json); choose another --out.")
         shutil.rmtree(out)
+    read = _reader()
     folders = [out / f"{index + 1:02d}-{stage.name}" for index, stage in enumerate(short.stages)]
     checked: list[StageReport] = []
     done = False
     with _in_every_trainer(watch, out):
         while not done:
             try:
-                train(short, out, save_steps=SAVE_STEPS, say=lambda _: None)
+                train(short, out, save_steps=SAVE_STEPS, say=lambda _: None, read=read)
                 done = True
             except Stopped:
                 pass
@@ -231,6 +236,19 @@ def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = pr
                 checked.append(report)
                 say(report.line())
     return checked
+
+
+def _reader() -> Callable[[Data, int], Source]:
+    """Reads a data entry once for all calls of a rehearsal, and once for entries that share their rows."""
+    known: dict[tuple[str, int], Source] = {}
+
+    def read(entry: Data, seed: int) -> Source:
+        key = (entry.model_dump_json(exclude=AFTER_READING), seed)
+        if key not in known:
+            known[key] = read_source(entry, seed)
+        return replace(known[key], entry=entry)
+
+    return read
 
 
 def _done(folder: Path) -> bool:

@@ -11,8 +11,8 @@ from mar_st.recipe import load_recipe, recipe_names
 from mar_st.rehearse import SAVE_STEPS, STEPS, RehearsalError, rehearse, shorten
 from mar_st.tiny import shrink, write_evaluation
 
-#: One recipe of each kind of stage, tower and scoring, in a few seconds each.
-QUICK = {"mini-symmetric-query", "kale", "ablations/released-scoring"}
+#: RetroMAE, contrastive, alignment, joint training and LoRA, in a few seconds each.
+QUICK = {"mini-symmetric-query", "ablations/no-unsupervised", "harness-lm"}
 
 
 def _tiny(name, tmp_path):
@@ -28,6 +28,7 @@ def _one_stage():
     return recipe.model_copy(update={"data": recipe.data[1:]})
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "name",
     [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in recipe_names()],

@@ -6,6 +6,7 @@ All searches are exact. Documents of equal score are ranked by their place in th
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -15,7 +16,6 @@ from mar_st.mining.rules import MiningError, normalise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from sentence_transformers import CrossEncoder, SentenceTransformer
 
@@ -67,6 +67,8 @@ class Retriever(Scorer, Protocol):
 
 def best(scores: np.ndarray, k: int) -> np.ndarray:
     """Places of the `k` highest of some scores, `(n,)`, by falling score, equal ones by place."""
+    if k < 1:
+        return np.empty(0, dtype=np.int64)
     if k < len(scores):
         edge = np.partition(scores, len(scores) - k)[len(scores) - k]
         kept = np.flatnonzero(scores >= edge)
@@ -170,7 +172,7 @@ class Dense:
         self.store, self.prompt, self.batch_size = store, prompt, batch_size
         self.document_role: Side = "query" if symmetric else "document"
         self.autocast = precision == "bf16"
-        self.name = str(model) if not hasattr(model, "encode") else "model"
+        self.name = str(model) if isinstance(model, str | Path) else "model"
         self._given = model
         self._teacher: ModelTeacher | None = None
         self._queries: Any = None
@@ -242,7 +244,7 @@ class Dense:
             from mar_st.teachers import Ask, ModelTeacher
 
             model: Any = self._given
-            if not hasattr(model, "encode"):
+            if isinstance(model, str | Path):
                 check_source(str(model), what="model")
                 model = SentenceTransformer(str(model))
             model.eval()
@@ -281,7 +283,7 @@ class CrossScorer:
 
     def __init__(self, model: str | Path | CrossEncoder, *, batch_size: int = 32) -> None:
         self._given, self.batch_size = model, batch_size
-        self.name = str(model) if not hasattr(model, "predict") else "cross-encoder"
+        self.name = str(model) if isinstance(model, str | Path) else "cross-encoder"
         self._model: Any = None
         self._queries: Sequence[str] = ()
         self._corpus: Sequence[str] = ()
@@ -319,7 +321,7 @@ class CrossScorer:
             from mar_st.encoders import check_source
 
             given: Any = self._given
-            if not hasattr(given, "predict"):
+            if isinstance(given, str | Path):
                 check_source(str(given), what="teacher")
                 given = CrossEncoder(str(given))
             self._model = given

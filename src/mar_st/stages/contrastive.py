@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.adapters import add_lora, merge_lora
 from mar_st.losses import AsymInfoNCELoss
+from mar_st.stages.deepspeed import check_deepspeed
 from mar_st.stages.trainer import Settings, fit, read_columns
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ def train_contrastive(
 
     Raises:
         LoRAError: The transformer lacks one of `stage.lora_targets`.
+        ArgumentsError: DeepSpeed is asked for and cannot do the stage.
     """
+    check_deepspeed(stage, settings)
     transformer: Any = model[0]
     add_stage_lora(transformer, stage)
     data = stage_columns(sources, stage, settings)

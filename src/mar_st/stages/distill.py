@@ -11,6 +11,7 @@ import torch
 from mar_st.errors import MarError
 from mar_st.losses import ScoreDistillLoss
 from mar_st.stages.contrastive import column_prompts, stage_columns
+from mar_st.stages.deepspeed import check_deepspeed
 from mar_st.stages.trainer import Settings, fit
 from mar_st.store import TeacherStore, store_root
 from mar_st.teachers import Ask, ModelTeacher
@@ -56,7 +57,9 @@ def train_distill(
 
     Raises:
         DistillError: There is no teacher, or it scores by neither cosine nor dot product.
+        ArgumentsError: DeepSpeed is asked for and cannot do the stage.
     """
+    check_deepspeed(stage, settings)
     if teacher is None or teacher.similarity_fn_name not in ("cosine", "dot"):
         got = "there is none" if teacher is None else f"this one scores by {teacher.similarity_fn_name}"
         raise DistillError(f"stage {stage.name}: the teacher must score by cosine or dot product; {got}.")

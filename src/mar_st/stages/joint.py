@@ -9,6 +9,7 @@ from mar_st.errors import MarError
 from mar_st.losses import AsymInfoNCELoss
 from mar_st.modules import is_truncation
 from mar_st.stages.contrastive import add_stage_lora, column_prompts, stage_columns
+from mar_st.stages.deepspeed import check_deepspeed
 from mar_st.stages.trainer import Settings, fit
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ def train_joint(
     Raises:
         JointError: The queries are frozen and some data have nothing but queries.
         LoRAError: The document encoder lacks one of `stage.lora_targets`.
+        ArgumentsError: DeepSpeed is asked for and cannot do the stage.
     """
+    check_deepspeed(stage, settings)
     if stage.freeze == "query":
         symmetric = [source.entry.name for source in sources if source.entry.symmetric]
         if symmetric:

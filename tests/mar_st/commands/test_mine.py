@@ -91,8 +91,8 @@ def test_the_corpus_may_be_a_folder(command, pairs, tmp_path):
     rows = [{"_id": str(i), "title": "头疼", "text": f"头疼怎么办第{i}条"} for i in range(5)]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     out = tmp_path / "mined"
-    code, text, _ = command("mine", pairs, out, "--model", "bm25", "--corpus", folder, "--negatives", 2, "--json",
-                            "--choose", "top")  # fmt: skip
+    options = ("--negatives", 2, "--choose", "top", "--json")
+    code, text, _ = command("mine", pairs, out, "--model", "bm25", "--corpus", folder, *options)
     assert code == 0
     assert json.loads(text)["counts"]["documents"] == 24 + 5
     assert any("第" in text for text in read_triples(str(out))[0].negatives)

@@ -67,8 +67,12 @@ def triples(texts):
     """Thirty rows of twenty queries; queries share documents, and some have labelled negatives."""
     rng = random.Random(4)
     queries, documents = texts[:20], texts[20:]
-    rows = [Triple(q, tuple(rng.sample(documents, 2)), tuple(rng.sample(documents, n % 2)), source=f"s{n % 3}")
-            for n, q in enumerate(queries)]  # fmt: skip
+    rows = [
+        Triple(
+            query, tuple(rng.sample(documents, 2)), tuple(rng.sample(documents, n % 2)), source=f"s{n % 3}"
+        )
+        for n, query in enumerate(queries)
+    ]
     rows += [Triple(rng.choice(queries), (rng.choice(documents),)) for _ in range(10)]
     return [
         Triple(t.query, t.positives, tuple(n for n in t.negatives if n not in t.positives), source=t.source)

@@ -56,11 +56,17 @@ def _naive(triples, documents, table, rules):
     [
         {},
         {"window": (3, 12), "negatives": 5},
-        {"margin": 1.0, "near_duplicate": 0.05},
+        {"margin": -4.0, "near_duplicate": 0.05},
         {"margin": -3.0, "window": (2, 20)},
     ],
 )
 def test_mined_is_a_full_sort_and_plain_filters(triples, documents, table, rules):
+    reasons = {
+        "margin": "within the margin",
+        "near_duplicate": "near-duplicate",
+        "window": "before the window",
+    }
+    expected_reasons = [reasons[name] for name in rules if name in reasons]
     rules = Rules(choose="top", fill=False, top=30, **rules)
     mined = mine([table], triples, documents, rules=rules, show_progress=False)
     expected = _naive(triples, documents, table, rules)
@@ -74,6 +80,7 @@ def test_mined_is_a_full_sort_and_plain_filters(triples, documents, table, rules
     found = mined.candidates
     assert found["candidates"] == sum(found.get(name, 0) for name in (*REASONS, "mined"))
     assert found["mined"] == sum(map(len, expected.values()))
+    assert all(found[reason] > 0 for reason in expected_reasons)
 
 
 @pytest.mark.parametrize("choose", ["random", "top"])
@@ -116,10 +123,14 @@ def test_random_choices_depend_on_seed_and_query_alone(triples, documents):
 
 
 def test_too_few_are_filled_up_with_random_documents(triples, documents, table):
-    rules = Rules(negatives=5, margin=9.0)
+    rules = Rules(negatives=5, margin=9.0, top=20)
     mined = mine([table], triples, documents, rules=rules, show_progress=False)
     bare = mine(
-        [table], triples, documents, rules=Rules(negatives=5, margin=9.0, fill=False), show_progress=False
+        [table],
+        triples,
+        documents,
+        rules=Rules(negatives=5, margin=9.0, top=20, fill=False),
+        show_progress=False,
     )
     assert mined.counts["random negatives"] > 0
     assert bare.counts["random negatives"] == 0

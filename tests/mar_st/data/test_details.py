@@ -1,0 +1,179 @@
+"""What is left out, refused or carried along when data are read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import datasets
+import pytest
+
+from mar_st.card import data_digest
+from mar_st.data import DataError, Source, Triple, locate, read_source, read_triples, to_dataset
+from mar_st.recipe import RecipeError, load_recipe
+from mar_st.schema import Data
+
+
+def _write(path, rows):
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def _entry(path, **settings):
+    return Data(name="entry", path=str(path), **settings)
+
+
+ROWS = [{"query": f"问{i}", "positive": f"答{i}", "source": "ab"[i % 2]} for i in range(6)]
+
+
+def test_gzipped_lines_and_a_folder_with_texts_in_its_triples(tmp_path):
+    expected = read_triples(_write(tmp_path / "rows.jsonl", ROWS))
+    assert expected[1] == Triple("问1", ("答1",), source="b")
+    assert read_triples(_write(tmp_path / "rows.jsonl.gz", ROWS)) == expected
+    (tmp_path / "mined").mkdir()
+    _write(tmp_path / "mined" / "triples.jsonl", ROWS)
+    assert read_triples(str(tmp_path / "mined")) == expected
+    kept = read_source(_entry(tmp_path / "mined", where={"source": ("a",)})).triples
+    assert kept == expected[::2]
+
+
+def test_what_is_left_out_is_counted(tmp_path):
+    path = _write(tmp_path / "rows.jsonl", ROWS)
+    source = read_source(_entry(path, where={"source": ("b",)}, limit=2), 0)
+    assert source.left_out == {"not selected by 'where'": 3, "beyond the limit": 1}
+    assert source.summary() == "2 triples; left out: 3 not selected by 'where', 1 beyond the limit"
+    assert read_source(_entry(path)).summary() == "6 triples"
+    rows = [
+        {"premise": "前", "hypothesis": "是", "label": 0},
+        {"premise": "前", "hypothesis": "中", "label": 1},
+        {"premise": "后", "hypothesis": "否", "label": 2},
+        {"premise": "后", "hypothesis": "无", "label": -1},
+    ]
+    source = read_source(_entry(_write(tmp_path / "nli.jsonl", rows)))
+    assert source.triples == [Triple("前", ("是",))]
+    assert source.left_out == {"neutral": 1, "without a label": 1, "without a positive": 1}
+
+
+def test_a_pair_that_was_judged_both_ways_is_a_positive(tmp_path):
+    rows = [{"sentence1": "甲", "sentence2": "乙", "label": n, "source": "s"} for n in (0, 1)]
+    found = read_triples(_write(tmp_path / "pairs.jsonl", rows))
+    assert found == [Triple("甲", ("乙",), source="s")]
+
+
+@pytest.mark.parametrize(
+    ("row", "settings", "message"),
+    [
+        ({"sentence1": "甲", "sentence2": "乙", "score": 3.8}, {}, "'score' is 3.8; .*divide"),
+        ({"sentence1": "甲", "sentence2": "乙", "label": 2}, {}, "'label' is 2; it should be 0 or 1"),
+        ({"query": "问", "positives": ["答", None]}, {}, "rows.jsonl:1: 'positives' should hold texts"),
+        ({"query": "问", "positive": "答", "negatives": [" "]}, {}, "'negatives' should hold texts"),
+        (ROWS[0], {"columns": {"postive": "positive"}}, "'postive'.*Did you mean 'positive'"),
+        (ROWS[0], {"columns": {"positive": "body"}}, "no column 'body'"),
+        (
+            {"sentence1": "甲", "sentence2": "乙", "score": 1, "instruction": "找"},
+            {},
+            "rows of pairs take a prompt",
+        ),
+        ({**ROWS[0], "instruction": "找"}, {"symmetric": True, "prompt": ""}, "both columns of the entry"),
+    ],
+)
+def test_rows_and_settings_that_do_not_fit(tmp_path, row, settings, message):
+    with pytest.raises(DataError, match=message):
+        read_source(_entry(_write(tmp_path / "rows.jsonl", [row]), **settings))
+
+
+def test_ids_leave_nothing_to_select(tmp_path):
+    with pytest.raises(DataError, match="its rows hold ids"):
+        read_source(_entry("package:medteb_mteb/MedTEBRetrieval/train", where={"source": ("a",)}))
+    with pytest.raises(DataError, match="is missing"):
+        read_source(_entry(tmp_path))
+
+
+def test_single_texts_of_a_folder_come_from_the_side_of_their_role(tmp_path):
+    _write(tmp_path / "corpus.jsonl", [{"_id": "d", "title": "题", "text": "文"}])
+    _write(tmp_path / "queries.jsonl", [{"_id": "q", "text": "问"}])
+    texts = {r: read_source(_entry(tmp_path, form="texts", role=r)).texts for r in ("query", "document")}
+    assert texts == {"query": ["问"], "document": ["题\n文"]}
+
+
+def test_the_entry_says_how_an_instruction_stands_before_the_query(tmp_path):
+    path = _write(tmp_path / "rows.jsonl", [{**row, "instruction": "Find answers"} for row in ROWS])
+    source = read_source(_entry(path, prompt="", instruction="{instruction}\nQuery: "))
+    data = to_dataset(source.triples, negatives=0, seed=0)
+    assert data[0] == {"query": "Find answers\nQuery: 问0", "positive": "答0"}
+    assert source.triples[0].query == "问0"
+    for found in (read_source(_entry(path, instruction="")).triples, read_triples(path)):
+        assert found == read_triples(_write(tmp_path / "bare.jsonl", ROWS))
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("{instruction: '{instruction} '}", "write prompt: ''"),
+        ("{instruction: 'Query: ', prompt: ''}", "says where the text goes"),
+        ("{form: texts, role: query, instruction: '{instruction} ', prompt: ''}", "is for pairs"),
+    ],
+)
+def test_instructions_that_a_recipe_cannot_ask_for(setting, message):
+    with pytest.raises(RecipeError, match=message):
+        load_recipe("mar-mini", [f"data.retrieval={setting[:-1]}, name: retrieval, path: x}}"])
+
+
+def test_a_data_set_by_its_name(tmp_path, monkeypatch):
+    rows = {"premise": ["前", "前"], "hypothesis": ["是", "否"], "label": [1, 0]}
+    features = datasets.Features(
+        premise=datasets.Value("string"),
+        hypothesis=datasets.Value("string"),
+        label=datasets.ClassLabel(names=["contradiction", "entailment"]),
+    )
+    asked = []
+
+    def load(path, config, *, split, revision):
+        asked.append((path, config, split, revision))
+        return datasets.Dataset.from_dict(rows, features=features)
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    for name in ("hub:org/nli", "hub:org/nli@abc:zh:dev", "hub:org/nli:test"):
+        # The numbers are turned round here; the names of the classes say what they are.
+        assert read_source(_entry(name)).triples == [Triple("前", ("是",), ("否",))]
+    assert list(dict.fromkeys(asked)) == [  # 'auto' looks at the first row first
+        ("org/nli", None, "train", None),
+        ("org/nli", "zh", "dev", "abc"),
+        ("org/nli", None, "test", None),
+    ]
+    with pytest.raises(DataError, match="a file or a folder is needed"):
+        locate("hub:org/nli")
+
+
+def test_missing_negatives_are_counted():
+    triples = [Triple("问", ("答",)), Triple("题", ("解",), ("错",))]
+    with pytest.raises(DataError, match=r"has no negatives but 1 are asked for; this holds for 1 of 2"):
+        to_dataset(triples, negatives=1, seed=0)
+
+
+def test_the_digest_of_an_entry_covers_its_files_and_what_is_read_of_them(tmp_path):
+    (tmp_path / "inner").mkdir()
+    path = _write(tmp_path / "inner" / "a.jsonl", ROWS)
+    whole = data_digest(str(tmp_path))
+    assert data_digest(_entry(tmp_path)) == whole
+    assert data_digest(_entry(tmp_path, weight=2, negatives=3, prompt="")) == whole
+    others = [
+        {"limit": 3},
+        {"where": {"source": ("a",)}},
+        {"columns": {"query": "positive"}},
+        {"form": "triples"},
+    ]
+    assert len({whole, *(data_digest(_entry(tmp_path, **settings)) for settings in others)}) == 5
+    _write(tmp_path / "inner" / "a.jsonl", ROWS[:5])
+    assert data_digest(str(tmp_path)) != whole
+    assert data_digest(path) != data_digest(str(tmp_path))
+    with pytest.raises(DataError, match="data set of the Hub"):
+        data_digest("hub:org/name")
+
+
+def test_a_source_needs_no_account():
+    assert Source(_entry("x"), [Triple("问", ("答",))]).left_out == {}
