@@ -42,7 +42,7 @@ STOP = 12
 BATCHES = 2
 
 #: Settings of a data entry that do not change what is read.
-AFTER_READING = {"name", "expected_rows", "weight", "negatives", "positives", "symmetric", "prompt", "role"}
+AFTER_READING = {"name", "expected_rows", "weight", "negatives", "positives", "symmetric", "role"}
 
 TEXTS = ["头疼发热应该吃什么药", "The patient presented with acute chest pain."]
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -177,12 +176,15 @@ def _empty(folder):
 
 
 def test_two_that_ask_at_once_share_the_work(tmp_path):
-    class Slow(Digits):
+    both_at_work = threading.Barrier(2)
+
+    class Met(Digits):
         def encode(self, texts, role):
-            time.sleep(0.05)
+            if not self.asked:  # its first shard, held until the other has one as well
+                both_at_work.wait(timeout=60)
             return super().encode(texts, role)
 
-    teachers = [Slow(), Slow()]
+    teachers = [Met(), Met()]
     found = {}
 
     def ask(number):
@@ -197,7 +199,7 @@ def test_two_that_ask_at_once_share_the_work(tmp_path):
         thread.join()
     asked = [len(teacher.asked) for teacher in teachers]
     assert sum(asked) == 10
-    assert min(asked) >= 2
+    assert min(asked) >= 1
     for vectors in found.values():
         np.testing.assert_array_equal(vectors, teachers[0].live(TEXTS))
 
