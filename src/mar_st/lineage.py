@@ -137,6 +137,7 @@ def _stage(
         "prompts": recipe.prompts,
         "seed": recipe.seed,
         "precision": recipe.precision,
+        "compile": recipe.compile,
     }
     sides: dict[str, Side] = {"query": "query", "document": "document"}
     if joins(stage):

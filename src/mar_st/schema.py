@@ -271,6 +271,9 @@ class Recipe(_Strict):
         default=True, description="False: raw dot products (BMRetriever); symmetric recipes only"
     )
     precision: Literal["fp32", "bf16"] = "fp32"
+    compile: bool = Field(
+        default=False, description="compile the encoders with torch.compile while they are trained"
+    )
     storage_dtype: Literal["float32", "float16", "bfloat16"] | None = None
     prompts: dict[str, str] = Field(default_factory=dict)
     query: Backbone | None = None

@@ -67,6 +67,7 @@ def shrink(recipe: Recipe) -> Recipe:
             content[side] = _backbone(side, backbone, shapes[side], widths)
     content["dim"] = widths[recipe.dim]
     content["storage_dtype"] = None
+    content["compile"] = False  # compiling takes longer than all that is trained
     content["data"] = [_data(entry) for entry in recipe.data]
     content["stages"] = [_stage(stage, widths) for stage in recipe.stages]
     if recipe.evaluation is not None:

@@ -252,7 +252,9 @@ class Run:
 
     def _train(self, stage: Stage, folder: Path) -> SentenceTransformer:
         recipe = self.recipe
-        settings = Settings(folder, recipe.seed, recipe.precision, self.save_steps, recipe.evaluation)
+        settings = Settings(
+            folder, recipe.seed, recipe.precision, self.save_steps, recipe.evaluation, compile=recipe.compile
+        )
         entries = {entry.name: entry for entry in stage_entries(recipe, stage)}
         sources = [
             replace(source, entry=entries[source.entry.name])

@@ -22,6 +22,7 @@ from mar_st.errors import MarError
 from mar_st.stages.arguments import training_arguments
 from mar_st.stages.batches import RECORD, RecordingCollator, check_mixture
 from mar_st.stages.checkpoints import ResumableTrainer, kept_random_state, last_checkpoint, random_state_name
+from mar_st.stages.compiling import compiled
 from mar_st.stages.meter import Meter, own_modules
 from mar_st.stages.monitor import METRICS, TIMING, LastStep, MetricsFile, ProgressBar, TensorBoard, plot_run
 from mar_st.stages.samplers import TrainRows, text_columns, train_batches
@@ -58,6 +59,7 @@ class Settings:
         evaluation: Retrieval on a development set while training.
         deepspeed: Path of a DeepSpeed configuration (ZeRO 0 to 2); default: environment `MAR_DEEPSPEED`.
         workers: Processes that tokenize ahead; 0 does it between the steps.
+        compile: Compile the encoders with `torch.compile`.
     """
 
     folder: Path
@@ -67,6 +69,7 @@ class Settings:
     evaluation: Evaluation | None = None
     deepspeed: str | Path | None = None
     workers: int = 0
+    compile: bool = False
 
 
 def read_columns(source: Source, seed: int) -> Dataset:
@@ -293,10 +296,11 @@ def fit(
         ),
         callbacks=_callbacks(settings.folder),
     )
-    _train(trainer, stage, settings.folder)
+    _train(trainer, stage, settings)
 
 
-def _train(trainer: StageTrainer, stage: Stage, folder: Path) -> None:
+def _train(trainer: StageTrainer, stage: Stage, settings: Settings) -> None:
+    folder = settings.folder
     arguments, model = trainer.args, trainer.model
     if trainer.pop_callback(ProgressCallback) is not None:
         trainer.add_callback(ProgressBar(stage.name))
@@ -307,7 +311,10 @@ def _train(trainer: StageTrainer, stage: Stage, folder: Path) -> None:
         logger.warning("%s is of another number of processes; dropout begins anew.", checkpoint)
     arguments.eval_on_start = arguments.eval_strategy != "no" and checkpoint is None
     try:
-        with _checkpointing(model, enabled=stage.gradient_checkpointing, stage=stage.name):
+        with (
+            _checkpointing(model, enabled=stage.gradient_checkpointing, stage=stage.name),
+            compiled(model, enabled=settings.compile),
+        ):
             trainer.train(resume_from_checkpoint=checkpoint)
     finally:
         _unwrap(trainer)

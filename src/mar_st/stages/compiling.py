@@ -1,0 +1,68 @@
+"""`torch.compile` for the encoders of a stage.
+
+Eager PyTorch spends most of a small encoder's step outside matrix products: in norms, rotary embeddings,
+activations and casts, each a pass over memory, and, on a CPU, in the backward pass of fused attention. The
+compiler joins them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from sentence_transformers.base.modules import Transformer
+from transformers.utils import logging
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sentence_transformers import SentenceTransformer
+
+__all__ = ["compiled", "has_compiler"]
+
+logger = logging.get_logger(__name__)
+
+
+def has_compiler() -> bool:
+    """Whether there is the C++ compiler that `torch.compile` needs on a CPU (`$CXX`, `g++`, `clang++`)."""
+    names = [os.environ.get("CXX"), "g++", "clang++"]
+    return any(shutil.which(name) for name in names if name)
+
+
+@contextmanager
+def compiled(model: SentenceTransformer, *, enabled: bool) -> Iterator[None]:
+    """Compile every transformer of a model for as long as the context lasts.
+
+    Names of parameters and saved files are as without. On a CPU attention is computed without the fused
+    kernel meanwhile (the compiler's code is faster in the backward pass there).
+
+    Args:
+        model: The model, on its device.
+        enabled: False: do nothing. Without a compiler a warning is given and nothing is done either; the
+            results are the same to rounding, later.
+    """
+    on_cpu = model.device.type == "cpu"
+    if enabled and on_cpu and not has_compiler():
+        logger.warning(
+            "compile: true needs a C++ compiler (g++, clang++ or $CXX), and there is none here. Training "
+            "goes on without, two to three times slower."
+        )
+        enabled = False
+    found = [module.model for module in model.modules() if isinstance(module, Transformer)] if enabled else []
+    encoders: list[Any] = list(dict.fromkeys(found))
+    before = [encoder.config._attn_implementation for encoder in encoders]
+    for encoder in encoders:
+        if on_cpu:
+            encoder.set_attn_implementation("eager")
+        # Not Module.compile(): sentence-transformers calls the method `forward`, which that leaves alone.
+        encoder.forward = torch.compile(encoder.forward, dynamic=True)
+    try:
+        yield
+    finally:
+        for encoder, attention in zip(encoders, before, strict=True):
+            del encoder.forward
+            if on_cpu:
+                encoder.set_attn_implementation(attention)
