@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from mar_st.backbones import Shape, count
 from mar_st.costs import BYTES, Training, lora_parameters, pass_memory
+from mar_st.losses.retromae import TARGETS
 from mar_st.schema import AlignStage, DistillStage, JointStage, RetroMAEStage
 
 if TYPE_CHECKING:
@@ -63,10 +64,13 @@ def _retromae_bytes(shape: Shape, stage: RetroMAEStage, rows: float, length: flo
 
     A target's logits take 8 bytes a word of the vocabulary while they are turned into a loss or a gradient
     (float32, twice), 4 until then, and 2 under autocast; every token is a target of the decoder, the masked
-    ones also of the encoder. Row masks are drawn from up to 256 patterns per text.
+    ones also of the encoder. Of more than `TARGETS`, those of `TARGETS` are held at a time. Row masks are
+    drawn from up to 256 patterns per text.
     """
     tokens, vocabulary = rows * length, int(shape.config["vocab_size"])
-    logits = tokens * vocabulary * (10 + 4 * stage.encoder_mask)
+    masked = tokens * stage.encoder_mask
+    kept = masked if masked <= TARGETS else 0.0  # the encoder's logits, until the backward pass
+    logits = vocabulary * (10 * min(tokens, TARGETS) + 4 * kept)
     masks = tokens * (5 * min(256, length) + 3 * length)
     return logits + masks
 

@@ -169,6 +169,15 @@ class RetroMAEStage(_Stage):
     encoder_mask: float = Field(default=0.3, gt=0, lt=1)
     decoder_mask: float = Field(default=0.5, gt=0, lt=1)
 
+    @model_validator(mode="after")
+    def _no_mini_batches(self) -> Self:
+        if self.mini_batch_size is not None:
+            raise ValueError(
+                "mini_batch_size (GradCache) is for stages that compare texts of a batch; to need less "
+                "memory lower batch_size or set gradient_checkpointing: true"
+            )
+        return self
+
 
 class _Contrastive(_Stage):
     temperature: float = Field(gt=0)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from mar_st.data.records import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from datasets import Dataset
 
     from mar_st.data.records import Triple
+
+Row = TypeVar("Row")
 
 
 def to_dataset(
@@ -56,13 +58,16 @@ def to_dataset(
     left = weight
     while left > 0:
         drawn = [row for triple in triples for row in _drawn(triple, negatives, positives, rng)]
-        if left < 1:
-            drawn = [
-                drawn[index] for index in sorted(rng.sample(range(len(drawn)), round(left * len(drawn))))
-            ]
-        rows += drawn
+        rows += drawn_share(drawn, min(left, 1.0), rng)
         left -= 1
     return Dataset.from_dict({name: [row[index] for row in rows] for index, name in enumerate(names)})
+
+
+def drawn_share(rows: Sequence[Row], weight: float, rng: random.Random) -> list[Row]:
+    """Rows in a share relative to their number: 0.5 keeps a drawn half, 2.5 gives two of each and a half."""
+    whole, rest = int(weight), weight - int(weight)
+    drawn = sorted(rng.sample(range(len(rows)), round(rest * len(rows)))) if rest else []
+    return [*list(rows) * whole, *(rows[index] for index in drawn)]
 
 
 def _drawn(triple: Triple, negatives: int, positives: str, rng: random.Random) -> Iterator[tuple[str, ...]]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from mar_st.errors import MarError
 from mar_st.modules.retromae_decoder import EnhancedDecoder, MLMHead
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Mask patterns drawn per text; every row of the decoder takes one of them.
 PATTERNS = 256
+#: Targets whose logits are held at a time; those of more are computed again in the backward pass.
+TARGETS = 2048
 
 
 class RetroMAELoss(nn.Module):
@@ -123,7 +126,16 @@ class RetroMAELoss(nn.Module):
     def _cross_entropy(self, states: Tensor, targets: Tensor, embeddings: Tensor) -> Tensor:
         if not len(targets):  # a batch of texts of one word
             return states.sum() * 0.0
-        return nn.functional.cross_entropy(self.head(states, embeddings).float(), targets)
+        if len(targets) <= TARGETS:
+            return self._summed(states, targets, embeddings) / len(targets)
+        total = states.new_zeros((), dtype=torch.float32)
+        for rows, wanted in zip(states.split(TARGETS), targets.split(TARGETS), strict=True):
+            total = total + checkpoint(self._summed, rows, wanted, embeddings, use_reentrant=False)
+        return total / len(targets)
+
+    def _summed(self, states: Tensor, targets: Tensor, embeddings: Tensor) -> Tensor:
+        logits = self.head(states, embeddings).float()
+        return nn.functional.cross_entropy(logits, targets, reduction="sum")
 
     def get_config_dict(self) -> dict[str, Any]:
         """Settings, for the model card."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 from safetensors.torch import load_file, save_file
 
-from mar_st.data import distinct_texts
+from mar_st.data import distinct_texts, drawn_share
 from mar_st.errors import MarError
 from mar_st.losses.retromae import RetroMAELoss
 from mar_st.stages.trainer import Settings, fit
@@ -57,7 +58,8 @@ def train_retromae(
         queries, documents = distinct_texts(source.triples)
         texts = list(dict.fromkeys([*source.texts, *queries, *documents]))
         if texts:
-            data[source.entry.name] = Dataset.from_dict({"text": texts})
+            rows = drawn_share(texts, source.entry.weight, random.Random(settings.seed))
+            data[source.entry.name] = Dataset.from_dict({"text": rows})
     if not data:
         raise MarError(f"stage {stage.name}: its data hold no texts.")
     loss = RetroMAELoss(

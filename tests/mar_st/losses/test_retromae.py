@@ -8,6 +8,7 @@ from torch.nn.functional import cross_entropy
 from mar_st.encoders import load_encoder
 from mar_st.losses import retromae
 from mar_st.losses.retromae import RetroMAELoss, draw_visible, draw_words, word_pieces
+from tests.mar_st.stages.helpers import TRIPLES, encoder
 
 
 @pytest.fixture
@@ -132,3 +133,22 @@ def test_the_sentence_vector_is_trained_by_the_decoder(model, queries):
 def test_bad_rates_are_refused(model):
     with pytest.raises(ValueError, match="between 0 and 1"):
         RetroMAELoss(model, encoder_mask=1.0)
+
+
+def test_logits_in_parts_give_the_same_loss_and_gradients(monkeypatch):
+    found = []
+    for targets in (10_000, 7):
+        monkeypatch.setattr(retromae, "TARGETS", targets)
+        model = encoder()
+        torch.manual_seed(4)
+        loss = RetroMAELoss(model)
+        features = model.preprocess([triple.query for triple in TRIPLES])
+        value = loss([features])
+        value.backward()
+        gradients = {name: weight.grad for name, weight in loss.named_parameters() if weight.grad is not None}
+        found.append((value, gradients))
+    (whole, expected), (parts, gradients) = found
+    torch.testing.assert_close(parts, whole)
+    assert gradients.keys() == expected.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, expected[name], msg=name)

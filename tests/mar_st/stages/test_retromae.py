@@ -95,3 +95,16 @@ def test_data_without_texts_are_refused(query_source, tmp_path):
     empty = Source(Data(name="none", path="-"))
     with pytest.raises(MarError, match="hold no texts"):
         train_retromae(_model(query_source), [empty], _stage(), Settings(tmp_path, 0), {})
+
+
+def test_the_weight_of_a_data_entry_counts(query_source, tmp_path):
+    stage = _stage(epochs=1, batch_size=5)
+    half = Source(Data(name="texts", path="-", form="texts", role="document", weight=0.5), texts=TEXTS)
+    train_retromae(_model(query_source), [half], stage, Settings(tmp_path, 0), {})
+    state = json.loads((tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+    assert state["step"] == len(TEXTS) / 2 / 5
+
+
+def test_mini_batches_are_refused():
+    with pytest.raises(ValueError, match=r"mini_batch_size \(GradCache\) is for stages that compare"):
+        _stage(mini_batch_size=2)
