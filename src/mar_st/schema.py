@@ -181,6 +181,12 @@ class RetroMAEStage(_Stage):
 
 class _Contrastive(_Stage):
     temperature: float = Field(gt=0)
+    token_dropout: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="share of a text's tokens that are hidden from the encoder, drawn anew each time",
+    )
     negatives: int | None = Field(
         default=None, ge=0, description="hard negatives per row, instead of the data's"
     )
@@ -216,6 +222,12 @@ class AlignStage(_Stage):
 
     stage: Literal["align"]
     temperature: float = Field(default=0.1, gt=0)
+    token_dropout: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="share of a text's tokens that are hidden from the encoder, drawn anew each time",
+    )
     contrastive_weight: float = Field(default=1.0, ge=0)
     mse_weight: float = Field(default=1.0, ge=0)
     cosine_weight: float = Field(default=0.0, ge=0, description="of 1 - cosine (ScalingNote)")

@@ -14,6 +14,8 @@ from mar_st.stages.samplers import SOURCE, BatchError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from mar_st.stages.token_dropout import TokenDropout
+
 #: Key of a collated batch that holds its `BatchRecord`.
 RECORD = "record"
 
@@ -49,9 +51,11 @@ class RecordingCollator(SentenceTransformerDataCollator):
     Args:
         mixed: Whether a batch may hold rows of several datasets. `prompts` and `router_mapping` are by
             dataset and column in either case.
+        dropout: Hides tokens of the batch.
     """
 
     mixed: bool = False
+    dropout: TokenDropout | None = None
 
     def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
         """Tensors of a batch of rows."""
@@ -63,6 +67,8 @@ class RecordingCollator(SentenceTransformerDataCollator):
         record = BatchRecord(sources, {column: [row[column] for row in features] for column in columns})
         for column in columns:
             _count(record, column, batch)
+            if self.dropout is not None:
+                self.dropout(batch, column, record.texts[column])
         batch[RECORD] = record
         return batch
 

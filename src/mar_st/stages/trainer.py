@@ -26,6 +26,7 @@ from mar_st.stages.compiling import compiled
 from mar_st.stages.meter import Meter, own_modules
 from mar_st.stages.monitor import METRICS, TIMING, LastStep, MetricsFile, ProgressBar, TensorBoard, plot_run
 from mar_st.stages.samplers import TrainRows, text_columns, train_batches
+from mar_st.stages.token_dropout import TokenDropout
 from mar_st.stages.watch import NonFiniteWatch
 
 if TYPE_CHECKING:
@@ -276,6 +277,7 @@ def fit(
         seed=arguments.seed,
         world=arguments.world_size,
     )
+    share = getattr(stage, "token_dropout", 0.0)
     settings.folder.mkdir(parents=True, exist_ok=True)
     checkpoints = settings.folder / "checkpoints"
     suffix = f".{arguments.process_index}" if arguments.process_index else ""
@@ -293,6 +295,9 @@ def fit(
             router_mapping=router_mapping,
             prompts=prompts,
             mixed=mixed,
+            dropout=TokenDropout(model, share, seed=arguments.seed, epoch=lambda: batches.epoch)
+            if share
+            else None,
         ),
         callbacks=_callbacks(settings.folder),
     )
