@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.backbones import count
 from mar_st.costs import Training, prepare, training_flops
+from mar_st.stages.compiling import compiled_encoders
 
 if TYPE_CHECKING:
     from mar_st.backbones import Shape
@@ -29,7 +30,9 @@ class Speed:
     optimizer: float
 
 
-def measure(shape: Shape, training: Training, length: int, *, seconds: float = 2.0) -> Speed:
+def measure(
+    shape: Shape, training: Training, length: int, *, seconds: float = 2.0, compiled: bool = False
+) -> Speed:
     """Time forward and backward passes of an encoder with random weights on the best device present.
 
     Rows per pass are doubled until a pass takes a quarter of a second or 64 rows; passes then run for
@@ -39,7 +42,8 @@ def measure(shape: Shape, training: Training, length: int, *, seconds: float = 2
         shape: The encoder.
         training: How it is trained; GradCache is left out here and counted as operations.
         length: Tokens per text.
-        seconds: Time to measure for.
+        seconds: Time to measure for, after compiling.
+        compiled: Compile the encoder as training does with `compile: true`.
     """
     import torch
 
@@ -54,7 +58,11 @@ def measure(shape: Shape, training: Training, length: int, *, seconds: float = 2
         bf16=training.bf16,
         dtype=training.dtype,
     )
-    return _Bench(shape, plain, length, device).run(seconds)
+    bench = _Bench(shape, plain, length, device)
+    if compiled:
+        with compiled_encoders([bench.model], on_cpu=device == "cpu"):
+            return bench.run(seconds)
+    return bench.run(seconds)
 
 
 class _Bench:

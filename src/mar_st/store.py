@@ -312,7 +312,7 @@ class TeacherStore:
         locks.mkdir(exist_ok=True)
         with tqdm(
             total=sum(len(texts) for _, texts, _ in plan),
-            desc="teacher vectors", unit="texts", disable=None if show_progress else True,
+            desc="teacher vectors", unit="texts", disable=not show_progress,
         ) as bar:  # fmt: skip
             waiting = plan
             for blocking in (False, True):  # first what nobody works on, then wait for the others

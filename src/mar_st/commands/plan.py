@@ -41,7 +41,7 @@ def make(
         raise PlanError(f"--calibrate measures this machine, which has no GPU; leave out --gpu {gpu}.")
 
     def measured(shape: Any, training: Any, length: int) -> Any:
-        speed = measure(shape, training, length)
+        speed = measure(shape, training, length, compiled=recipe.compile and training.mode != "frozen")
         if note is not None:
             rate = f"{speed.flops / 1e12:.3f} TFLOP/s at {length} tokens"
             note(f"measured {shape.name} ({training.mode}): {rate}")

@@ -129,7 +129,7 @@ class RetroMAELoss(nn.Module):
         if len(targets) <= TARGETS:
             return self._summed(states, targets, embeddings) / len(targets)
         total = states.new_zeros((), dtype=torch.float32)
-        for rows, wanted in zip(states.split(TARGETS), targets.split(TARGETS), strict=True):
+        for rows, wanted in zip(torch.split(states, TARGETS), torch.split(targets, TARGETS), strict=True):
             total = total + checkpoint(self._summed, rows, wanted, embeddings, use_reentrant=False)
         return total / len(targets)
 

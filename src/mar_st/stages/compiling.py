@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from sentence_transformers import SentenceTransformer
 
-__all__ = ["compiled", "has_compiler"]
+__all__ = ["compiled", "compiled_encoders", "has_compiler"]
 
 logger = logging.get_logger(__name__)
 
@@ -34,25 +34,35 @@ def has_compiler() -> bool:
 
 @contextmanager
 def compiled(model: SentenceTransformer, *, enabled: bool) -> Iterator[None]:
-    """Compile every transformer of a model for as long as the context lasts.
+    """Compile every transformer of a model for as long as the context lasts, see `compiled_encoders`.
+
+    Args:
+        model: The model, on its device.
+        enabled: False: do nothing.
+    """
+    found = [module.model for module in model.modules() if isinstance(module, Transformer)] if enabled else []
+    with compiled_encoders(list(dict.fromkeys(found)), on_cpu=model.device.type == "cpu"):
+        yield
+
+
+@contextmanager
+def compiled_encoders(encoders: list[Any], *, on_cpu: bool) -> Iterator[None]:
+    """Compile the forward methods of transformers for as long as the context lasts.
 
     Names of parameters and saved files are as without. On a CPU attention is computed without the fused
     kernel meanwhile (the compiler's code is faster in the backward pass there).
 
     Args:
-        model: The model, on its device.
-        enabled: False: do nothing. Without a compiler a warning is given and nothing is done either; the
-            results are the same to rounding, later.
+        encoders: transformers models. Where no C++ compiler is found for a CPU, a warning is given and they
+            stay as they are: the results are the same to rounding, later.
+        on_cpu: Whether they are on a CPU.
     """
-    on_cpu = model.device.type == "cpu"
-    if enabled and on_cpu and not has_compiler():
+    if encoders and on_cpu and not has_compiler():
         logger.warning(
             "compile: true needs a C++ compiler (g++, clang++ or $CXX), and there is none here. Training "
             "goes on without, two to three times slower."
         )
-        enabled = False
-    found = [module.model for module in model.modules() if isinstance(module, Transformer)] if enabled else []
-    encoders: list[Any] = list(dict.fromkeys(found))
+        encoders = []
     before = [encoder.config._attn_implementation for encoder in encoders]
     for encoder in encoders:
         if on_cpu:

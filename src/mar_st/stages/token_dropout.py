@@ -7,7 +7,7 @@ not. Dropout on activations does this too, but costs random numbers for every ac
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from sentence_transformers.base.modules import Router, Transformer
@@ -68,7 +68,7 @@ def _special_tokens(model: SentenceTransformer) -> dict[str, Tensor]:
     """Which tokens are special, `(vocabulary,)` bool, for every route, or under "" without routes."""
     first: Any = model[0]
     modules = (
-        {name: route[0] for name, route in first.sub_modules.items()}
+        {name: route[0] for name, route in cast("Any", first.sub_modules).items()}
         if isinstance(first, Router)
         else {"": first}
     )
