@@ -81,7 +81,9 @@ class Data(_Strict):
     form: Literal["auto", "triples", "scored-pairs", "labelled-pairs", "nli", "texts"] = Field(
         default="auto", description="'texts': a column 'text', for stages that need no pairs"
     )
-    columns: dict[str, str] = Field(default_factory=dict, description="our column name: the name in the file")
+    columns: dict[str, str] = Field(
+        default_factory=dict, description="our column name: the name in the file, which may be given twice"
+    )
     where: dict[str, tuple[str, ...]] = Field(
         default_factory=dict, description="keep rows whose column has one of these values"
     )

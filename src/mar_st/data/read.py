@@ -167,13 +167,14 @@ class _Rows:
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
         entry = self.entry
-        names = {theirs: ours for ours, theirs in entry.columns.items()}
+        theirs = set(entry.columns.values())  # one column may serve twice: a text paired with itself
         for place, row in self._raw():
-            missing = [column for column in (*names, *entry.where) if column not in row]
+            missing = [column for column in (*entry.columns.values(), *entry.where) if column not in row]
             if missing:
                 raise DataError(f"{place}: has no column {missing[0]!r}; it has {', '.join(sorted(row))}.")
             if all(str(row[column]) in values for column, values in entry.where.items()):
-                yield place, {names.get(column, column): value for column, value in row.items()}
+                kept = {column: value for column, value in row.items() if column not in theirs}
+                yield place, kept | {ours: row[column] for ours, column in entry.columns.items()}
             else:
                 self.left_out["not selected by 'where'"] += 1
 

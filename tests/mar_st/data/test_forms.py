@@ -111,3 +111,13 @@ def test_weights_multiply_rows(weight, rows):
     if weight > 2:  # drawn anew, not repeated
         assert data["negative_1"][:10] != data["negative_1"][10:20]
         assert data["query"][:10] == data["query"][10:20]
+
+
+def test_one_column_may_serve_as_query_and_positive(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    path.write_text('{"text": "头疼", "source": "a"}\n{"text": "发热", "source": "b"}\n', encoding="utf-8")
+    entry = Data(name="texts", path=str(path), columns={"query": "text", "positive": "text"}, negatives=0)
+    assert read_source(entry).triples == [
+        Triple("头疼", ("头疼",), (), source="a"),
+        Triple("发热", ("发热",), (), source="b"),
+    ]
