@@ -29,6 +29,7 @@ def test_mar_mini_follows_the_published_order():
     assert [stage.stage for stage in load_recipe("mar-mini").stages] == [
         "contrastive",
         "contrastive",
+        "contrastive",
         "align",
         "joint",
     ]
