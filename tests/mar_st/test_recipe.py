@@ -136,7 +136,7 @@ def test_overrides(tmp_path, content):
     recipe = _load(tmp_path, content, ["stages.0.epochs=3", "seed=7", "data.0.path=/data"])
     assert (recipe.stages[0].epochs, recipe.seed, recipe.data[0].path) == (3, 7, "/data")
     recipe = _load(tmp_path, content, ["stages.align.epochs=9", "data.sts.negatives=3"])
-    assert (recipe.stages[2].epochs, recipe.data[1].negatives) == (9, 3)
+    assert (next(s.epochs for s in recipe.stages if s.name == "align"), recipe.data[1].negatives) == (9, 3)
     with pytest.raises(RecipeError, match=r"no 'stages\.alinge\.epochs'"):
         _load(tmp_path, content, ["stages.alinge.epochs=1"])
     with pytest.raises(RecipeError, match=r"no 'stages\.9\.epochs'"):
@@ -203,9 +203,9 @@ def test_a_mapping_changes_named_entries_of_a_list(tmp_path, content):
     (tmp_path / "base.yaml").write_text(yaml.safe_dump(content, allow_unicode=True), encoding="utf-8")
     child = {"extends": "base.yaml", "stages": {"query-init": None, "align": {"epochs": 7}}}
     recipe = _load(tmp_path, child)
-    assert [stage.name for stage in recipe.stages] == ["document-init", "align", "joint"]
-    assert recipe.stages[1].epochs == 7
-    assert recipe.stages[1].learning_rate == content["stages"][2]["learning_rate"]
+    assert [stage.name for stage in recipe.stages] == ["document-init", "document-hard", "align", "joint"]
+    assert recipe.stages[2].epochs == 7
+    assert recipe.stages[2].learning_rate == content["stages"][3]["learning_rate"]
     child["stages"] = {"alin": {"epochs": 7}}
     with pytest.raises(RecipeError, match="stages has no entry 'alin' to change; it has query-init"):
         _load(tmp_path, child)
