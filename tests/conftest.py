@@ -20,6 +20,10 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 _SCRATCH = tempfile.TemporaryDirectory(prefix="medteb-tests-")
 os.environ["MTEB_CACHE"] = str(Path(_SCRATCH.name) / "mteb")
 os.environ["HF_DATASETS_CACHE"] = str(Path(_SCRATCH.name) / "datasets")
+if (
+    "PYTEST_XDIST_WORKER" in os.environ
+):  # workers, and the commands they start, share the cores: no spinning threads
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 for _name in ("MEDTEB_DATA", "MEDTEB_TASKS", "MEDTEB_AUTOLOAD", "MAR_HOME"):
     os.environ.pop(_name, None)
 
