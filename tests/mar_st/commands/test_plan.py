@@ -40,7 +40,9 @@ def test_plan_as_json_with_settings(command):
 
 def test_plan_measures(command):
     config = "stages.symmetric.max_steps=100"
-    code, out, err = command("plan", "mini-symmetric-query", "--calibrate", "--set", config)
+    code, out, err = command(
+        "plan", "mini-symmetric-query", "--calibrate", "--set", config, "--set", "compile=false"
+    )
     assert code == 0, err
     assert "speed measured on this machine" in out
     assert "TFLOP/s at" in err
