@@ -82,7 +82,7 @@ def load_encoder(
             write_encoder(random, source[1], Path(folder))
             transformer = Transformer(folder, model_kwargs=dict(model_kwargs or {}))
     else:
-        folder = _transformer_folder(str(source))
+        folder = transformer_folder(str(source))
         dense = _saved_projection(Path(source))
         transformer = Transformer(
             folder,
@@ -219,7 +219,7 @@ def _listing(source: str | Path) -> list[dict[str, Any]]:
     return modules
 
 
-def _transformer_folder(source: str) -> str:
+def transformer_folder(source: str) -> str:
     """The first module's folder of a sentence-transformers folder; any other source itself."""
     modules = _listing(source)
     if not modules:

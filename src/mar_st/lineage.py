@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.data import Triple
+from mar_st.errors import MarError
 from mar_st.schema import AlignStage, DistillStage, JointStage, RetroMAEStage
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 FORMAT = 1
 LIBRARIES = ("torch", "transformers", "sentence-transformers")
 
+#: Head and decoder of a finished `retromae` stage, beside its model.
+HEAD = "retromae.safetensors"
 #: Settings of a data entry that decide what is read, which is what counts; the others act on it.
 _READING = {"path", "form", "columns", "where", "limit", "group", "expected_rows"}
 #: Settings of a backbone that its origin decides otherwise, see `_backbone`.
@@ -122,6 +125,22 @@ def _files_digest(folder: str, stamps: Sequence[tuple[str, int, int]]) -> str:
     return digest.hexdigest()
 
 
+def head_file(path: str | Path) -> Path:
+    """`retromae.safetensors` that `resume_head` names.
+
+    Raises:
+        MarError: There is none.
+    """
+    file = Path(path).expanduser()
+    file = file / HEAD if file.is_dir() else file
+    if not file.is_file():
+        raise MarError(
+            f"resume_head {path}: there is no {file}. Give the folder of a finished retromae stage, for "
+            "instance runs/NAME/01-retromae."
+        )
+    return file
+
+
 def _stage(
     recipe: Recipe, stage: Stage, data: Mapping[str, str], trained: Mapping[Side, str]
 ) -> dict[str, Any]:
@@ -129,7 +148,7 @@ def _stage(
     content: dict[str, Any] = {
         "format": FORMAT,
         "libraries": {name: version(name).partition(".")[0] for name in LIBRARIES},
-        "stage": stage.model_dump(mode="json", exclude={"name", "data", "negatives"}),
+        "stage": stage.model_dump(mode="json", exclude={"name", "data", "negatives", "resume_head"}),
         "data": [
             {**entry.model_dump(mode="json", exclude=_READING), "content": data[entry.name]}
             for entry in stage_entries(recipe, stage)
@@ -139,6 +158,12 @@ def _stage(
         "precision": recipe.precision,
         "compile": recipe.compile,
     }
+    if isinstance(stage, RetroMAEStage):
+        if stage.resume_head is None:
+            content["head"] = "of the backbone" if getattr(recipe.query, "source", None) else "random"
+        else:
+            with head_file(stage.resume_head).open("rb") as stream:
+                content["head"] = hashlib.file_digest(stream, "sha256").hexdigest()
     sides: dict[str, Side] = {"query": "query", "document": "document"}
     if joins(stage):
         content |= {"dim": recipe.dim, "renormalise": recipe.renormalise}

@@ -170,6 +170,10 @@ class RetroMAEStage(_Stage):
     side: Literal["query"] = "query"
     encoder_mask: float = Field(default=0.3, gt=0, lt=1)
     decoder_mask: float = Field(default=0.5, gt=0, lt=1)
+    resume_head: str | None = Field(
+        default=None,
+        description="earlier stage, or its retromae.safetensors: head and decoder go on from there",
+    )
 
     @model_validator(mode="after")
     def _no_mini_batches(self) -> Self:

@@ -21,10 +21,10 @@ from mar_st.encoders import (
     load_encoder,
     write_encoder,
 )
-from mar_st.lineage import joins, projects, tokenizer_entries, trained_sides
+from mar_st.lineage import head_file, joins, projects, tokenizer_entries, trained_sides
 from mar_st.model import MAR
 from mar_st.modules import is_truncation
-from mar_st.schema import DistillStage
+from mar_st.schema import DistillStage, RetroMAEStage
 from mar_st.tokenizers import train_tokenizer
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def check_models(recipe: Recipe) -> None:
     """Make sure that all models a recipe starts from or learns from exist, before anything is trained.
 
     Raises:
-        MarError: A backbone or a teacher that is neither a folder with a model nor known to the Hub.
+        MarError: A backbone or a teacher that is neither a folder with a model nor known to the Hub, or a
+            `resume_head` that is no file.
     """
     for name in ("query", "document"):
         backbone: Backbone | None = getattr(recipe, name)
@@ -54,6 +55,8 @@ def check_models(recipe: Recipe) -> None:
     for stage in recipe.stages:
         if isinstance(stage, DistillStage) and stage.teacher not in ("query", "document"):
             check_source(stage.teacher, what=f"teacher of stage {stage.name}")
+        if isinstance(stage, RetroMAEStage) and stage.resume_head is not None:
+            head_file(stage.resume_head)
 
 
 @dataclass

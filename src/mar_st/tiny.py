@@ -209,6 +209,7 @@ def _stage(stage: Stage, widths: dict[int, int]) -> dict[str, Any]:
     content = stage.model_dump()
     content["batch_size"] = min(stage.batch_size, BATCH_SIZE)
     content["epochs"] = min(stage.epochs, 1.0)
+    content.pop("resume_head", None)  # of a larger encoder
     if stage.max_steps is not None:
         content["max_steps"] = min(stage.max_steps, 20)
     if stage.mini_batch_size is not None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from sentence_transformers import SentenceTransformer
 
+    from mar_st.modules.retromae_decoder import MLMHead
     from mar_st.schema import Data, Recipe, Stage
 
 logger = logging.get_logger(__name__)
@@ -264,8 +265,21 @@ class Run:
         set_seed(settings.seed)
         model = self.sides.for_stage(stage)
         teacher = self.sides.teacher(stage) if isinstance(stage, DistillStage) else None
-        _dispatch(model, teacher, sources, stage, settings, recipe.prompts)
+        head = self._source_head(stage) if isinstance(stage, RetroMAEStage) else None
+        _dispatch(model, sources, stage, settings, recipe.prompts, teacher=teacher, head=head)
         return model
+
+    def _source_head(self, stage: RetroMAEStage) -> MLMHead | None:
+        """The masked-LM head of the backbone, where the stage starts from it."""
+        from mar_st.mlm_head import source_head
+
+        backbone = self.recipe.query
+        if stage.resume_head or backbone is None or backbone.source is None:
+            return None
+        head = source_head(backbone.source, backbone.revision)
+        origin = "random weights" if head is None else f"that of {backbone.source}"
+        self._say(f"stage {stage.name}: masked-LM head from {origin}")
+        return head
 
     def _check_dims(self) -> None:
         """Matryoshka dimensions against the width that the stage really sees."""
@@ -302,18 +316,20 @@ class Run:
 
 def _dispatch(
     model: Any,
-    teacher: SentenceTransformer | None,
     sources: Sequence[Source],
     stage: Stage,
     settings: Settings,
     prompts: dict[str, str],
+    *,
+    teacher: SentenceTransformer | None,
+    head: MLMHead | None,
 ) -> None:
     """Hand a stage to the module of its kind."""
     match stage:
         case RetroMAEStage():
             from mar_st.stages.retromae import train_retromae
 
-            train_retromae(model, sources, stage, settings, prompts)
+            train_retromae(model, sources, stage, settings, prompts, head=head)
         case ContrastiveStage():
             from mar_st.stages.contrastive import train_contrastive
 

@@ -169,3 +169,18 @@ def test_the_files_of_a_model_are_its_identity(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"a": 22}), encoding="utf-8")
     assert model_digest(str(tmp_path)) != before
     assert model_digest("org/model", "v1") != model_digest("org/model", "v2")
+
+
+def test_a_head_to_go_on_from_counts_by_its_content(changed, tmp_path):
+    one, two, other = (
+        tmp_path / name for name in ("one.safetensors", "two.safetensors", "other.safetensors")
+    )
+    one.write_bytes(b"1")
+    two.write_bytes(b"1")
+    other.write_bytes(b"2")
+    assert changed(f"stages.pretrain.resume_head={one}") == [*QUERY, *BOTH]
+    recipe = [
+        load_recipe(tmp_path / "base.yaml", [f"stages.pretrain.resume_head={p}"]) for p in (one, two, other)
+    ]
+    first, same, different = (stage_digests(r, CONTENT)[0] for r in recipe)
+    assert first == same != different

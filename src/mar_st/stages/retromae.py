@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from mar_st.data import distinct_texts, drawn_share
 from mar_st.errors import MarError
+from mar_st.lineage import HEAD, head_file
 from mar_st.losses.retromae import RetroMAELoss
 from mar_st.stages.trainer import Settings, fit
 
@@ -17,12 +18,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sentence_transformers import SentenceTransformer
+    from torch import Tensor, nn
 
     from mar_st.data import Source
+    from mar_st.modules.retromae_decoder import MLMHead
     from mar_st.schema import RetroMAEStage
-
-#: Head and decoder of a finished stage, beside its model.
-HEAD = "retromae.safetensors"
 
 
 def train_retromae(
@@ -32,12 +32,13 @@ def train_retromae(
     settings: Settings,
     prompts: Mapping[str, str],
     *,
-    resume_head: Path | None = None,
+    head: MLMHead | None = None,
 ) -> None:
     """Pre-train an encoder in place on every distinct text of its data.
 
     Head and decoder are saved as `retromae.safetensors` in the stage's folder, so pre-training can go on
-    from there. The loss does not tell when to stop: give the recipe an `evaluation`.
+    from there (`resume_head` of the stage). The loss does not tell when to stop: give the recipe an
+    `evaluation`.
 
     Args:
         model: `[Transformer, Pooling, ...]` of an encoder whose texts begin with CLS.
@@ -45,10 +46,11 @@ def train_retromae(
         stage: Hyperparameters and mask rates.
         settings: Run folder, seed, precision.
         prompts: Not used; texts are read bare.
-        resume_head: `retromae.safetensors` of an earlier run with the same encoder.
+        head: Head to start from where the stage has no `resume_head`, see `mar_st.mlm_head.source_head`;
+            default random weights. The decoder is new in either case.
 
     Raises:
-        MarError: There are no texts, or `resume_head` is of another shape.
+        MarError: There are no texts, or `head` or `resume_head` is missing or of another shape.
     """
     from datasets import Dataset
 
@@ -68,8 +70,11 @@ def train_retromae(
         decoder_mask=stage.decoder_mask,
         bf16=settings.precision == "bf16",
     )
-    if resume_head is not None:
-        _load(loss, resume_head)
+    if stage.resume_head is not None:
+        _resume(loss, head_file(stage.resume_head))
+    elif head is not None:
+        loss.head.norm.eps = head.norm.eps
+        _fill(loss.head, head.state_dict(), "The backbone's masked-LM head")
     fit(model, data, loss, stage, settings, no_duplicates=False)
     parts = {"decoder": loss.decoder, "head": loss.head}
     tensors = {
@@ -82,14 +87,16 @@ def train_retromae(
     part.replace(settings.folder / HEAD)
 
 
-def _load(loss: RetroMAELoss, path: Path) -> None:
+def _resume(loss: RetroMAELoss, path: Path) -> None:
     tensors = load_file(path)
     for name, module in (("decoder", loss.decoder), ("head", loss.head)):
         own = {key.partition(".")[2]: value for key, value in tensors.items() if key.startswith(f"{name}.")}
-        expected = {key: tuple(value.shape) for key, value in module.state_dict().items()}
-        found = {key: tuple(value.shape) for key, value in own.items()}
-        if expected != found:
-            raise MarError(
-                f"{path} is of another encoder: its {name} has the shapes {found}, not {expected}."
-            )
-        module.load_state_dict(own)
+        _fill(module, own, f"The {name} of {path}")
+
+
+def _fill(module: nn.Module, tensors: Mapping[str, Tensor], what: str) -> None:
+    expected = {key: tuple(value.shape) for key, value in module.state_dict().items()}
+    found = {key: tuple(value.shape) for key, value in tensors.items()}
+    if expected != found:
+        raise MarError(f"{what} is of another encoder: it has the shapes {found}, not {expected}.")
+    module.load_state_dict(dict(tensors))

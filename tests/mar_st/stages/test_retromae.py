@@ -11,8 +11,9 @@ from transformers import set_seed
 from mar_st.data import Source
 from mar_st.encoders import load_encoder
 from mar_st.errors import MarError
+from mar_st.lineage import HEAD
 from mar_st.schema import Data, RetroMAEStage
-from mar_st.stages.retromae import HEAD, train_retromae
+from mar_st.stages.retromae import train_retromae
 from mar_st.stages.trainer import Settings
 
 TEXTS = [f"头疼发热{a}{b}吃什么药好呢" for a in "感冒咳嗽" for b in "高血压医生"]
@@ -77,8 +78,7 @@ def test_pre_training_goes_on_from_a_saved_head(query_source, tmp_path):
     _train(
         model,
         tmp_path / "second",
-        _stage(max_steps=1, learning_rate=1e-9),
-        resume_head=tmp_path / "first" / HEAD,
+        _stage(max_steps=1, learning_rate=1e-9, resume_head=str(tmp_path / "first")),
     )
     again = load_file(tmp_path / "second" / HEAD)
     for key, value in saved.items():
@@ -88,7 +88,9 @@ def test_pre_training_goes_on_from_a_saved_head(query_source, tmp_path):
 
     save_file(small, tmp_path / "other.safetensors")
     with pytest.raises(MarError, match="of another encoder"):
-        _train(model, tmp_path / "third", resume_head=tmp_path / "other.safetensors")
+        _train(model, tmp_path / "third", _stage(resume_head=str(tmp_path / "other.safetensors")))
+    with pytest.raises(MarError, match=r"resume_head .*: there is no .*retromae\.safetensors"):
+        _train(model, tmp_path / "fourth", _stage(resume_head=str(tmp_path)))
 
 
 def test_data_without_texts_are_refused(query_source, tmp_path):
