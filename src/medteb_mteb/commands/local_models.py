@@ -67,6 +67,8 @@ def _is_known(name: str) -> bool:
 def folder_meta(folder: Path, *, random_weights: int | None = None) -> ModelMeta:
     """Metadata of a local folder: named ``local/<folder>``, its revision a digest of all its files.
 
+    The ``model`` folder of a training run (``runs/NAME/model``) is named after the run.
+
     Raises:
         UserError: If the folder holds no model, no weights, or only pickled ones.
     """
@@ -85,7 +87,8 @@ def folder_meta(folder: Path, *, random_weights: int | None = None) -> ModelMeta
         "SentenceTransformer",
     ):
         raise UserError(f"model {folder}: is a {kind}; expected a SentenceTransformer")
-    name = f"local/{folder.name}"
+    run = folder.name == "model" and bool(folder.parent.name)
+    name = f"local/{folder.parent.name if run else folder.name}"
     revision = _digest(folder)
     if not has_weights and not (folder / "modules.json").is_file():
         if random_weights is None:

@@ -37,6 +37,11 @@ def test_a_folder_is_named_after_itself_and_its_revision_follows_its_files(encod
     assert folder_meta(moved).revision != meta.revision
 
 
+def test_the_model_of_a_run_is_named_after_the_run(encoder_folder, tmp_path):
+    shutil.copytree(encoder_folder, tmp_path / "my-mar" / "model")
+    assert folder_meta(tmp_path / "my-mar" / "model").name == "local/my-mar"
+
+
 def test_names_of_mteb_and_aliases_win_over_folders_of_the_same_name(encoder_folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(encoder_folder, tmp_path / "bm25-jieba")
