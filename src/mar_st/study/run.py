@@ -154,13 +154,23 @@ class Grid:
             raise StudyError(f"{self.out} holds another study; choose another --out or delete it.")
         self.tasks = [load_task(task) for task in self.study.tasks]
         self.recipes = row_recipes(self.study, self.out / "recipes")
-        for recipes in self.recipes.values():
+        for row, recipes in self.recipes.items():
+            self._check_prompts(row, recipes[self.study.seeds[0]])
             check_models(recipes[self.study.seeds[0]])
         for recipes in self.recipes.values():
             self.digests(recipes[self.study.seeds[0]])
         _write(marker, json.dumps(self.study.model_dump(mode="json"), indent=2, ensure_ascii=False))
         for data in self.tasks:
             self.say(f"task {data.task.name}: {len(data.items)} items, {data.metric}")
+
+    def _check_prompts(self, row: str, recipe: Recipe) -> None:
+        known = {"query", "document", *recipe.prompts}  # the first two are in every model
+        for task in self.study.tasks:
+            if task.prompt is not None and task.prompt not in known:
+                raise StudyError(
+                    f"task {task.name} asks for the prompt {task.prompt!r}; row {row} has "
+                    f"{', '.join(sorted(known))}. Name one of them, or leave prompt out."
+                )
 
     def read(self, entry: Data, seed: int) -> Source:
         """A data entry, read once for all rows of a seed."""

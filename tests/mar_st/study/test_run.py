@@ -25,9 +25,9 @@ def trained(monkeypatch):
     names = []
     original = runner._dispatch
 
-    def dispatch(model, teacher, sources, stage, *args):
+    def dispatch(model, sources, stage, *args, **parts):
         names.append(stage.name)
-        original(model, teacher, sources, stage, *args)
+        original(model, sources, stage, *args, **parts)
 
     monkeypatch.setattr(runner, "_dispatch", dispatch)
     return names
@@ -179,14 +179,22 @@ def test_a_changed_task_is_scored_again(run, trained, done, study_folder):
     assert before["rows"][0]["scores"]["pairs"] == after["rows"][0]["scores"]["pairs"]
 
 
+def test_a_prompt_that_no_row_has_is_told_before_anything_is_trained(run, trained, change, study_folder):
+    tasks = yaml.safe_load((study_folder / "study.yaml").read_text(encoding="utf-8"))["tasks"]
+    change(tasks=[{**tasks[0], "prompt": "nowhere"}, *tasks[1:]])
+    with pytest.raises(StudyError, match="asks for the prompt 'nowhere'; row full has document, query"):
+        run()
+    assert trained == []
+
+
 def test_a_row_that_fails_keeps_the_others(run, change, monkeypatch, study_folder):
     change(seeds=[1])
     original = runner._dispatch
 
-    def dispatch(model, teacher, sources, stage, *args):
+    def dispatch(model, sources, stage, *args, **parts):
         if stage.stage == "joint" and stage.temperature == 0.5:
             raise MarError("the loss is not a number")
-        original(model, teacher, sources, stage, *args)
+        original(model, sources, stage, *args, **parts)
 
     with monkeypatch.context() as patch:
         patch.setattr(runner, "_dispatch", dispatch)
