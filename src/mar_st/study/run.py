@@ -61,16 +61,22 @@ def run_study(
     """
     grid = Grid(study, Path(out), Path(stages) if stages else Path(out) / "stages", say)
     grid.open()
-    waiting, failed = [], []
+    failed: list[str] = []
     runs = [(row.name, seed) for seed in study.seeds for row in study.rows]
-    for number, (row, seed) in enumerate(runs, 1):
-        place = f"[{number}/{len(runs)}] {row}, seed {seed}"
-        try:
-            if not grid.run(row, seed, save_steps, place):
-                waiting.append(place)
-        except MarError as error:
-            say(f"{place}: failed: {error}")
-            failed.append(f"{row} (seed {seed}): {error}")
+    places = {run: f"[{number}/{len(runs)}] {run[0]}, seed {run[1]}" for number, run in enumerate(runs, 1)}
+    waiting = runs
+    for _ in range(
+        2
+    ):  # again at the end: what other processes had in hand may be finished or abandoned by now
+        left = []
+        for row, seed in waiting:
+            try:
+                if not grid.run(row, seed, save_steps, places[row, seed]):
+                    left.append((row, seed))
+            except MarError as error:
+                say(f"{places[row, seed]}: failed: {error}")
+                failed.append(f"{row} (seed {seed}): {error}")
+        waiting = left
     if failed:
         raise StudyError(
             f"{len(failed)} of {len(runs)} runs failed: {'; '.join(failed)}. What was finished is kept; the "

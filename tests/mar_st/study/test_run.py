@@ -223,6 +223,20 @@ def test_a_run_of_another_process_is_left_to_it(run, trained, change, study_fold
     assert len(trained) == 4
 
 
+def test_the_last_process_writes_the_table(trained, change, study_folder):
+    study, out = load_study(change(seeds=[1])), study_folder / "out"
+    folder = out / "runs/no-joint/1"
+    folder.mkdir(parents=True)
+    lock = FileLock(folder / ".lock")
+    lock.acquire()
+
+    def say(line):
+        if line.startswith("[3/3]"):  # the other process ends while this one is at its last row
+            lock.release()
+
+    assert run_study(study, out, say=say) == out / "table.json"
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
