@@ -175,7 +175,7 @@ class _Stage:
     def __init__(self, monkeypatch, kind):
         self.calls = []
         module = ModuleType(f"mar_st.stages.{kind}")
-        setattr(module, f"train_{kind}", lambda *args: self.calls.append(args))
+        setattr(module, f"train_{kind}", lambda *args, **_: self.calls.append(args))
         monkeypatch.setitem(sys.modules, f"mar_st.stages.{kind}", module)
 
 
