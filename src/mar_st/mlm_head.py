@@ -14,8 +14,8 @@ from mar_st.modules.retromae_decoder import MLMHead
 def source_head(source: str, revision: str | None = None) -> MLMHead | None:
     """The masked-LM head of a folder or Hub name, with its weights.
 
-    Reads what transformers' `AutoModelForMaskedLM` reads: BERT, XLM-RoBERTa, ModernBERT, native and packed
-    `gte`. Folders that sentence-transformers saved hold an encoder alone.
+    Reads what transformers' `AutoModelForMaskedLM` reads, among it BERT, XLM-RoBERTa, ModernBERT and `gte`.
+    Folders that sentence-transformers saved hold an encoder alone.
 
     Returns:
         The head, or `None` where the architecture has none, the files hold no weights of it, or it is not a
