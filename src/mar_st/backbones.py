@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from mar_st.errors import MarError
+from mar_st.native_gte import native_gte_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -164,6 +165,8 @@ def _config_file(folder: Path) -> Path:
 def _from_file(name: str, path: Path) -> Shape:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+        if content.get("model_type") == "new":
+            content = native_gte_config(content)
         dtype = content.get("dtype") or content.get("torch_dtype") or "float32"
         config = {key: value for key, value in content.items() if key not in _NO_SHAPE}
         return Shape(name, {"model_type": content["model_type"], **config}, dtype)

@@ -19,6 +19,7 @@ from transformers import AutoModel, PretrainedConfig, PreTrainedTokenizerBase
 
 from mar_st.adapters import merge_lora
 from mar_st.errors import MarError
+from mar_st.native_gte import native
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +57,8 @@ def load_encoder(
     are relative.
 
     Args:
-        source: Folder, Hub name, or `(config, tokenizer)` for random weights.
+        source: Folder, Hub name, or `(config, tokenizer)` for random weights. `gte` checkpoints of the name
+            `new` are loaded by transformers' own `gte`, without remote code.
         role: Which side this encoder is.
         max_length: Tokens per text, special tokens included; default 512 or what the model takes, if less.
         merge_adapter: Merge a LoRA adapter that the folder holds into the weights (default) or keep it.
@@ -84,12 +86,13 @@ def load_encoder(
     else:
         folder = transformer_folder(str(source))
         dense = _saved_projection(Path(source))
-        transformer = Transformer(
-            folder,
-            model_kwargs={**(model_kwargs or {}), **hub},
-            processor_kwargs=dict(hub),
-            config_kwargs=dict(hub),
-        )
+        with native(folder, revision) as loadable:
+            transformer = Transformer(
+                loadable,
+                model_kwargs={**(model_kwargs or {}), **hub},
+                processor_kwargs=dict(hub),
+                config_kwargs=dict(hub),
+            )
     if merge_adapter:
         merge_lora(transformer)
     name = str(source) if isinstance(source, str | Path) else type(source[0]).__name__

@@ -9,6 +9,7 @@ from torch import nn
 
 from mar_st.encoders import transformer_folder
 from mar_st.modules.retromae_decoder import MLMHead
+from mar_st.native_gte import native
 
 
 def source_head(source: str, revision: str | None = None) -> MLMHead | None:
@@ -25,9 +26,8 @@ def source_head(source: str, revision: str | None = None) -> MLMHead | None:
 
     options: dict[str, Any] = {"revision": revision} if revision is not None else {}
     try:
-        model, info = AutoModelForMaskedLM.from_pretrained(
-            transformer_folder(source), output_loading_info=True, **options
-        )
+        with native(transformer_folder(source), revision) as folder:
+            model, info = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True, **options)
     except ValueError:  # no masked-LM class for this architecture
         return None
     return _extract(model, set(info["missing_keys"]))

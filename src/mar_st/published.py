@@ -11,17 +11,12 @@ copy was at hand, the assembling is tested on folders of that shape with random 
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mar_st.encoders import load_encoder
 from mar_st.errors import MarError
 from mar_st.model import MAR, PUBLISHED_PROMPTS
-
-if TYPE_CHECKING:
-    from sentence_transformers.base.modules.module import Module
 
 _QUERY_TYPES = ("new", "gte", "bert", "xlm-roberta", "modernbert")
 _DOCUMENT_TYPES = ("qwen3", "qwen2")
@@ -47,7 +42,7 @@ def assemble(
     """
     root = _fetch(str(source), revision)
     folders = find_encoders(root)
-    query = _load_query(folders["query"], model_kwargs)
+    query = load_encoder(folders["query"], "query", model_kwargs=model_kwargs)
     document = load_encoder(folders["document"], "document", model_kwargs=model_kwargs)
     document[0].tokenizer.padding_side = "left"
     width = query[-1].get_embedding_dimension()
@@ -111,65 +106,3 @@ def _fetch(source: str, revision: str | None) -> Path:
             f"Cannot download {source} ({type(error).__name__}: {error}). Download it where there is a "
             "network and give the folder."
         ) from error
-
-
-def _load_query(folder: Path, model_kwargs: dict[str, Any]) -> list[Module]:
-    """Load the query encoder; `new` checkpoints by transformers' native `gte`, without remote code."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    if config["model_type"] != "new":
-        return load_encoder(folder, "query", model_kwargs=model_kwargs)
-    with tempfile.TemporaryDirectory() as scratch:
-        native = Path(scratch) / folder.name
-        native.mkdir()
-        for file in folder.iterdir():
-            if file.is_file() and file.suffix != ".py" and file.name != "config.json":
-                _link_or_copy(file, native / file.name)
-        (native / "config.json").write_text(json.dumps(native_gte_config(config)), encoding="utf-8")
-        return load_encoder(native, "query", model_kwargs=model_kwargs)
-
-
-def native_gte_config(config: dict[str, Any]) -> dict[str, Any]:
-    """The configuration of a `new` checkpoint as transformers' native `gte` names it.
-
-    Raises:
-        MarError: The checkpoint uses a variant that the native model does not have.
-    """
-    if (
-        config.get("position_embedding_type", "rope") != "rope"
-        or config.get("layer_norm_type", "layer_norm") != "layer_norm"
-    ):
-        raise MarError(
-            "This checkpoint is not of the gte form with rotary positions and layer norm "
-            f"(position_embedding_type {config.get('position_embedding_type')!r}, "
-            f"layer_norm_type {config.get('layer_norm_type')!r})."
-        )
-    drop = {
-        "architectures",
-        "auto_map",
-        "layer_norm_type",
-        "logn_attention_clip1",
-        "logn_attention_scale",
-        "pack_qkv",
-        "position_embedding_type",
-        "rope_scaling",
-        "rope_theta",
-        "unpad_inputs",
-        "use_memory_efficient_attention",
-    }
-    native = {key: value for key, value in config.items() if key not in drop}
-    scaling = config.get("rope_scaling") or {}
-    native["model_type"] = "gte"
-    native["architectures"] = ["GteModel"]
-    native["rope_parameters"] = {
-        "rope_theta": config.get("rope_theta", 10_000.0),
-        "rope_type": scaling.get("type", "default"),
-        **{key: value for key, value in scaling.items() if key != "type"},
-    }
-    return native
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    try:
-        target.symlink_to(source.resolve())
-    except OSError:
-        shutil.copy2(source, target)

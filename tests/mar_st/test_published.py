@@ -1,15 +1,24 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from transformers import GteForMaskedLM
 
 from mar_st import MAR
+from mar_st.backbones import source_shape
+from mar_st.encoders import load_encoder
 from mar_st.errors import MarError
-from mar_st.published import assemble, find_encoders, native_gte_config
+from mar_st.mlm_head import source_head
+from mar_st.native_gte import native_gte_config
+from mar_st.published import assemble, find_encoders
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -76,17 +85,9 @@ def _as_new(native: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Ten
     return {prefix + name: tensor.contiguous() for name, tensor in {**native, **renamed}.items()}
 
 
-@pytest.mark.parametrize("prefix", ["", "new."])
-def test_remote_code_checkpoint_is_read_natively(repository, mar, prefix):
-    # From the model in memory: transformers may save a native gte model in either layout.
-    folder = repository / "query-encoder"
-    encoder = mar.route_modules("query")[0].model
-    for name, parameter in encoder.named_parameters():
-        if "LayerNorm" in name or "layernorm" in name or name.endswith("bias"):
-            parameter.data.normal_(
-                1.0 if name.endswith("weight") else 0.0, 0.3
-            )  # tell biases and norms apart
-    save_file(_as_new(encoder.state_dict(), prefix), folder / "model.safetensors", metadata={"format": "pt"})
+def _write_new(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """Put a `new` checkpoint into the folder of a native one."""
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((folder / "config.json").read_text())
     config.pop("rope_parameters")
     config |= {
@@ -100,6 +101,19 @@ def test_remote_code_checkpoint_is_read_natively(repository, mar, prefix):
         "pack_qkv": True,
     }
     (folder / "config.json").write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize("prefix", ["", "new."])
+def test_remote_code_checkpoint_is_read_natively(repository, mar, prefix):
+    # From the model in memory: transformers may save a native gte model in either layout.
+    folder = repository / "query-encoder"
+    encoder = mar.route_modules("query")[0].model
+    for name, parameter in encoder.named_parameters():
+        if "LayerNorm" in name or "layernorm" in name or name.endswith("bias"):
+            parameter.data.normal_(
+                1.0 if name.endswith("weight") else 0.0, 0.3
+            )  # tell biases and norms apart
+    _write_new(folder, _as_new(encoder.state_dict(), prefix))
     built = assemble(repository, device="cpu")
     assert built.route_modules("query")[0].model.config.model_type == "gte"
     texts = ["头疼吃药", "高血压"]
@@ -122,3 +136,28 @@ def test_repositories_of_another_shape_are_refused(repository, tmp_path):
 def test_unreachable_hub_name_says_what_to_do():
     with pytest.raises(MarError, match=r"Cannot download PhilipGAQ/CARE-0\.3B-4B .* give the folder"):
         assemble("PhilipGAQ/CARE-0.3B-4B")
+
+
+def test_a_pre_training_checkpoint_of_that_form_is_a_backbone(repository, mar):
+    folder = repository / "query-encoder"
+    encoder = mar.route_modules("query")[0].model
+    head = GteForMaskedLM(encoder.config).lm_head
+    for parameter in head.parameters():
+        parameter.data.normal_()
+    own = {
+        f"lm_head.{name.replace('layer_norm', 'norm')}": tensor.clone()
+        for name, tensor in head.state_dict().items()
+    }
+    own["lm_head.decoder.weight"] = encoder.get_input_embeddings().weight.detach().clone()
+    _write_new(folder, {**_as_new(encoder.state_dict(), "new."), **own})
+    loaded, *_ = load_encoder(str(folder), "query")
+    for (name, one), two in zip(
+        encoder.state_dict().items(), loaded.model.state_dict().values(), strict=True
+    ):
+        torch.testing.assert_close(one, two, msg=name)
+    found = source_head(str(folder))
+    assert found is not None
+    for part in ("dense.weight", "dense.bias", "norm.weight", "norm.bias"):
+        torch.testing.assert_close(found.state_dict()[part], own[f"lm_head.{part}"])
+    torch.testing.assert_close(found.bias.data, own["lm_head.decoder.bias"])
+    assert source_shape(str(folder)).config["model_type"] == "gte"
