@@ -24,18 +24,13 @@ def native(source: str, revision: str | None = None) -> Iterator[str]:
         revision: Branch, tag or commit of a Hub name.
 
     Raises:
-        MarError: A `new` checkpoint of a variant that the native model does not have.
+        MarError: A `new` checkpoint that cannot be downloaded, or of a variant that the native model does not have.
     """
     config = _config(source, revision)
     if config.get("model_type") != "new":
         yield source
         return
-    if not Path(source).is_dir():
-        from huggingface_hub import snapshot_download
-
-        patterns = ["*.json", "*.safetensors", "*.txt", "*.model"]
-        source = snapshot_download(source, revision=revision, allow_patterns=patterns)
-    folder = Path(source)
+    folder = fetch(source, revision)
     with tempfile.TemporaryDirectory() as scratch:
         links = Path(scratch) / folder.name
         links.mkdir()
@@ -44,6 +39,29 @@ def native(source: str, revision: str | None = None) -> Iterator[str]:
                 _link_or_copy(file, links / file.name)
         (links / "config.json").write_text(json.dumps(native_gte_config(config)), encoding="utf-8")
         yield str(links)
+
+
+def fetch(source: str, revision: str | None = None) -> Path:
+    """The folder of a model: the one given, or a download from the Hub.
+
+    Raises:
+        MarError: It cannot be downloaded.
+    """
+    if Path(source).is_dir():
+        return Path(source)
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(
+            snapshot_download(
+                source, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model"]
+            )
+        )
+    except Exception as error:  # whatever the Hub client raises, the way out is the same
+        raise MarError(
+            f"Cannot download {source} ({type(error).__name__}: {error}). Download it where there is a "
+            "network and give the folder."
+        ) from error
 
 
 def _config(source: str, revision: str | None) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 from mar_st.encoders import load_encoder
 from mar_st.errors import MarError
 from mar_st.model import MAR, PUBLISHED_PROMPTS
+from mar_st.native_gte import fetch
 
 _QUERY_TYPES = ("new", "gte", "bert", "xlm-roberta", "modernbert")
 _DOCUMENT_TYPES = ("qwen3", "qwen2")
@@ -40,7 +41,7 @@ def assemble(
         MarError: Not exactly one query encoder and one document encoder were found, or the name cannot be
             downloaded.
     """
-    root = _fetch(str(source), revision)
+    root = fetch(str(source), revision)
     folders = find_encoders(root)
     query = load_encoder(folders["query"], "query", model_kwargs=model_kwargs)
     document = load_encoder(folders["document"], "document", model_kwargs=model_kwargs)
@@ -88,21 +89,3 @@ def _model_type(folder: Path) -> str | None:
             base = str(config.get("base_model_name_or_path") or "").lower()
             return next((kind for kind in _DOCUMENT_TYPES if kind in base), None)
     return None
-
-
-def _fetch(source: str, revision: str | None) -> Path:
-    if Path(source).is_dir():
-        return Path(source)
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(
-            snapshot_download(
-                source, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model"]
-            )
-        )
-    except Exception as error:  # whatever the Hub client raises, the way out is the same
-        raise MarError(
-            f"Cannot download {source} ({type(error).__name__}: {error}). Download it where there is a "
-            "network and give the folder."
-        ) from error

@@ -65,9 +65,7 @@ def run_study(
     runs = [(row.name, seed) for seed in study.seeds for row in study.rows]
     places = {run: f"[{number}/{len(runs)}] {run[0]}, seed {run[1]}" for number, run in enumerate(runs, 1)}
     waiting = runs
-    for _ in range(
-        2
-    ):  # again at the end: what other processes had in hand may be finished or abandoned by now
+    for _ in range(2):  # once more at the end: what others had in hand may be finished or abandoned by now
         left = []
         for row, seed in waiting:
             try:
