@@ -11,13 +11,15 @@ copy was at hand, the assembling is tested on folders of that shape with random 
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mar_st.encoders import load_encoder
 from mar_st.errors import MarError
 from mar_st.model import MAR, PUBLISHED_PROMPTS
 from mar_st.native_gte import fetch
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _QUERY_TYPES = ("new", "gte", "bert", "xlm-roberta", "modernbert")
 _DOCUMENT_TYPES = ("qwen3", "qwen2")
