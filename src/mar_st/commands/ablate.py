@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mar_st.errors import MarError
+
 if TYPE_CHECKING:
     from mar_st.study import Study
     from mar_st.study.run import PlannedStage
@@ -24,6 +26,13 @@ def ablate(
         Path | None, typer.Option(help="Folder that keeps stages; default $MAR_STAGES or OUT/stages.")
     ] = None,
     save_steps: Annotated[int, typer.Option(help="Steps between checkpoints.", min=1)] = 200,
+    rehearse: Annotated[
+        bool,
+        typer.Option("--rehearse", help="Only try every row: each stage for 20 steps, stopped and resumed."),
+    ] = False,
+    tiny: Annotated[
+        bool, typer.Option("--tiny", help="With --rehearse: small random encoders, packaged data.")
+    ] = False,
 ) -> None:
     """Train a grid of recipes and seeds and write one table; an interrupted study goes on."""
     import os
@@ -33,6 +42,11 @@ def ablate(
     loaded = load_study(study)
     if row or seeds:
         loaded = loaded.narrowed(row, seeds)
+    if tiny and not rehearse:
+        raise MarError("--tiny goes with --rehearse; a study of small encoders is 'mar ablate mini'.")
+    if rehearse:
+        _rehearse(loaded, out or Path("runs") / f"{loaded.name}-rehearsal", tiny=tiny)
+        return
     folder = out or Path("runs") / loaded.name
     store = stages or os.environ.get("MAR_STAGES") or folder / "stages"
     if plan:
@@ -41,6 +55,28 @@ def ablate(
     from mar_st.study.run import run_study
 
     run_study(loaded, folder, stages=store, save_steps=save_steps, say=typer.echo)
+
+
+def _rehearse(study: Study, folder: Path, *, tiny: bool) -> None:
+    """Rehearse the recipe of every row; those that fail are named together at the end."""
+    import shutil
+
+    from mar_st.commands.rehearse import run
+    from mar_st.study.schema import row_recipes
+
+    failed = []
+    recipes = row_recipes(study, folder / "recipes")
+    for name, by_seed in recipes.items():
+        try:
+            run(by_seed[study.seeds[0]], folder / name, tiny=tiny, say=typer.echo)
+        except MarError as error:
+            typer.echo(f"row {name}: {error}", err=True)
+            failed.append(name)
+        else:
+            shutil.rmtree(folder / name)
+    if failed:
+        raise MarError(f"{len(failed)} of {len(recipes)} rows failed: {', '.join(failed)}. See {folder}.")
+    shutil.rmtree(folder)
 
 
 def _plan(study: Study, store: str | Path) -> None:

@@ -43,12 +43,37 @@ def test_the_plan_of_the_shipped_study(command, tmp_path, monkeypatch):
     assert part.splitlines()[0] == "mini: 2 rows x 1 seeds, full model full"
 
 
+def test_a_rehearsal_tries_every_row_and_names_those_that_fail(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    study = {
+        "name": "two",
+        "base": "mini-symmetric-query",
+        "changes": {"compile": False, "precision": "fp32"},
+        "full": "whole",
+        "seeds": 1,
+        "rows": [{"name": "broken", "changes": {"data": {"sts": {"path": "gone.jsonl"}}}}, {"name": "whole"}],
+        "tasks": [{"name": "sts", "path": "MedTEBSTS"}],
+    }
+    Path("two.yaml").write_text(yaml.safe_dump(study), encoding="utf-8")
+    code, out, err = command("ablate", "two.yaml", "--rehearse")
+    assert code == 2
+    assert "rehearsed whole: all stages trained, resumed, and left a model that loads" in out
+    assert "row broken: stage symmetric: DataError" in err
+    assert err.splitlines()[-1].startswith("mar: error: 1 of 2 rows failed: broken.")
+    assert (tmp_path / "runs" / "two-rehearsal" / "recipes" / "broken.yaml").is_file()
+    code, out, _ = command("ablate", "two.yaml", "--rehearse", "--tiny")  # with data of the package
+    assert code == 0
+    assert out.count("all stages trained") == 2
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
         (["mimi"], "Did you mean 'mini'"),
         (["mini", "--row", "nope"], "no row 'nope'"),
         (["mini", "--seeds", "9"], "has 2 seeds; got 9"),
+        (["mini", "--tiny"], "--tiny goes with --rehearse"),
     ],
 )
 def test_mistakes_are_one_line(command, args, message):
