@@ -238,6 +238,14 @@ def edition_build(
         print(f"{edition.task}  {edition.digest}  {len(edition.files)} files  {edition.path}")
 
 
+#: Errors of the user whose modules are costly to import.
+_USER_ERRORS = (
+    ("medteb_mteb.folders.problems", "FolderError"),
+    ("medteb_mteb.build.records", "BuildError"),
+    ("mar_st.errors", "MarError"),
+)
+
+
 def main() -> None:
     """Entry point: errors of the user end with a message on stderr and exit code 2."""
     # typer brings its own copy of click in some versions; this is the base of its usage errors.
@@ -260,9 +268,10 @@ def main() -> None:
         if isinstance(error, usage_error):
             fail(getattr(error, "format_message", error.__str__)())
         # Imported by now if it can have been raised at all; importing it here would slow every start.
-        folders = sys.modules.get("medteb_mteb.folders.problems")
-        if folders is not None and isinstance(error, folders.FolderError):
-            fail(str(error))
+        for module, name in _USER_ERRORS:
+            loaded = sys.modules.get(module)
+            if loaded is not None and isinstance(error, getattr(loaded, name)):
+                fail(str(error))
         raise
 
 

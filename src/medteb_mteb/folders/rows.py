@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.folders.problems import Problems
 
-__all__ = ["SUFFIXES", "Cell", "Row", "as_id", "as_number", "as_text", "read_rows"]
+__all__ = ["SUFFIXES", "Cell", "Row", "as_id", "as_number", "as_text", "iter_rows", "read_rows"]
 
 SUFFIXES = (".jsonl", ".tsv", ".parquet")
 
@@ -41,18 +41,22 @@ def read_rows(files: Iterable[Path], problems: Problems) -> list[Row]:
 
     Unreadable lines are recorded in ``problems`` and left out; the caller raises.
     """
+    return [row for file in files for row in iter_rows(file, problems)]
+
+
+def iter_rows(file: Path, problems: Problems) -> Iterator[Row]:
+    """The rows of one file, one at a time; see `read_rows`."""
     readers = {".jsonl": _read_jsonl, ".tsv": _read_tsv, ".parquet": _read_parquet}
-    rows: list[Row] = []
-    for file in files:
-        reader = readers.get(file.suffix.lower())
-        if reader is None:
-            problems.add(file, None, "format", f"expected one of {', '.join(SUFFIXES)}")
-            continue
-        found = list(reader(file, problems))
-        if not found and not any(name == problems.name(file) for name, _ in problems.counts):
-            problems.add(file, None, "empty", "the file holds no rows")
-        rows.extend(found)
-    return rows
+    reader = readers.get(file.suffix.lower())
+    if reader is None:
+        problems.add(file, None, "format", f"expected one of {', '.join(SUFFIXES)}")
+        return
+    empty = True
+    for row in reader(file, problems):
+        empty = False
+        yield row
+    if empty and not any(name == problems.name(file) for name, _ in problems.counts):
+        problems.add(file, None, "empty", "the file holds no rows")
 
 
 def _lines(file: Path, problems: Problems) -> Iterator[tuple[int, str]]:

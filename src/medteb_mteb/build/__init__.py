@@ -1,0 +1,1 @@
+"""Building benchmarks and training data from raw text: typed records through resumable steps."""
