@@ -59,6 +59,9 @@ DEVICES = {
 #: Share of the peak that a training step is taken to reach where nothing is measured.
 MFU = 0.4
 
+#: A step that would take fewer seconds by its operations alone waits for the launching of its kernels.
+LAUNCH_BOUND = 0.02
+
 
 @dataclass
 class StagePlan:
@@ -235,6 +238,9 @@ class _Planner:
         hours = None
         if steps is not None and seconds is not None and setup_seconds is not None:
             hours = (steps * seconds + setup_seconds) / 3600
+        notes += self.work.notes(entries)
+        if seconds is not None and seconds < LAUNCH_BOUND and self.measure is None:
+            notes.append("so short a step waits for kernel launches: a lower bound; --calibrate measures")
         limit = DEVICES[self.device].memory
         return StagePlan(
             name=stage.name,
@@ -252,7 +258,7 @@ class _Planner:
             setup_hours=None if setup_seconds is None else setup_seconds / 3600,
             hours=hours,
             fits=None if limit is None else memory["peak"] <= limit * 2**30,
-            notes=notes + self.work.notes(entries),
+            notes=notes,
         )
 
     def _sides(self, stage: Stage) -> list[Side]:

@@ -232,3 +232,15 @@ def test_speed_is_measured():
     assert 1e7 < speed.flops < 1e15
     assert speed.optimizer > 0
     assert measure(shape, Training("frozen"), 16, seconds=0.1).optimizer == 0
+
+
+def test_steps_too_short_for_a_gpu_are_marked(recipe):
+    bound = [
+        note for stage in plan(recipe, device="H100").stages for note in stage.notes if "launches" in note
+    ]
+    assert len(bound) == len(recipe.stages)
+    large = plan(load_recipe("mar-0.3b-4b"), device="H100")
+    (joint,) = (stage for stage in large.stages if stage.name == "joint")
+    assert not any("launches" in note for note in joint.notes)
+    measured = plan(recipe, device="cpu", measure=lambda *_: Speed(1e15, 0.0))
+    assert not any("launches" in note for stage in measured.stages for note in stage.notes)
