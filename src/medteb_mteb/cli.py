@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from medteb_mteb.commands.consensus import consensus, review_app
+
 if TYPE_CHECKING:
     from medteb_mteb.report import ResultTable
 
@@ -26,6 +28,8 @@ edition_app = typer.Typer(
     help="The data that tasks are scored on.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(edition_app, name="edition")
+app.command("consensus", no_args_is_help=True)(consensus)
+app.add_typer(review_app, name="review")
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

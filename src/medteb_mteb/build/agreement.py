@@ -1,0 +1,253 @@
+"""How well judges agree: Fleiss' kappa, Krippendorff's alpha, Gwet's AC1, confusion of every two judges.
+
+All three compare the observed agreement with that expected by chance, `(a - e) / (1 - e)`, and differ in the
+chance. Where nearly all pairs have one label kappa and alpha are low although judges agree; AC1 is not.
+
+Sources: J. L. Fleiss, Psychological Bulletin 76 (1971); K. Krippendorff, Content Analysis (2018), chapter 12;
+K. L. Gwet, British Journal of Mathematical and Statistical Psychology 61 (2008), equations 6 to 8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from medteb_mteb.build.grades import GRADES, POSITIVE, by_pair, value
+from medteb_mteb.build.records import BuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from medteb_mteb.build.grades import Judgement
+
+__all__ = ["Agreement", "Estimate", "agreement", "fleiss_kappa", "gwet_ac1", "krippendorff_alpha"]
+
+Level: TypeAlias = Literal["nominal", "ordinal", "interval"]
+
+RESAMPLES = 1000
+
+
+def fleiss_kappa(counts: NDArray[np.int64]) -> float:
+    """Fleiss' kappa of `(items, categories)` counts of ratings.
+
+    Items with fewer ratings than the item with most are left out.
+
+    Returns:
+        NaN where all ratings are of one category.
+    """
+    counts = _complete(counts)
+    number = int(counts[0].sum()) if len(counts) else 0
+    if number < 2:
+        return float("nan")
+    observed = ((counts**2).sum(1) - number) / (number * (number - 1))
+    shares = counts.sum(0) / counts.sum()
+    return _beyond_chance(float(observed.mean()), float((shares**2).sum()))
+
+
+def gwet_ac1(counts: NDArray[np.int64]) -> float:
+    """Gwet's AC1 of `(items, categories)` counts of ratings; items may have different numbers of ratings."""
+    counts = counts[counts.sum(1) > 0]
+    ratings = counts.sum(1, keepdims=True)
+    several = counts[ratings[:, 0] > 1]
+    if not len(several) or counts.shape[1] < 2:
+        return float("nan")
+    total = several.sum(1)
+    observed = ((several * (several - 1)).sum(1) / (total * (total - 1))).mean()
+    shares = (counts / ratings).mean(0)
+    expected = (shares * (1 - shares)).sum() / (counts.shape[1] - 1)
+    return _beyond_chance(float(observed), float(expected))
+
+
+def krippendorff_alpha(counts: NDArray[np.int64], level: Level = "nominal") -> float:
+    """Krippendorff's alpha of `(items, categories)` counts of ratings; categories in their order.
+
+    Args:
+        counts: Items with one rating or none do not count.
+        level: `nominal`: categories are equal or not. `ordinal`: distance by the ratings between two
+            categories. `interval`: by their positions.
+
+    Returns:
+        NaN where all ratings are of one category.
+    """
+    paired = counts[counts.sum(1) > 1].astype(float)
+    if not len(paired):
+        return float("nan")
+    number = paired.sum(1)
+    # Coincidences: every ordered pair of ratings of an item, weighted by 1 / (ratings - 1).
+    weighted = paired / (number - 1)[:, None]
+    coincidences = weighted.T @ paired - np.diag(weighted.sum(0))
+    totals = coincidences.sum(1)
+    distance = _distance(totals, level)
+    expected = (np.outer(totals, totals) * distance).sum() / (totals.sum() - 1)
+    return float(1 - (coincidences * distance).sum() / expected) if expected else float("nan")
+
+
+def _distance(totals: NDArray[np.float64], level: Level) -> NDArray[np.float64]:
+    positions = np.arange(len(totals))
+    if level == "nominal":
+        return np.asarray(positions[:, None] != positions[None, :], dtype=float)
+    if level == "interval":
+        return np.asarray((positions[:, None] - positions[None, :]) ** 2, dtype=float)
+    ranks = totals.cumsum() - totals / 2  # middle of a category on the line of all ratings
+    return np.asarray((ranks[:, None] - ranks[None, :]) ** 2)
+
+
+def _complete(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    number = counts.sum(1)
+    return counts[number == number.max()] if len(counts) else counts
+
+
+def _beyond_chance(observed: float, expected: float) -> float:
+    return (observed - expected) / (1 - expected) if expected < 1 else float("nan")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A coefficient with its 95 % percentile bootstrap interval over queries."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Agreement of judges on a set of pairs.
+
+    Attributes:
+        judges: Names, sorted.
+        pairs: Number of pairs that two judges or more have graded.
+        complete: Number of pairs that all have graded.
+        labels: Coefficients of positive against negative: `agreement` (share of equal ratings among two
+            judges), `fleiss_kappa`, `krippendorff_alpha`, `gwet_ac1`.
+        grades: The same of the letters; alpha takes them as ordered.
+        confusion: For every two judges the `(5, 5)` counts: rows the first judge's grades, S to D.
+        positive_rate: Share of positives among the grades of each judge.
+    """
+
+    judges: list[str]
+    pairs: int
+    complete: int
+    labels: dict[str, Estimate]
+    grades: dict[str, Estimate]
+    confusion: dict[tuple[str, str], list[list[int]]]
+    positive_rate: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready content; the keys of `confusion` are `JUDGE x JUDGE`."""
+
+        def estimates(found: dict[str, Estimate]) -> dict[str, list[float | None]]:
+            return {
+                name: [None if np.isnan(x) else round(x, 4) for x in (e.value, e.low, e.high)]
+                for name, e in found.items()
+            }
+
+        return {
+            "judges": self.judges,
+            "pairs": self.pairs,
+            "complete": self.complete,
+            "labels": estimates(self.labels),
+            "grades": estimates(self.grades),
+            "confusion": {" x ".join(names): table for names, table in self.confusion.items()},
+            "positive_rate": {judge: round(rate, 4) for judge, rate in self.positive_rate.items()},
+        }
+
+
+def agreement(
+    judgements: Iterable[Judgement],
+    *,
+    positive: Sequence[str] = POSITIVE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Agreement:
+    """Agreement of all judges who occur.
+
+    Args:
+        judgements: Of two judges or more.
+        positive: Grades that make a positive.
+        resamples: Bootstrap resamples of the queries.
+        seed: Seed of the bootstrap.
+
+    Raises:
+        BuildError: There is one judge alone, or no pair that two have graded.
+    """
+    judges, grades = by_pair(judgements)
+    if len(judges) < 2:
+        raise BuildError(f"Agreement needs two judges or more; there is {', '.join(judges) or 'none'}.")
+    letters = np.full((len(grades), len(judges)), -1)
+    for item, found in enumerate(grades.values()):
+        for judge, grade in found.items():
+            letters[item, judges.index(judge)] = value(grade)
+    rated = (letters >= 0).sum(1)
+    if not (rated > 1).any():
+        raise BuildError("No pair was graded by two judges, so there is nothing to compare.")
+    good = [value(grade) for grade in positive]
+    binary = np.where(letters < 0, -1, np.isin(letters, good))
+    _, groups = np.unique([query for query, _ in grades], return_inverse=True)
+    draws = _draws(groups, resamples, np.random.default_rng(seed))
+    return Agreement(
+        judges=judges,
+        pairs=int((rated > 1).sum()),
+        complete=int((rated == len(judges)).sum()),
+        labels=_estimates(_counts(binary, 2), "nominal", draws),
+        grades=_estimates(_counts(letters, len(GRADES)), "ordinal", draws),
+        confusion={
+            (judges[i], judges[j]): _confusion(letters[:, i], letters[:, j])
+            for i, j in combinations(range(len(judges)), 2)
+        },
+        positive_rate={judge: float(binary[binary[:, i] >= 0, i].mean()) for i, judge in enumerate(judges)},
+    )
+
+
+def _counts(ratings: NDArray[np.int64], categories: int) -> NDArray[np.int64]:
+    return np.stack([(ratings == category).sum(1) for category in range(categories)], axis=1)
+
+
+def _confusion(first: NDArray[np.int64], second: NDArray[np.int64]) -> list[list[int]]:
+    both = (first >= 0) & (second >= 0)
+    table = np.zeros((len(GRADES), len(GRADES)), dtype=int)
+    np.add.at(table, (len(GRADES) - 1 - first[both], len(GRADES) - 1 - second[both]), 1)
+    rows: list[list[int]] = table.tolist()
+    return rows
+
+
+def _draws(groups: NDArray[np.int64], resamples: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+    """Items of each resample of the queries, a query with all its items."""
+    members = [np.flatnonzero(groups == group) for group in range(groups.max() + 1)]
+    return [
+        np.concatenate([members[group] for group in rng.integers(len(members), size=len(members))])
+        for _ in range(resamples)
+    ]
+
+
+def _observed(counts: NDArray[np.int64]) -> float:
+    several = counts[counts.sum(1) > 1]
+    total = several.sum(1)
+    return (
+        float(((several * (several - 1)).sum(1) / (total * (total - 1))).mean())
+        if len(several)
+        else float("nan")
+    )
+
+
+def _estimates(
+    counts: NDArray[np.int64], level: Level, draws: Sequence[NDArray[np.int64]]
+) -> dict[str, Estimate]:
+    functions: dict[str, Callable[[NDArray[np.int64]], float]] = {
+        "agreement": _observed,
+        "fleiss_kappa": fleiss_kappa,
+        "krippendorff_alpha": lambda found: krippendorff_alpha(found, level),
+        "gwet_ac1": gwet_ac1,
+    }
+    result = {}
+    for name, function in functions.items():
+        values = np.array([function(counts[draw]) for draw in draws])
+        values = values[~np.isnan(values)]
+        low, high = np.quantile(values, [0.025, 0.975]) if len(values) else (np.nan, np.nan)
+        result[name] = Estimate(function(counts), float(low), float(high))
+    return result

@@ -1,0 +1,183 @@
+"""`medteb consensus` and `medteb review`: from judgements to labels, and their check by clinicians."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path  # noqa: TC003 -- typer reads the annotations
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from medteb_mteb.build.grades import Label
+
+review_app = typer.Typer(
+    help="Have clinicians check a sample of labels.", no_args_is_help=True, rich_markup_mode=None
+)
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def consensus(
+    judgements: Annotated[Path, typer.Argument(help="JSONL file or folder of judgements.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write labels.jsonl and agreement.json to.")],
+    rule: Annotated[str, typer.Option(help="unanimous, majority, weighted or graded.")] = "unanimous",
+    positive: Annotated[str, typer.Option(help="Grades that make a positive.")] = "S,A",
+    judge: Annotated[
+        list[str] | None, typer.Option(help="Only this judge; repeat for more. Default: all.")
+    ] = None,
+    weight: Annotated[
+        list[str] | None, typer.Option(help="JUDGE=WEIGHT, for the rule 'weighted'; repeat for more.")
+    ] = None,
+    share: Annotated[float, typer.Option(help="Share of the weights to exceed, for 'weighted'.")] = 0.5,
+    spread: Annotated[int, typer.Option(help="Distance of grades allowed, for 'graded'.", min=0)] = 1,
+    incomplete: Annotated[
+        bool, typer.Option("--incomplete", help="Label pairs that some judge has not graded.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make one label of the grades of several judges, and say how well they agree."""
+    from medteb_mteb.build.agreement import agreement
+    from medteb_mteb.build.consensus import Rule, consensus, counts
+    from medteb_mteb.build.grades import read_judgements
+    from medteb_mteb.build.records import BuildError
+
+    made = Rule(
+        kind=rule,  # type: ignore[arg-type]
+        positive=tuple(grade.strip().upper() for grade in positive.split(",")),
+        weights=dict(_weight(entry) for entry in weight or ()),
+        share=share,
+        spread=spread,
+        judges=tuple(judge or ()),
+        incomplete=incomplete,
+    )
+    given = list(read_judgements(judgements))
+    labels = consensus(given, made)
+    counted = [j for j in given if not made.judges or j.judge in made.judges]
+    try:
+        report = agreement(counted, positive=made.positive).to_json()
+    except BuildError as error:  # one judge alone makes labels, but agrees with nobody
+        report = {"note": str(error)}
+    content = {"rule": rule, "positive": list(made.positive), "labels": counts(labels), "agreement": report}
+    out.mkdir(parents=True, exist_ok=True)
+    _write(out / "labels.jsonl", "".join(json.dumps(x.to_json(), ensure_ascii=False) + "\n" for x in labels))
+    _write(out / "agreement.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+    typer.echo(json.dumps(content, ensure_ascii=False, indent=2) if as_json else _summary(content, out))
+
+
+@review_app.command("export")
+def export_command(
+    labels: Annotated[Path, typer.Argument(help="labels.jsonl, or its folder.")],
+    queries: Annotated[str, typer.Argument(help="Queries: file, folder or hub:ORG/NAME.")],
+    documents: Annotated[str, typer.Argument(help="Documents: file, folder or hub:ORG/NAME.")],
+    sheet: Annotated[Path, typer.Argument(help="CSV file to write.")],
+    size: Annotated[int, typer.Option(help="Pairs.", min=1)] = 5000,
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 42,
+    positives: Annotated[
+        float | None, typer.Option(help="Share of positives; default as among the labels.")
+    ] = None,
+) -> None:
+    """Write a sheet of pairs without their labels, for clinicians to fill in."""
+    from medteb_mteb.build.read import read_texts
+    from medteb_mteb.build.review import export_review, key_of
+
+    number = export_review(
+        read_labels(labels),
+        {text.id: text for text in read_texts(queries)},
+        {text.id: text for text in read_texts(documents)},
+        sheet,
+        size=size,
+        seed=seed,
+        positives=positives,
+    )
+    typer.echo(f"{number} pairs in {sheet}; the labels are in {key_of(sheet)}, which stays with you")
+
+
+@review_app.command("import")
+def import_command(
+    sheet: Annotated[Path, typer.Argument(help="The sheet as it was exported.")],
+    answered: Annotated[list[Path], typer.Argument(help="The file of each clinician.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Compare what clinicians answered with the labels."""
+    from medteb_mteb.build.records import BuildError
+    from medteb_mteb.build.review import import_review
+
+    names = {path.stem: path for path in answered}
+    if len(names) < len(answered):
+        raise BuildError("Two of the files have one name; name each after its reviewer.")
+    found = import_review(sheet, names)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), ensure_ascii=False, indent=2))
+        return
+    typer.echo(f"{found.pairs} pairs answered by all, {found.unanswered} left out")
+    typer.echo(f"agreement with the labels {found.agreement:.1%} [{found.low:.1%}, {found.high:.1%}]")
+    for name, rate in found.by_reviewer.items():
+        typer.echo(f"  {name} {rate:.1%}")
+    if found.kappa is not None:
+        typer.echo(
+            f"Fleiss' kappa {found.kappa:.3f} among them, {found.kappa_with_labels:.3f} with the labels"
+        )
+    shares = {"positives": found.positives_confirmed, "negatives": found.negatives_confirmed}
+    for what, confirmed in shares.items():
+        if confirmed is not None:
+            typer.echo(f"{what} confirmed {confirmed:.1%}")
+
+
+def read_labels(path: Path) -> list[Label]:
+    """Labels of a `labels.jsonl`.
+
+    Raises:
+        BuildError: No such file, or a row that is no label.
+    """
+    from medteb_mteb.build.grades import Label
+    from medteb_mteb.build.records import BuildError
+
+    file = path / "labels.jsonl" if path.is_dir() else path
+    if not file.is_file():
+        raise BuildError(f"There is no {file}; 'medteb consensus' writes it.")
+    labels = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            row: dict[str, Any] = json.loads(line)
+            labels.append(Label(row["query-id"], row["corpus-id"], row["relevance"], row.get("reason", "")))
+        except (ValueError, KeyError, TypeError) as error:
+            raise BuildError(f"{file}:{number}: expected query-id, corpus-id and relevance.") from error
+    return labels
+
+
+def _weight(entry: str) -> tuple[str, float]:
+    from medteb_mteb.build.records import BuildError
+
+    name, _, number = entry.rpartition("=")
+    try:
+        return name, float(number)
+    except ValueError as error:
+        raise BuildError(f"--weight takes JUDGE=WEIGHT, for instance deepseek=2; got {entry!r}.") from error
+
+
+def _summary(content: dict[str, Any], out: Path) -> str:
+    lines = [f"{name:40} {number:8,}" for name, number in content["labels"].items()]
+    report = content["agreement"]
+    if "note" in report:
+        return "\n".join([*lines, report["note"], f"labels: {out / 'labels.jsonl'}"])
+    names = {
+        "agreement": "agreement of two judges",
+        "fleiss_kappa": "Fleiss' kappa",
+        "krippendorff_alpha": "Krippendorff's alpha",
+        "gwet_ac1": "Gwet's AC1",
+    }
+    lines.append(f"{', '.join(report['judges'])}: {report['pairs']:,} pairs graded by two or more")
+    for kind, what in (("labels", "positive or not"), ("grades", "grades")):
+        for name, shown in names.items():
+            value, low, high = report[kind][name]
+            number = "not defined" if value is None else f"{value:.3f} [{low:.3f}, {high:.3f}]"
+            lines.append(f"  {what:16} {shown:24} {number}")
+    rates = ", ".join(f"{judge} {rate:.1%}" for judge, rate in report["positive_rate"].items())
+    return "\n".join([*lines, f"positive: {rates}", f"labels: {out / 'labels.jsonl'}"])
+
+
+def _write(path: Path, content: str) -> None:
+    part = path.with_name(path.name + ".part")
+    part.write_text(content, encoding="utf-8")
+    part.replace(path)
