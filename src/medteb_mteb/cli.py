@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from medteb_mteb.commands.assemble import assemble
 from medteb_mteb.commands.consensus import consensus, review_app
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ edition_app = typer.Typer(
 app.add_typer(edition_app, name="edition")
 app.command("consensus", no_args_is_help=True)(consensus)
 app.add_typer(review_app, name="review")
+app.command("assemble", no_args_is_help=True)(assemble)
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -1,0 +1,354 @@
+"""From labels to editions that mteb scores models on, and to triples that `mar train` reads."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Literal
+
+from medteb_mteb.build.card import write_card
+from medteb_mteb.build.records import BuildError
+from medteb_mteb.build.split import THRESHOLD, near_duplicates, split_queries
+from medteb_mteb.editions import write_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from medteb_mteb.build.grades import Label
+    from medteb_mteb.build.records import Text
+    from medteb_mteb.editions import Edition
+
+__all__ = ["Assembly", "Built", "assemble"]
+
+Qrels = dict[str, dict[str, int]]
+
+RETRIEVAL, RERANKING = "MedTEBRetrieval", "MedTEBReranking"
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """How editions are made of labels.
+
+    Attributes:
+        name: Name of the edition.
+        licence: Licence of the data, as in its manifest.
+        version: Its version.
+        test: Number of test queries, or their share if below 1; the others make training triples.
+        corpus: `undisputed`: all documents but those that the judges of a test query disagree on (a document
+            that is a positive of another test query stays). `labelled`: those with a label for a test query.
+            `all`: all that were given.
+        list_size: Candidates of a reranking list at most.
+        list_positives: Positives of a reranking list at most.
+        leaks: What happens to a test query that is a near-duplicate of a query of a training set:
+            `drop` it, `keep` it, or `fail`.
+        threshold: Jaccard similarity of near-duplicates.
+        seed: Seed of the split and of the lists.
+    """
+
+    name: str
+    licence: str
+    version: str = "1.0.0"
+    test: float = 0.2
+    corpus: Literal["undisputed", "labelled", "all"] = "undisputed"
+    list_size: int = 100
+    list_positives: int = 10
+    leaks: Literal["drop", "keep", "fail"] = "drop"
+    threshold: float = THRESHOLD
+    seed: int = 42
+
+    def __post_init__(self) -> None:
+        if self.corpus not in ("undisputed", "labelled", "all"):
+            raise BuildError(f"corpus is undisputed, labelled or all; got {self.corpus!r}.")
+        if self.leaks not in ("drop", "keep", "fail"):
+            raise BuildError(f"leaks is drop, keep or fail; got {self.leaks!r}.")
+        if not 0 < self.list_positives < self.list_size:
+            raise BuildError(
+                f"A list of {self.list_size} with up to {self.list_positives} positives has no place for "
+                "negatives; lower list_positives."
+            )
+
+
+@dataclass(frozen=True)
+class Built:
+    """What was assembled.
+
+    Attributes:
+        editions: The editions, by task.
+        triples: Number of training triples.
+        statistics: What was left out, and why; numbers of the split.
+    """
+
+    editions: dict[str, Edition]
+    triples: int
+    statistics: dict[str, Any] = field(default_factory=dict)
+
+
+def assemble(
+    labels: Iterable[Label],
+    queries: Mapping[str, Text],
+    documents: Mapping[str, Text],
+    out: str | Path,
+    how: Assembly,
+    *,
+    training_queries: Sequence[str] = (),
+) -> Built:
+    """Write `out/MedTEBRetrieval`, `out/MedTEBReranking` and `out/train/triples.jsonl`.
+
+    With `MEDTEB_DATA=out` mteb scores models on the editions. The same input gives the same bytes.
+
+    Args:
+        labels: One for every judged pair.
+        queries: Queries by id.
+        documents: Documents by id.
+        out: A folder that is not there yet, or empty; written aside, then moved.
+        how: Settings.
+        training_queries: Queries that models were trained on, which must not come back in the test.
+
+    Raises:
+        BuildError: The folder is in use, labels name texts that are not there, no query has a positive, or
+            training queries leak into the test and `leaks` is `fail`.
+    """
+    folder = Path(out)
+    if folder.exists() and any(folder.iterdir()):
+        raise BuildError(f"{folder} is not empty; give a new folder.")
+    qrels, disputed = _by_query(labels, queries, documents)
+    counts: Counter[str] = Counter(disputed=sum(map(len, disputed.values())))
+    answered = {query: row for query, row in qrels.items() if any(row.values())}
+    counts["queries without a positive"] = len({*qrels, *disputed}) - len(answered)
+    if not answered:
+        raise BuildError("No query has a positive, so there is nothing to make a test of.")
+    split = split_queries(
+        {query: queries[query].text for query in sorted(answered)},
+        how.test,
+        seed=how.seed,
+        threshold=how.threshold,
+    )
+    test = _without_leaks(split.test, queries, training_queries, how, counts)
+    if not test:
+        raise BuildError(
+            f"The test is empty: {len(answered)} queries have a positive, test is {how.test}, and "
+            f"{counts['test queries near a training query']} leaked. Raise test, or give more queries."
+        )
+    part = folder.with_name(folder.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    chosen = {query: answered[query] for query in test}
+    triples = _write_triples(
+        part, {query: answered[query] for query in split.train}, queries, documents, counts
+    )
+    statistics = {
+        "clusters of near-duplicate queries": split.clusters,
+        "largest cluster": split.largest,
+        **{name: number for name, number in sorted(counts.items()) if number},
+    }
+    kept = _corpus(chosen, disputed, documents, how)
+    editions = [_retrieval(part, chosen, kept, queries, documents, how, statistics)]
+    lists = _lists(chosen, how, counts)
+    if lists:
+        editions.append(_reranking(part, chosen, lists, queries, documents, how))
+    if folder.exists():
+        folder.rmdir()
+    part.replace(folder)
+    from medteb_mteb.editions import load_edition
+
+    loaded = {edition.task: load_edition(folder / edition.task) for edition in editions}
+    return Built(loaded, triples, {**statistics, **{n: c for n, c in sorted(counts.items()) if c}})
+
+
+def _by_query(
+    labels: Iterable[Label], queries: Mapping[str, Text], documents: Mapping[str, Text]
+) -> tuple[Qrels, dict[str, set[str]]]:
+    """Relevance by query and document, and the documents that judges disagree on."""
+    qrels: Qrels = {}
+    disputed: dict[str, set[str]] = {}
+    for label in labels:
+        for name, texts, what in (
+            (label.query_id, queries, "query"),
+            (label.document_id, documents, "document"),
+        ):
+            if name not in texts:
+                raise BuildError(f"The labels name the {what} {name!r}, which is not among the texts given.")
+        if label.relevance is None:
+            disputed.setdefault(label.query_id, set()).add(label.document_id)
+        else:
+            qrels.setdefault(label.query_id, {})[label.document_id] = label.relevance
+    return qrels, disputed
+
+
+def _without_leaks(
+    test: list[str],
+    queries: Mapping[str, Text],
+    training: Sequence[str],
+    how: Assembly,
+    counts: Counter[str],
+) -> list[str]:
+    texts = [queries[query].text for query in test]
+    near: dict[int, int] = {}
+    for row, other, _ in near_duplicates(texts, training, threshold=how.threshold):
+        near.setdefault(row, other)
+    counts["test queries near a training query"] = len(near)
+    if near and how.leaks == "fail":
+        row, other = next(iter(near.items()))
+        raise BuildError(
+            f"{len(near)} test queries are near-duplicates of training queries, the first {texts[row]!r} of "
+            f"{training[other]!r}. Leave them out of the training set, or choose leaks: drop."
+        )
+    return [query for row, query in enumerate(test) if row not in near or how.leaks == "keep"]
+
+
+def _corpus(
+    chosen: Qrels, disputed: Mapping[str, set[str]], documents: Mapping[str, Text], how: Assembly
+) -> list[str]:
+    """Ids of the corpus of the test, in the order of the documents."""
+    positive = {document for row in chosen.values() for document, relevance in row.items() if relevance}
+    if how.corpus == "labelled":
+        labelled = {document for row in chosen.values() for document in row}
+        return [name for name in documents if name in labelled]
+    doubtful = {name for query in chosen for name in disputed.get(query, ())} - positive
+    return [name for name in documents if how.corpus == "all" or name not in doubtful]
+
+
+def _lists(chosen: Qrels, how: Assembly, counts: Counter[str]) -> dict[str, list[str]]:
+    """Candidates of each reranking query: sampled positives and negatives in random order."""
+    lists = {}
+    for query, row in chosen.items():
+        rng = random.Random(f"{how.seed} {query}")
+        positives = sorted(name for name, relevance in row.items() if relevance)
+        negatives = sorted(name for name, relevance in row.items() if not relevance)
+        if not negatives:
+            counts["reranking queries without a negative"] += 1
+            continue
+        drawn = rng.sample(positives, min(len(positives), how.list_positives))
+        drawn += rng.sample(negatives, min(len(negatives), how.list_size - len(drawn)))
+        rng.shuffle(drawn)
+        lists[query] = drawn
+    return lists
+
+
+def _retrieval(
+    out: Path,
+    chosen: Qrels,
+    corpus: list[str],
+    queries: Mapping[str, Text],
+    documents: Mapping[str, Text],
+    how: Assembly,
+    statistics: Mapping[str, Any],
+) -> Edition:
+    folder = out / RETRIEVAL
+    inside = set(corpus)
+    _write_texts(folder / "corpus.jsonl", (documents[name] for name in corpus), titles=True)
+    _write_texts(folder / "queries.jsonl", (queries[name] for name in chosen), titles=False)
+    _write_qrels(folder, chosen)
+    sizes = [sum(1 for relevance in row.values() if relevance) for row in chosen.values()]
+    labelled = sum(1 for row in chosen.values() for name in row if name in inside)
+    numbers = {
+        **statistics,
+        "positives per query": f"{min(sizes)} to {max(sizes)}, mean {fmean(sizes):.2f}",
+        "labelled pairs in the corpus": labelled,
+        "characters per query": _lengths(queries[name].text for name in chosen),
+        "characters per document": _lengths(documents[name].full for name in corpus),
+    }
+    counts = {"queries": len(chosen), "corpus": len(corpus), "qrels": sum(sizes)}
+    return _finish(folder, RETRIEVAL, how, counts, numbers)
+
+
+def _reranking(
+    out: Path,
+    chosen: Qrels,
+    lists: Mapping[str, list[str]],
+    queries: Mapping[str, Text],
+    documents: Mapping[str, Text],
+    how: Assembly,
+) -> Edition:
+    folder = out / RERANKING
+    used = {name for names in lists.values() for name in names}
+    _write_texts(folder / "corpus.jsonl", (d for name, d in documents.items() if name in used), titles=True)
+    _write_texts(folder / "queries.jsonl", (queries[name] for name in lists), titles=False)
+    qrels = {query: {name: chosen[query][name] for name in sorted(names)} for query, names in lists.items()}
+    _write_qrels(folder, qrels)
+    rows = ({"query-id": query, "corpus-ids": names} for query, names in lists.items())
+    _write_rows(folder / "top_ranked.jsonl", rows)
+    relevant = sum(1 for row in qrels.values() for relevance in row.values() if relevance)
+    sizes = [len(names) for names in lists.values()]
+    numbers = {"candidates per query": f"{min(sizes)} to {max(sizes)}, mean {fmean(sizes):.1f}"}
+    counts = {"queries": len(lists), "corpus": len(used), "qrels": relevant}
+    return _finish(folder, RERANKING, how, counts, numbers)
+
+
+def _finish(
+    folder: Path, task: str, how: Assembly, counts: dict[str, int], statistics: Mapping[str, Any]
+) -> Edition:
+    card = write_card(task, how.name, how.licence, {**counts, **statistics})
+    (folder / "README.md").write_bytes(card.encode())
+    return write_manifest(
+        folder,
+        task=task,
+        name=how.name,
+        version=how.version,
+        licence=how.licence,
+        counts=counts,
+        seed=how.seed,
+        statistics=dict(statistics),
+    )
+
+
+def _write_triples(
+    out: Path,
+    train: Qrels,
+    queries: Mapping[str, Text],
+    documents: Mapping[str, Text],
+    counts: Counter[str],
+) -> int:
+    rows = []
+    for query, row in train.items():
+        negatives = [documents[name].full for name in sorted(row) if not row[name]]
+        counts["training queries without a negative"] += not negatives
+        rows.append(
+            {
+                "query": queries[query].text,
+                "positives": [documents[name].full for name in sorted(row) if row[name]],
+                "negatives": negatives,
+            }
+        )
+    if rows:
+        _write_rows(out / "train" / "triples.jsonl", rows)
+    return len(rows)
+
+
+def _write_texts(path: Path, texts: Iterable[Text], *, titles: bool) -> None:
+    def row(text: Text) -> dict[str, str]:
+        return (
+            {"_id": text.id, "title": text.title, "text": text.text}
+            if titles
+            else {"_id": text.id, "text": text.full}
+        )
+
+    _write_rows(path, map(row, texts))
+
+
+def _write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="\n") as stream:
+        for row in rows:
+            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _write_qrels(folder: Path, qrels: Qrels) -> None:
+    """`qrels/test.tsv` with the positives, `labels.tsv` with the negatives too."""
+    pairs = [(query, name, row[name]) for query, row in qrels.items() for name in sorted(row)]
+    for path, kept in (
+        (folder / "qrels" / "test.tsv", [pair for pair in pairs if pair[2]]),
+        (folder / "labels.tsv", pairs),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = ["query-id\tcorpus-id\tscore", *(f"{q}\t{d}\t{relevance}" for q, d, relevance in kept)]
+        path.write_bytes(("\n".join(lines) + "\n").encode())
+
+
+def _lengths(texts: Iterable[str]) -> str:
+    lengths = [len(text) for text in texts]
+    return f"{min(lengths)} to {max(lengths)}, mean {fmean(lengths):.0f}"

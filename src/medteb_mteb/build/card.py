@@ -1,0 +1,51 @@
+"""Dataset cards of built editions: the header that the Hub reads, what the data are, numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["write_card"]
+
+_TABLES = [("default", "qrels/test.tsv"), ("corpus", "corpus.jsonl"), ("queries", "queries.jsonl")]
+_CONFIGS = {
+    "MedTEBRetrieval": _TABLES,
+    "MedTEBReranking": [*_TABLES, ("top_ranked", "top_ranked.jsonl")],
+    "MedTEBSTS": [("default", "test.jsonl")],
+}
+_CATEGORY = {
+    "MedTEBRetrieval": "text-retrieval",
+    "MedTEBReranking": "text-ranking",
+    "MedTEBSTS": "sentence-similarity",
+}
+_ABOUT = {
+    "MedTEBRetrieval": "Queries, a corpus, and the documents that answer each query (`qrels/test.tsv`). "
+    "`labels.tsv` has the documents judged not to answer as well; all others were not judged.",
+    "MedTEBReranking": "For each query a list of candidates in random order (`top_ranked.jsonl`), positives "
+    "and negatives drawn from what was judged.",
+    "MedTEBSTS": "Pairs of questions; 1 where they ask the same.",
+}
+
+
+def write_card(task: str, edition: str, licence: str, statistics: Mapping[str, Any]) -> str:
+    """The README.md of an edition of a task.
+
+    Args:
+        task: `MedTEBRetrieval`, `MedTEBReranking` or `MedTEBSTS`.
+        edition: Name of the edition.
+        licence: Licence of the data.
+        statistics: Rows of the table of numbers.
+    """
+    configs = "\n".join(
+        f"- config_name: {name}\n  data_files:\n  - split: test\n    path: {path}"
+        for name, path in _CONFIGS[task]
+    )
+    header = (
+        f"---\nlanguage:\n- zh\nlicense: {licence}\ntask_categories:\n- {_CATEGORY[task]}\n"
+        f"tags:\n- medical\n- mteb\nconfigs:\n{configs}\n---\n"
+    )
+    rows = "".join(f"| {name} | {value} |\n" for name, value in statistics.items())
+    title = f"# {task}, edition {edition}"
+    return f"{header}\n{title}\n\n{_ABOUT[task]}\n\n## Statistics\n\n| | |\n|---|---|\n{rows}"

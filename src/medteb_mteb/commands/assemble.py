@@ -1,0 +1,90 @@
+"""`medteb assemble`: editions and training triples from labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def assemble(
+    labels: Annotated[Path, typer.Argument(help="labels.jsonl of 'medteb consensus', or its folder.")],
+    queries: Annotated[str, typer.Argument(help="Queries: file, folder or hub:ORG/NAME.")],
+    documents: Annotated[str, typer.Argument(help="Documents: file, folder or hub:ORG/NAME.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write; MEDTEB_DATA=OUT makes mteb use it.")],
+    name: Annotated[str, typer.Option(help="Name of the edition.")],
+    licence: Annotated[str, typer.Option(help="Licence of the data, for instance cc-by-4.0.")],
+    version: Annotated[str, typer.Option(help="Version of the edition.")] = "1.0.0",
+    test: Annotated[float, typer.Option(help="Test queries, or their share if below 1.")] = 0.2,
+    corpus: Annotated[str, typer.Option(help="undisputed, labelled or all.")] = "undisputed",
+    list_size: Annotated[int, typer.Option(help="Candidates of a reranking list at most.")] = 100,
+    list_positives: Annotated[int, typer.Option(help="Positives of a reranking list at most.")] = 10,
+    training: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against", help="Training set whose queries must not be in the test; repeat for more."
+        ),
+    ] = None,
+    leaks: Annotated[str, typer.Option(help="Test queries found in it: drop, keep or fail.")] = "drop",
+    threshold: Annotated[float, typer.Option(help="Similarity of near-duplicate queries.")] = 0.6,
+    seed: Annotated[int, typer.Option(help="Seed of split and lists.")] = 42,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Write a retrieval and a reranking edition, and training triples of the queries that are left."""
+    from medteb_mteb.build.assemble import Assembly
+    from medteb_mteb.build.assemble import assemble as run
+    from medteb_mteb.build.read import read_texts
+    from medteb_mteb.commands.consensus import read_labels
+
+    how = Assembly(
+        name=name,
+        licence=licence,
+        version=version,
+        test=test,
+        corpus=corpus,  # type: ignore[arg-type]
+        list_size=list_size,
+        list_positives=list_positives,
+        leaks=leaks,  # type: ignore[arg-type]
+        threshold=threshold,
+        seed=seed,
+    )
+    built = run(
+        read_labels(labels),
+        {text.id: text for text in read_texts(queries)},
+        {text.id: text for text in read_texts(documents)},
+        out,
+        how,
+        training_queries=[query for path in training or () for query in training_queries(path)],
+    )
+    if as_json:
+        content = {
+            "editions": {
+                task: {"digest": edition.digest, "counts": edition.counts}
+                for task, edition in built.editions.items()
+            },
+            "triples": built.triples,
+            "statistics": built.statistics,
+        }
+        typer.echo(json.dumps(content, ensure_ascii=False, indent=2))
+        return
+    for task, edition in built.editions.items():
+        counts = ", ".join(f"{number:,} {what}" for what, number in edition.counts.items())
+        typer.echo(f"{task}: {counts}; revision {edition.digest[:12]}")
+    typer.echo(f"training triples: {built.triples:,}")
+    for what, number in built.statistics.items():
+        typer.echo(f"  {what}: {number:,}")
+    typer.echo(f"score models on it: MEDTEB_DATA={out} mteb run -t {next(iter(built.editions))} -m MODEL")
+
+
+def training_queries(path: str) -> list[str]:
+    """Queries of a training set in any form that `mar train` reads.
+
+    Raises:
+        DataError: It cannot be read.
+    """
+    from mar_st.data import read_source
+    from mar_st.schema import Data
+
+    return [triple.query for triple in read_source(Data(name="training", path=path, prompt=""), 0).triples]
