@@ -11,6 +11,7 @@ import typer
 
 from medteb_mteb.commands.assemble import assemble
 from medteb_mteb.commands.consensus import consensus, review_app
+from medteb_mteb.commands.pool import pool
 
 if TYPE_CHECKING:
     from medteb_mteb.report import ResultTable
@@ -29,6 +30,7 @@ edition_app = typer.Typer(
     help="The data that tasks are scored on.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(edition_app, name="edition")
+app.command("pool", no_args_is_help=True)(pool)
 app.command("consensus", no_args_is_help=True)(consensus)
 app.add_typer(review_app, name="review")
 app.command("assemble", no_args_is_help=True)(assemble)

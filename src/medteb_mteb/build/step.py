@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from medteb_mteb.build.read import MANIFEST, STEP, read_texts, source_digest
+from medteb_mteb.build.folder import alone, claim, lineage, read_json, write_text
+from medteb_mteb.build.read import MANIFEST, read_texts, source_digest
 from medteb_mteb.build.records import BuildError, Dropped, Text
 from medteb_mteb.editions import sha256_of
 
@@ -105,19 +105,19 @@ def run_step(
         "input": source_digest(source, columns),
         "shard": shard,
     }
-    with _alone(folder):
-        _claim(folder, identity)
+    with alone(folder):
+        claim(folder, identity)
         if (folder / MANIFEST).is_file():
-            return _report(folder, _read(folder / MANIFEST), resumed=total)
+            return _report(folder, read_json(folder / MANIFEST), resumed=total)
         done = _Shards(folder)
         resumed = _work(step, done, _shards(read_texts(source, columns), shard), total, show_progress)
         manifest = {
             **identity,
             **done.counts(),
-            "before": _lineage(source),
+            "before": lineage(source),
             "files": {path.name: sha256_of(path) for path in done.files()},
         }
-        _write(folder / MANIFEST, json.dumps(manifest, ensure_ascii=False, indent=2) + "\n")
+        write_text(folder / MANIFEST, json.dumps(manifest, ensure_ascii=False, indent=2) + "\n")
         done.forget()
     return _report(folder, manifest, resumed=resumed)
 
@@ -159,16 +159,16 @@ class _Shards:
             raise RuntimeError(f"a step gave {len(outcome)} outcomes for {len(texts)} texts")
         kept = [item for item in outcome if isinstance(item, Text)]
         dropped = [item for item in outcome if isinstance(item, Dropped)]
-        _write(self.path("records", number), _lines(kept))
-        _write(self.path("dropped", number), _lines(dropped))
+        write_text(self.path("records", number), _lines(kept))
+        write_text(self.path("dropped", number), _lines(dropped))
         counts = {"read": len(texts), "kept": len(kept), "dropped": Counter(item.reason for item in dropped)}
-        _write(self.path("shard", number), json.dumps(counts, ensure_ascii=False))
+        write_text(self.path("shard", number), json.dumps(counts, ensure_ascii=False))
 
     def counts(self) -> dict[str, Any]:
         read = kept = 0
         dropped: Counter[str] = Counter()
         for path in sorted(self.folder.glob("shard-*.json")):
-            counts = _read(path)
+            counts = read_json(path)
             read, kept = read + counts["read"], kept + counts["kept"]
             dropped.update(counts["dropped"])
         return {"read": read, "kept": kept, "dropped": dict(sorted(dropped.items()))}
@@ -191,80 +191,8 @@ def _shards(texts: Iterator[Text], size: int) -> Iterator[list[Text]]:
         yield shard
 
 
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Keep other processes off a folder; a killed one lets go of it."""
-    from filelock import FileLock, Timeout
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BuildError(f"{folder} cannot be written to ({error.strerror}).") from error
-    lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise BuildError(
-            f"Another process works on {folder}; wait for it, or give another folder."
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _claim(folder: Path, identity: Mapping[str, Any]) -> None:
-    """Make the folder that of this step, or refuse if it is that of another."""
-    marker = folder / STEP
-    if marker.is_file():
-        there = _read(marker)
-        changed = [key for key in identity if there.get(key) != identity[key]]
-        if changed:
-            what = ", ".join("shard size" if key == "shard" else key for key in changed)
-            raise BuildError(
-                f"{folder} holds a {there.get('step')} step with another {what}. Give another folder, or "
-                "delete it."
-            )
-        return
-    others = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-    if others:
-        raise BuildError(f"{folder} is not empty ({others[0]}); give a new folder.")
-    _write(marker, json.dumps(dict(identity), ensure_ascii=False, indent=2) + "\n")
-
-
-def _lineage(source: str | Path) -> list[dict[str, Any]]:
-    """The steps that made the input, first one first: name, settings, digest of the manifest."""
-    path = Path(source) / MANIFEST
-    if not path.is_file() or not (Path(source) / STEP).is_file():
-        return []
-    manifest = _read(path)
-    own = {name: manifest[name] for name in ("step", "settings", "read", "kept", "dropped")}
-    return [*manifest["before"], {**own, "manifest": sha256_of(path)}]
-
-
 def _report(folder: Path, manifest: Mapping[str, Any], *, resumed: int) -> Report:
     return Report(folder, manifest["read"], manifest["kept"], manifest["dropped"], resumed)
 
 
-def _read(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return content
-
-
-def _write(path: Path, content: str) -> None:
-    """Write aside, then move; the content is on disk before the name is."""
-    import os
-
-    part = path.with_name(path.name + ".part")
-    try:
-        with part.open("w", encoding="utf-8") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise BuildError(
-            f"{path} cannot be written ({error.strerror}); what was finished before is kept. Make room, and "
-            "start again."
-        ) from error
+_alone, _claim, _lineage, _write = alone, claim, lineage, write_text

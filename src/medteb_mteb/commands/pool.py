@@ -1,0 +1,54 @@
+"""`medteb pool`: candidates of several retrievers for each query."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def pool(
+    queries: Annotated[str, typer.Argument(help="Queries: file, folder or hub:ORG/NAME.")],
+    documents: Annotated[str, typer.Argument(help="Documents: file, folder or hub:ORG/NAME.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write pools.jsonl to.")],
+    retriever: Annotated[
+        list[str],
+        typer.Option("-r", "--retriever", help="bm25, bm25:jieba, a model folder or a Hub name; repeat."),
+    ],
+    size: Annotated[int, typer.Option(help="Documents of a pool at most.")] = 500,
+    depth: Annotated[int, typer.Option(help="Documents taken of each retriever.")] = 500,
+    merge: Annotated[str, typer.Option(help="rrf or union.")] = "rrf",
+    store: Annotated[
+        Path | None, typer.Option(help="Folder that keeps vectors; default $MAR_STORE, or beside OUT.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="Texts encoded at once.", min=1)] = 64,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+) -> None:
+    """Search with several retrievers and merge what they find to one pool per query."""
+    from mar_st.store import store_root
+    from medteb_mteb.build.folder import read_json
+    from medteb_mteb.build.pool import Pooling, open_retriever
+    from medteb_mteb.build.pool import pool as run
+    from medteb_mteb.build.read import MANIFEST, read_texts
+
+    how = Pooling(size=size, depth=depth, merge=merge)  # type: ignore[arg-type]
+    vectors = store or store_root(out)
+    path = run(
+        list(read_texts(queries)),
+        list(read_texts(documents)),
+        [open_retriever(name, store=vectors, batch_size=batch_size) for name in retriever],
+        out,
+        how,
+        show_progress=not quiet,
+        say=lambda line: None if as_json or quiet else typer.echo(line),
+    )
+    manifest = read_json(out / MANIFEST)
+    if as_json:
+        typer.echo(json.dumps(manifest, ensure_ascii=False, indent=2))
+        return
+    typer.echo(f"{manifest['pairs']:,} pairs of {manifest['queries']:,} queries in {path}")
+    for name, number in manifest["found by one alone"].items():
+        typer.echo(f"  {name}: {number:,} that no other found")

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mar_st.mining.retrievers import BM25, Found
+from medteb_mteb.build.folder import read_json
+from medteb_mteb.build.pool import Candidate, Pooling, merge, pool
+from medteb_mteb.build.records import BuildError, Text
+from medteb_mteb.cli import main
+
+DOCUMENTS = [
+    Text("d0", "多喝水，注意休息。", "感冒"),
+    Text("d1", "低盐饮食，按时服药。", "高血压"),
+    Text("d2", "控制主食，监测血糖。", "糖尿病"),
+    Text("d3", "感冒和高血压可以同时存在。"),
+]
+QUERIES = [Text("q0", "感冒要多喝水吗"), Text("q1", "高血压饮食"), Text("q2", "完全无关")]
+
+
+class Fixed:
+    """Finds documents by a table, and counts what is asked of it."""
+
+    def __init__(self, name, table, stop=None):
+        self.name, self.table, self.stop = name, table, stop
+        self.prepared, self.asked = 0, []
+
+    def identity(self):
+        return {"kind": "fixed", "table": self.table}
+
+    def prepare(self, queries, corpus):
+        self.prepared += 1
+
+    def score(self, rows, documents):
+        raise AssertionError
+
+    def search(self, rows, k, also):
+        if self.stop is not None and len(self.asked) >= self.stop:
+            raise KeyboardInterrupt
+        self.asked += rows
+        found = np.full((len(rows), k), -1)
+        for place, row in enumerate(rows):
+            listed = self.table[row][:k]
+            found[place, : len(listed)] = listed
+        return Found(found, np.zeros(found.shape), [np.empty(0)] * len(rows))
+
+
+FIRST, SECOND = [[0, 1, 2], [3], []], [[2, 3], [3, 1], [0]]
+
+
+def rows_of(path):
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+def test_fusion_is_the_sum_of_inverted_ranks():
+    runs = {"a": ["x", "y", "z"], "b": ["z", "w"]}
+    fused = merge(runs, Pooling())
+    scores = {"x": 1 / 61, "y": 1 / 62, "z": 1 / 63 + 1 / 61, "w": 1 / 62}
+    assert [c.document for c in fused] == sorted(scores, key=lambda name: (-scores[name], "xyzw".index(name)))
+    assert fused[0] == Candidate("z", {"a": 3, "b": 1})
+    assert [c.document for c in merge(runs, Pooling(merge="union"))] == ["x", "z", "y", "w"]
+    assert [c.document for c in merge(runs, Pooling(size=2, merge="union"))] == ["x", "z"]
+    # Beyond its depth a retriever has found nothing.
+    assert merge(runs, Pooling(depth=2))[-1].ranks == {"b": 2}
+    assert merge({"a": []}, Pooling()) == []
+
+
+def test_pools_say_who_found_what(tmp_path):
+    path = pool(
+        QUERIES, DOCUMENTS, [Fixed("a", FIRST), Fixed("b", SECOND)], tmp_path / "out", show_progress=False
+    )
+    first, second, third = rows_of(path)
+    assert first == {
+        "query-id": "q0",
+        "corpus-ids": ["d2", "d0", "d1", "d3"],
+        "ranks": {"a": [3, 1, 2, None], "b": [1, None, None, 2]},
+    }
+    assert second["corpus-ids"] == ["d3", "d1"]
+    assert third["ranks"] == {"a": [None], "b": [1]}
+    manifest = read_json(tmp_path / "out" / "manifest.json")
+    assert (manifest["pairs"], manifest["found by one alone"]) == (7, {"a": 2, "b": 3})
+
+
+@pytest.mark.parametrize("stop", [1, 2])
+def test_interrupted_and_gone_on_is_uninterrupted(tmp_path, stop):
+    def systems(stop=None):
+        return [Fixed("a", FIRST), Fixed("b", SECOND, stop)]
+
+    options = {"shard": 1, "show_progress": False}
+    whole = pool(QUERIES, DOCUMENTS, systems(), tmp_path / "whole", **options)
+    with pytest.raises(KeyboardInterrupt):
+        pool(QUERIES, DOCUMENTS, systems(stop), tmp_path / "out", **options)
+    again = systems()
+    path = pool(QUERIES, DOCUMENTS, again, tmp_path / "out", **options)
+    assert path.read_bytes() == whole.read_bytes()
+    assert (again[0].prepared, again[1].asked) == (0, list(range(stop, 3)))
+    finished = systems()
+    pool(QUERIES, DOCUMENTS, finished, tmp_path / "out", **options)
+    assert [system.prepared for system in finished] == [0, 0]
+
+
+def test_bm25_finds_what_shares_words(tmp_path):
+    path = pool(QUERIES, DOCUMENTS, [BM25()], tmp_path / "out", show_progress=False)
+    first, second, third = rows_of(path)
+    assert set(first["corpus-ids"]) == {"d0", "d3"}
+    assert second["corpus-ids"][0] == "d1"
+    assert third["corpus-ids"] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"queries": QUERIES[:2]}, "holds a pool step with another input"),
+        ({"how": Pooling(size=3)}, "another settings"),
+        ({"retrievers": [Fixed("a", SECOND)]}, "another retrievers"),
+        ({"retrievers": []}, "need queries, documents and a retriever"),
+        (
+            {"retrievers": [Fixed("a", FIRST), Fixed("a", SECOND)]},
+            "Two of the retrievers have one name: a, a",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path, change, message):
+    given = {"queries": QUERIES, "documents": DOCUMENTS, "retrievers": [Fixed("a", FIRST)], "how": Pooling()}
+    pool(**given, out=tmp_path / "out", show_progress=False)
+    with pytest.raises(BuildError, match=message):
+        pool(**{**given, **change}, out=tmp_path / "out", show_progress=False)
+
+
+def test_settings_that_cannot_be():
+    with pytest.raises(BuildError, match="at least 1; got 0 and 500"):
+        Pooling(size=0)
+    with pytest.raises(BuildError, match="rrf or union; got 'mean'"):
+        Pooling(merge="mean")
+
+
+def test_the_command_with_two_retrievers(tmp_path, monkeypatch, capsys):
+    import mar_st
+
+    for name, texts in (("queries", QUERIES), ("documents", DOCUMENTS)):
+        lines = [json.dumps(text.to_json(), ensure_ascii=False) for text in texts]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    model = Path(str(mar_st.__file__)).parent / "models" / "mar-mini"
+    args = ["pool", "queries.jsonl", "documents.jsonl", "out", "-r", "bm25", "-r", str(model), "--depth", "3"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["medteb", *args, "-q"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    out = capsys.readouterr().out
+    assert not stop.value.code
+    assert "pairs of 3 queries in out/pools.jsonl" in out
+    (first, *_) = rows_of("out/pools.jsonl")
+    assert set(first["ranks"]) == {"bm25", str(model)}
+    assert sum(rank is not None for rank in first["ranks"][str(model)]) == 3
+    assert sum(rank is not None for rank in first["ranks"]["bm25"]) == 2
+    monkeypatch.setattr(sys, "argv", ["medteb", *args[:4], "-r", "./gone"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    assert "there is no folder ./gone" in capsys.readouterr().err
