@@ -12,6 +12,7 @@ import typer
 from medteb_mteb.commands.assemble import assemble
 from medteb_mteb.commands.consensus import consensus, review_app
 from medteb_mteb.commands.pool import pool
+from medteb_mteb.commands.redundancy import leakage, redundancy
 
 if TYPE_CHECKING:
     from medteb_mteb.report import ResultTable
@@ -34,6 +35,8 @@ app.command("pool", no_args_is_help=True)(pool)
 app.command("consensus", no_args_is_help=True)(consensus)
 app.add_typer(review_app, name="review")
 app.command("assemble", no_args_is_help=True)(assemble)
+app.command("redundancy", no_args_is_help=True)(redundancy)
+app.command("leakage", no_args_is_help=True)(leakage)
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

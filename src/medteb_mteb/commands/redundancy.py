@@ -1,0 +1,73 @@
+"""`medteb redundancy` and `medteb leakage`: is a task new, and has a model seen it?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def redundancy(
+    scores: Annotated[Path, typer.Argument(help="CSV with 'model' and a column per task, or mteb results.")],
+    left: Annotated[str, typer.Option(help="Tasks of one group, with commas.")],
+    right: Annotated[str, typer.Option(help="Tasks of the other group, with commas.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Say how alike two groups of tasks order models."""
+    from medteb_mteb.build.redundancy import correlation, read_scores
+
+    groups = [[task.strip() for task in group.split(",") if task.strip()] for group in (left, right)]
+    found = correlation(read_scores(scores), *groups)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), ensure_ascii=False, indent=2))
+        return
+    typer.echo(f"{len(found.models)} models with scores on all, {len(found.left_out)} left out")
+    typer.echo(f"Spearman {found.spearman:.3f} [{found.low:.3f}, {found.high:.3f}], p = {found.p:.3f}")
+    typer.echo(f"Kendall {found.kendall:.3f}")
+
+
+def leakage(
+    folder: Annotated[Path, typer.Argument(help="Retrieval or reranking folder in the Hub layout.")],
+    training: Annotated[list[str], typer.Option("--training", help="Training set; repeat for more.")],
+    threshold: Annotated[float, typer.Option(help="Similarity of near-duplicates.")] = 0.6,
+    as_json: JsonFlag = False,
+) -> None:
+    """Look for the queries and the relevant documents of a test in training sets."""
+    from mar_st.data import read_source
+    from mar_st.schema import Data
+    from medteb_mteb.build.records import BuildError
+    from medteb_mteb.build.redundancy import leakage as run
+    from medteb_mteb.folders import inspect_folder
+    from medteb_mteb.folders.problems import Problems
+    from medteb_mteb.folders.retrieval import read_retrieval
+
+    layout = inspect_folder(folder)
+    if "qrels" not in layout.tables:
+        raise BuildError(f"{folder} is no retrieval or reranking folder.")
+    data = read_retrieval(layout, Problems(folder))
+    relevant = {name for row in data.qrels.values() for name, score in row.items() if score > 0}
+    texts: list[str] = []
+    for path in training:
+        for triple in read_source(Data(name="training", path=path, prompt=""), 0).triples:
+            texts += [triple.query, *triple.positives, *triple.negatives]
+    found = run(
+        [query["text"] for query in data.queries],
+        [
+            f"{document['title']}\n{document['text']}" if document["title"] else document["text"]
+            for document in data.corpus
+            if document["id"] in relevant
+        ],
+        texts,
+        threshold=threshold,
+    )
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), ensure_ascii=False, indent=2))
+        return
+    typer.echo(f"queries: {found.queries:,}, of which equal {found.equal:,}, near-duplicates {found.near:,}")
+    typer.echo(f"relevant documents: {found.documents:,}, of which equal {found.equal_documents:,}")
+    for query, other in found.examples:
+        typer.echo(f"  {query!r} ~ {other!r}")
