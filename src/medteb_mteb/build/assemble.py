@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
 from collections import Counter
@@ -12,20 +11,20 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from medteb_mteb.build.card import write_card
+from medteb_mteb.build.layout import write_qrels, write_rows, write_texts
 from medteb_mteb.build.records import BuildError
 from medteb_mteb.build.split import THRESHOLD, near_duplicates, split_queries
-from medteb_mteb.editions import write_manifest
+from medteb_mteb.editions import load_edition, write_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from medteb_mteb.build.grades import Label
+    from medteb_mteb.build.layout import Qrels
     from medteb_mteb.build.records import Text
     from medteb_mteb.editions import Edition
 
 __all__ = ["Assembly", "Built", "assemble"]
-
-Qrels = dict[str, dict[str, int]]
 
 RETRIEVAL, RERANKING = "MedTEBRetrieval", "MedTEBReranking"
 
@@ -153,8 +152,6 @@ def assemble(
     if folder.exists():
         folder.rmdir()
     part.replace(folder)
-    from medteb_mteb.editions import load_edition
-
     loaded = {edition.task: load_edition(folder / edition.task) for edition in editions}
     return Built(loaded, triples, {**statistics, **{n: c for n, c in sorted(counts.items()) if c}})
 
@@ -240,9 +237,9 @@ def _retrieval(
 ) -> Edition:
     folder = out / RETRIEVAL
     inside = set(corpus)
-    _write_texts(folder / "corpus.jsonl", (documents[name] for name in corpus), titles=True)
-    _write_texts(folder / "queries.jsonl", (queries[name] for name in chosen), titles=False)
-    _write_qrels(folder, chosen)
+    write_texts(folder / "corpus.jsonl", (documents[name] for name in corpus), titles=True)
+    write_texts(folder / "queries.jsonl", (queries[name] for name in chosen), titles=False)
+    write_qrels(folder, chosen)
     sizes = [sum(1 for relevance in row.values() if relevance) for row in chosen.values()]
     labelled = sum(1 for row in chosen.values() for name in row if name in inside)
     numbers = {
@@ -266,12 +263,12 @@ def _reranking(
 ) -> Edition:
     folder = out / RERANKING
     used = {name for names in lists.values() for name in names}
-    _write_texts(folder / "corpus.jsonl", (d for name, d in documents.items() if name in used), titles=True)
-    _write_texts(folder / "queries.jsonl", (queries[name] for name in lists), titles=False)
+    write_texts(folder / "corpus.jsonl", (d for name, d in documents.items() if name in used), titles=True)
+    write_texts(folder / "queries.jsonl", (queries[name] for name in lists), titles=False)
     qrels = {query: {name: chosen[query][name] for name in sorted(names)} for query, names in lists.items()}
-    _write_qrels(folder, qrels)
+    write_qrels(folder, qrels)
     rows = ({"query-id": query, "corpus-ids": names} for query, names in lists.items())
-    _write_rows(folder / "top_ranked.jsonl", rows)
+    write_rows(folder / "top_ranked.jsonl", rows)
     relevant = sum(1 for row in qrels.values() for relevance in row.values() if relevance)
     sizes = [len(names) for names in lists.values()]
     numbers = {"candidates per query": f"{min(sizes)} to {max(sizes)}, mean {fmean(sizes):.1f}"}
@@ -315,38 +312,8 @@ def _write_triples(
             }
         )
     if rows:
-        _write_rows(out / "train" / "triples.jsonl", rows)
+        write_rows(out / "train" / "triples.jsonl", rows)
     return len(rows)
-
-
-def _write_texts(path: Path, texts: Iterable[Text], *, titles: bool) -> None:
-    def row(text: Text) -> dict[str, str]:
-        return (
-            {"_id": text.id, "title": text.title, "text": text.text}
-            if titles
-            else {"_id": text.id, "text": text.full}
-        )
-
-    _write_rows(path, map(row, texts))
-
-
-def _write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="\n") as stream:
-        for row in rows:
-            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-
-def _write_qrels(folder: Path, qrels: Qrels) -> None:
-    """`qrels/test.tsv` with the positives, `labels.tsv` with the negatives too."""
-    pairs = [(query, name, row[name]) for query, row in qrels.items() for name in sorted(row)]
-    for path, kept in (
-        (folder / "qrels" / "test.tsv", [pair for pair in pairs if pair[2]]),
-        (folder / "labels.tsv", pairs),
-    ):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lines = ["query-id\tcorpus-id\tscore", *(f"{q}\t{d}\t{relevance}" for q, d, relevance in kept)]
-        path.write_bytes(("\n".join(lines) + "\n").encode())
 
 
 def _lengths(texts: Iterable[str]) -> str:
