@@ -11,6 +11,8 @@ import typer
 
 from medteb_mteb.commands.assemble import assemble
 from medteb_mteb.commands.consensus import consensus, review_app
+from medteb_mteb.commands.dedup import dedup
+from medteb_mteb.commands.diversify import diversify
 from medteb_mteb.commands.pool import pool
 from medteb_mteb.commands.redundancy import leakage, redundancy
 
@@ -31,6 +33,8 @@ edition_app = typer.Typer(
     help="The data that tasks are scored on.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(edition_app, name="edition")
+app.command("dedup", no_args_is_help=True)(dedup)
+app.command("diversify", no_args_is_help=True)(diversify)
 app.command("pool", no_args_is_help=True)(pool)
 app.command("consensus", no_args_is_help=True)(consensus)
 app.add_typer(review_app, name="review")

@@ -1,0 +1,25 @@
+"""Diversification: the dynamic index filter, exact or approximate, over vectors or as a step over texts."""
+
+from __future__ import annotations
+
+from medteb_mteb.build.diversify.core import Search, diversify
+from medteb_mteb.build.diversify.disagreement import Disagreement, measure_disagreement
+from medteb_mteb.build.diversify.rule import THRESHOLDS, Rule
+from medteb_mteb.build.diversify.sources import Encoded, Given, VectorSource
+from medteb_mteb.build.diversify.step import Diversify, centres_sample
+from medteb_mteb.build.diversify.vectors import unit
+
+__all__ = [
+    "THRESHOLDS",
+    "Disagreement",
+    "Diversify",
+    "Encoded",
+    "Given",
+    "Rule",
+    "Search",
+    "VectorSource",
+    "centres_sample",
+    "diversify",
+    "measure_disagreement",
+    "unit",
+]

@@ -1,0 +1,43 @@
+"""`medteb dedup`: drop texts that are nearly the same as an earlier one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def dedup(
+    source: Annotated[str, typer.Argument(metavar="IN", help="File, folder or hub:ORG/NAME.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    threshold: Annotated[
+        float, typer.Option(help="Jaccard similarity of character n-grams from which a text is dropped.")
+    ] = 0.8,
+    width: Annotated[int, typer.Option(help="Characters of an n-gram.", min=1)] = 3,
+    column: Annotated[
+        list[str] | None, typer.Option(help="FIELD=COLUMN (id, text, title); repeat for more.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+) -> None:
+    """Keep the first of texts that are nearly the same, by their characters; a killed run goes on."""
+    from medteb_mteb.build.near_duplicates import NearDuplicates
+    from medteb_mteb.build.step import run_step
+    from medteb_mteb.commands.diversify import parse_columns
+
+    step = NearDuplicates(threshold, width)
+    report = run_step(step, source, out, columns=parse_columns(column), show_progress=not quiet)
+    if as_json:
+        content = {
+            "folder": str(report.folder),
+            "read": report.read,
+            "kept": report.kept,
+            "dropped": report.dropped,
+            "resumed": report.resumed,
+        }
+        typer.echo(json.dumps(content, ensure_ascii=False, indent=2))
+        return
+    share = 1 - report.kept / report.read
+    typer.echo(f"{report.kept:,} of {report.read:,} texts kept, {share:.1%} dropped: {report.folder}")

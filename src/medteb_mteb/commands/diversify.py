@@ -1,0 +1,177 @@
+"""`medteb diversify`: drop texts that have too many neighbours among those before them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from medteb_mteb.build.diversify import Disagreement, Rule, Search, VectorSource
+    from medteb_mteb.build.step import Report
+
+#: The encoder that the published filter uses.
+MODEL = "Alibaba-NLP/gte-multilingual-base"
+
+#: What was measured of an approximate search, in the folder of the step.
+DISAGREEMENT = "disagreement.json"
+CENTRES = ".centres.npy"
+
+
+def diversify(
+    source: Annotated[str, typer.Argument(metavar="IN", help="File, folder or hub:ORG/NAME.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    kind: Annotated[
+        Literal["queries", "documents"], typer.Option(help="Sets the threshold, and the model's prompt.")
+    ],
+    model: Annotated[str, typer.Option("-m", "--model", help="A model folder or Hub name.")] = MODEL,
+    vectors: Annotated[
+        Path | None,
+        typer.Option(help="Vectors that are there: an .npy file in the order of IN, or a folder with ids."),
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option(help="Similarity above which a neighbour counts; default .85 or .78.")
+    ] = None,
+    k: Annotated[int, typer.Option("-k", help="Neighbours that are looked at.", min=1)] = 5,
+    tolerated: Annotated[
+        int, typer.Option(help="Neighbours above the threshold that a kept text may have.", min=0)
+    ] = 1,
+    seed_size: Annotated[int, typer.Option(help="Texts at the start that are kept unseen.", min=0)] = 5000,
+    index: Annotated[
+        Literal["exact", "ivf"], typer.Option(help="ivf is approximate; how far is measured and printed.")
+    ] = "exact",
+    lists: Annotated[int, typer.Option(help="Lists of ivf; 0: by the number of texts.", min=0)] = 0,
+    probes: Annotated[int, typer.Option(help="Lists that ivf looks at.", min=1)] = 8,
+    sample: Annotated[int, typer.Option(help="Decisions of ivf that are checked.", min=1)] = 1000,
+    store: Annotated[
+        Path | None, typer.Option(help="Where vectors are kept; default $MAR_STORE or OUT/../teacher-store.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="Texts per forward pass.", min=1)] = 64,
+    column: Annotated[
+        list[str] | None, typer.Option(help="FIELD=COLUMN (id, text, title); repeat for more.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+) -> None:
+    """Drop texts with more than one near neighbour among those kept before them; a killed run goes on.
+
+    The first 5,000 texts are kept. What is dropped is written beside what is kept, with its nearest
+    neighbour.
+    """
+    from medteb_mteb.build.diversify import THRESHOLDS, Encoded, Given, Rule, Search
+    from medteb_mteb.build.read import read_texts
+
+    rule = Rule(THRESHOLDS[kind] if threshold is None else threshold, k, tolerated, seed_size)
+    search = Search(index, lists, probes)
+    columns = parse_columns(column)
+    given: VectorSource
+    if vectors is not None:
+        given = Given(vectors, [text.id for text in read_texts(source, columns)])
+    else:
+        from mar_st.store import store_root
+
+        given = Encoded(model, kind, store or store_root(out), batch_size=batch_size, show_progress=not quiet)
+    report, measured = run(
+        source, out, given, rule, search, columns=columns, sample=sample, show_progress=not quiet
+    )
+    if as_json:
+        content: dict[str, Any] = {
+            "folder": str(report.folder),
+            "read": report.read,
+            "kept": report.kept,
+            "dropped": report.dropped,
+            "resumed": report.resumed,
+        }
+        if measured is not None:
+            content["disagreement"] = measured.to_json()
+        typer.echo(json.dumps(content, ensure_ascii=False, indent=2))
+        return
+    share = 1 - report.kept / report.read
+    typer.echo(f"{report.kept:,} of {report.read:,} texts kept, {share:.1%} dropped: {report.folder}")
+    if measured is not None:
+        low, high = measured.interval
+        typer.echo(
+            f"ivf decided otherwise than an exact search in {measured.share:.2%} [{low:.2%}, {high:.2%}] of "
+            f"{measured.sampled:,} sampled decisions"
+        )
+
+
+def run(
+    source: str | Path,
+    out: Path,
+    vectors: VectorSource,
+    rule: Rule,
+    search: Search,
+    *,
+    columns: dict[str, str] | None = None,
+    sample: int = 1000,
+    show_progress: bool = True,
+) -> tuple[Report, Disagreement | None]:
+    """Run the step and, where the search is approximate, measure how far it is from an exact one.
+
+    Args:
+        source: See `medteb_mteb.build.read.read_texts`.
+        out: Folder to write.
+        vectors: Gives the vectors.
+        rule: When a text is dropped.
+        search: How neighbours are found.
+        columns: See `read_texts`.
+        sample: Decisions that are checked.
+        show_progress: Show a bar.
+
+    Raises:
+        BuildError: See `medteb_mteb.build.step.run_step`.
+    """
+    from medteb_mteb.build.diversify import Diversify, centres_sample
+    from medteb_mteb.build.step import run_step
+
+    if search.index == "exact":
+        step = Diversify(vectors, rule, search)
+        return run_step(step, source, out, columns=columns, show_progress=show_progress), None
+    search, texts = centres_sample(source, search, columns)
+    step = Diversify(vectors, rule, search, sample=texts, centres_file=out / CENTRES)
+    report = run_step(step, source, out, columns=columns, show_progress=show_progress)
+    (out / CENTRES).unlink(missing_ok=True)
+    return report, _measured(source, out, vectors, rule, columns, sample)
+
+
+def _measured(
+    source: str | Path,
+    out: Path,
+    vectors: VectorSource,
+    rule: Rule,
+    columns: dict[str, str] | None,
+    sample: int,
+) -> Disagreement:
+    import numpy as np
+
+    from medteb_mteb.build.diversify import measure_disagreement
+    from medteb_mteb.build.read import read_texts
+
+    kept = {text.id for text in read_texts(out)}
+    texts = list(read_texts(source, columns))
+    mask = np.array([text.id in kept for text in texts])
+    measured = measure_disagreement(vectors.vectors(texts), mask, rule, sample=sample)
+    part = out / (DISAGREEMENT + ".part")
+    part.write_text(json.dumps(measured.to_json(), indent=2) + "\n", encoding="utf-8")
+    part.replace(out / DISAGREEMENT)
+    return measured
+
+
+def parse_columns(given: list[str] | None) -> dict[str, str]:
+    """`FIELD=COLUMN` options as a mapping.
+
+    Raises:
+        BuildError: One of another form.
+    """
+    from medteb_mteb.build.records import BuildError
+
+    columns = {}
+    for entry in given or ():
+        field, mark, name = entry.partition("=")
+        if not (field and mark and name):
+            raise BuildError(f"--column takes FIELD=COLUMN, for instance text=question; got {entry!r}.")
+        columns[field] = name
+    return columns
