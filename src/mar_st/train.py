@@ -22,6 +22,7 @@ from mar_st.lineage import projects, source_digest, stage_digests, stage_entries
 from mar_st.packing import pack
 from mar_st.schema import AlignStage, ContrastiveStage, DistillStage, JointStage, RetroMAEStage
 from mar_st.sides import Sides, check_models
+from mar_st.stages.memory import release
 from mar_st.stages.trainer import Settings
 
 if TYPE_CHECKING:
@@ -179,6 +180,8 @@ class Run:
                 model = self._train(stage, folder)
                 if self.processes.main:
                     _keep(model, folder, {"digest": identity, "stage": stage.name})
+                del model
+                release(compiled=self.recipe.compile)
             if self.processes.main:
                 self._record(index, folder)
             self.processes.wait()

@@ -23,6 +23,7 @@ from mar_st.stages.arguments import training_arguments
 from mar_st.stages.batches import RECORD, RecordingCollator, check_mixture
 from mar_st.stages.checkpoints import ResumableTrainer, kept_random_state, last_checkpoint, random_state_name
 from mar_st.stages.compiling import compiled
+from mar_st.stages.memory import ReturnMemory
 from mar_st.stages.meter import Meter, own_modules
 from mar_st.stages.monitor import METRICS, TIMING, LastStep, MetricsFile, ProgressBar, TensorBoard, plot_run
 from mar_st.stages.samplers import TrainRows, text_columns, train_batches
@@ -299,7 +300,7 @@ def fit(
             if share
             else None,
         ),
-        callbacks=_callbacks(settings.folder),
+        callbacks=_callbacks(settings.folder, on_cpu=model.device.type == "cpu"),
     )
     _train(trainer, stage, settings)
 
@@ -328,8 +329,8 @@ def _train(trainer: StageTrainer, stage: Stage, settings: Settings) -> None:
     model.eval()
 
 
-def _callbacks(folder: Path) -> list[Any]:
-    callbacks: list[Any] = [MetricsFile(folder / METRICS), LastStep()]
+def _callbacks(folder: Path, *, on_cpu: bool) -> list[Any]:
+    callbacks: list[Any] = [MetricsFile(folder / METRICS), LastStep(), *([ReturnMemory()] if on_cpu else [])]
     if find_spec("tensorboard") is not None:
         callbacks.append(TensorBoard(folder / "tensorboard"))
     return callbacks

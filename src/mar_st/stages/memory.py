@@ -1,0 +1,101 @@
+"""Giving memory back to the system while training on a CPU.
+
+The C library keeps what is freed. Batches of ever other lengths leave holes in its heap that no later batch
+fits into, so the process grows with every step although its tensors do not: from 4 to 10 GB in 470 steps of
+a 9M-parameter encoder. `malloc_trim` hands free pages back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers import TrainerCallback
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["ReturnMemory", "release", "resident", "trim"]
+
+#: Steps after a trim that show how much the process really works with.
+SETTLE = 20
+#: How many times that it may hold before memory is given back.
+GROWTH = 1.5
+
+_STATM = Path("/proc/self/statm")
+
+
+@lru_cache(maxsize=1)
+def _malloc_trim() -> Callable[[int], int] | None:
+    """The function of glibc; `None` with another C library or system."""
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        function: Callable[[int], int] = ctypes.CDLL("libc.so.6").malloc_trim
+    except (OSError, AttributeError):
+        return None
+    return function
+
+
+def trim() -> bool:
+    """Give free pages of the heap back to the system; whether this is possible here."""
+    function = _malloc_trim()
+    if function is not None:
+        function(0)
+    return function is not None
+
+
+def resident() -> int | None:
+    """Bytes of memory that this process occupies; `None` where the system does not say."""
+    try:
+        pages = int(_STATM.read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    import resource
+
+    return pages * resource.getpagesize()
+
+
+def release(*, compiled: bool = False) -> None:
+    """Free what a finished stage leaves: objects in cycles, compiled code with its tensors, pages."""
+    if compiled:
+        import torch
+
+        torch._dynamo.reset()
+    gc.collect()
+    trim()
+
+
+class ReturnMemory(TrainerCallback):
+    """Trims the heap when the process has grown by half since it settled after the last trim.
+
+    It changes no number, costs a few per cent of the time where it acts, and does nothing on systems without
+    glibc.
+
+    Args:
+        measure: Gives the bytes occupied.
+        give_back: Trims.
+    """
+
+    def __init__(
+        self, measure: Callable[[], int | None] = resident, give_back: Callable[[], bool] = trim
+    ) -> None:
+        self.measure, self.give_back = measure, give_back
+        self._settled, self._steps = 0, 0
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Look, and trim if it is time."""
+        del args, state, control, kwargs
+        held = self.measure()
+        if held is None:
+            return
+        if self._steps < SETTLE:
+            self._steps += 1
+            self._settled = max(self._settled, held)
+        elif held > GROWTH * self._settled:
+            self.give_back()
+            self._settled, self._steps = 0, 0
