@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from medteb_mteb.commands.assemble import assemble
+from medteb_mteb.commands.audit import audit
 from medteb_mteb.commands.consensus import consensus, review_app
 from medteb_mteb.commands.dedup import dedup
 from medteb_mteb.commands.diversify import diversify
+from medteb_mteb.commands.judge import judge
 from medteb_mteb.commands.pool import pool
 from medteb_mteb.commands.redundancy import leakage, redundancy
 
@@ -36,9 +38,11 @@ app.add_typer(edition_app, name="edition")
 app.command("dedup", no_args_is_help=True)(dedup)
 app.command("diversify", no_args_is_help=True)(diversify)
 app.command("pool", no_args_is_help=True)(pool)
+app.command("judge", no_args_is_help=True)(judge)
 app.command("consensus", no_args_is_help=True)(consensus)
 app.add_typer(review_app, name="review")
 app.command("assemble", no_args_is_help=True)(assemble)
+app.command("audit", no_args_is_help=True)(audit)
 app.command("redundancy", no_args_is_help=True)(redundancy)
 app.command("leakage", no_args_is_help=True)(leakage)
 

@@ -193,6 +193,3 @@ def _shards(texts: Iterator[Text], size: int) -> Iterator[list[Text]]:
 
 def _report(folder: Path, manifest: Mapping[str, Any], *, resumed: int) -> Report:
     return Report(folder, manifest["read"], manifest["kept"], manifest["dropped"], resumed)
-
-
-_alone, _claim, _lineage, _write = alone, claim, lineage, write_text

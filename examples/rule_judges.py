@@ -1,0 +1,264 @@
+"""Three judges that follow rules instead of thinking, behind an OpenAI-compatible endpoint.
+
+    python examples/rule_judges.py --port 8900
+
+They grade by the words that query and passage share, each with a bias of its own, so that a pipeline can be
+tried from end to end without a model, a key or a cent:
+
+    rule-words    the share of the query's words in the passage
+    rule-generous the same, half a grade better for whatever shares a word, and more for what is long
+    rule-strict   half of it, and half the longest piece of the query that the passage has unbroken
+
+Standard library only. The server is not for production: it reads one request after another per connection and
+knows just what judging needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import threading
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+GRADES = "SABCD"
+#: What queries are made of besides their subject.
+FILLERS = re.compile(
+    r"怎么办|怎么样|怎么|什么|为什么|如何|哪些|哪个|多少|多久|是不是|能不能|可不可以|可以|应该|需要|请问|医生|你好|您好|谢谢|"
+    r"有没有|会不会|一下|还是|吗|呢|啊|呀|吧|的|了|是|有|我|在|和|与|要|会|能|\W+"
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a grading prompt holds: the query, and the passages by key."""
+
+    query: str
+    passages: dict[str, str]
+
+
+def read_prompt(messages: list[dict[str, str]]) -> Question:
+    """Find the query and the passages between the delimiters of a grading prompt."""
+    text = messages[-1]["content"]
+    # The last pair stands in the prompt's own place; an earlier one is the explanation of the marks.
+    query = re.findall(r"^<query-(\w+)>\n(.*?)\n</query-\1>$", text, re.DOTALL | re.MULTILINE)
+    if not query:
+        raise ValueError("this is no grading prompt")
+    word = re.escape(query[-1][0])
+    passages = re.findall(
+        rf'^<passage-{word} id="([\w-]+)">\n(.*?)\n</passage-{word}>$', text, re.DOTALL | re.MULTILINE
+    )
+    return Question(query[-1][1], dict(passages))
+
+
+def words(text: str) -> set[str]:
+    """Pairs of neighbouring characters of the parts that are no fillers."""
+    return {
+        part[i : i + 2] for part in FILLERS.split(text.lower()) if part for i in range(max(1, len(part) - 1))
+    }
+
+
+def share(query: str, passage: str) -> float:
+    """Share of the query's words that the passage has, 0 to 1."""
+    asked = words(query)
+    return len(asked & words(passage)) / len(asked) if asked else 0.0
+
+
+def piece(query: str, passage: str) -> float:
+    """Share of the query, without its fillers, that the passage has in one piece."""
+    asked = FILLERS.sub("", query.lower())
+    match = SequenceMatcher(None, asked, passage.lower(), autojunk=False).find_longest_match()
+    return match.size / len(asked) if asked else 0.0
+
+
+def letter(score: float) -> str:
+    """The grade of a share."""
+    bounds = (0.75, 0.5, 0.3, 0.12)
+    return GRADES[sum(score < bound for bound in bounds)]
+
+
+def grade(model: str, query: str, passage: str) -> str:
+    """What a judge says.
+
+    Args:
+        model: Name of the judge.
+        query: The query.
+        passage: The passage.
+    """
+    found = share(query, passage)
+    if model == "rule-generous":
+        return letter(found + (0.1 if found else 0.0) + (0.1 if found and len(passage) > 100 else 0.0))
+    if model == "rule-strict":
+        return letter((found + piece(query, passage)) / 2)
+    return letter(found)
+
+
+MODELS = ("rule-words", "rule-generous", "rule-strict")
+
+
+@dataclass
+class Call:
+    """A request as it came: path, headers (names in lower case), and the JSON in it."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+
+
+@dataclass
+class Answer:
+    """A response: status, JSON (or bytes as they are), further headers."""
+
+    status: int
+    content: dict[str, Any] | bytes
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def encoded(self) -> bytes:
+        """As it goes over the line."""
+        body = self.content if isinstance(self.content, bytes) else json.dumps(self.content).encode()
+        lines = [
+            f"HTTP/1.1 {self.status} -",
+            "Content-Type: application/json",
+            f"Content-Length: {len(body)}",
+        ]
+        lines += [f"{name}: {value}" for name, value in self.headers.items()]
+        return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def completion(model: str, content: str, tokens: tuple[int, int]) -> dict[str, Any]:
+    """An answer of the chat completions API."""
+    message = {"role": "assistant", "content": content}
+    return {
+        "id": "chatcmpl-0",
+        "object": "chat.completion",
+        "created": 0,
+        "model": model,
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": {
+            "prompt_tokens": tokens[0],
+            "completion_tokens": tokens[1],
+            "total_tokens": sum(tokens),
+        },
+    }
+
+
+class Endpoint:
+    """The endpoint: `POST /v1/chat/completions` and `GET /v1/models`.
+
+    Args:
+        latency: Seconds that an answer takes.
+    """
+
+    def __init__(self, latency: float = 0.0) -> None:
+        self.latency = latency
+
+    async def respond(self, call: Call, writer: asyncio.StreamWriter) -> bool:
+        """Answer a call; whether the connection stays open."""
+        writer.write((await self.answer(call)).encoded())
+        await writer.drain()
+        return True
+
+    async def answer(self, call: Call) -> Answer:
+        """What a call is answered."""
+        if call.method == "GET" and call.path == "/v1/models":
+            return Answer(200, {"object": "list", "data": [{"id": m, "object": "model"} for m in MODELS]})
+        if call.path != "/v1/chat/completions":
+            return Answer(404, {"error": {"message": "no such path"}})
+        if call.body.get("model") not in MODELS:
+            return Answer(404, {"error": {"message": f"there is {', '.join(MODELS)}"}})
+        await asyncio.sleep(self.latency)
+        try:
+            question = read_prompt(call.body["messages"])
+        except (ValueError, KeyError, TypeError) as error:
+            return Answer(400, {"error": {"message": str(error)}})
+        content = json.dumps(self.grades(call.body["model"], question))
+        tokens = (len(call.body["messages"][-1]["content"]), len(content) // 3)
+        return Answer(200, completion(call.body["model"], content, tokens))
+
+    def grades(self, model: str, question: Question) -> dict[str, str]:
+        """The grade of every passage, by key."""
+        return {key: grade(model, question.query, text) for key, text in question.passages.items()}
+
+    async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a connection until either side has enough."""
+        try:
+            # Cancelled at the end of the server: nobody waits for this task, which may just end.
+            with suppress(ConnectionError, asyncio.IncompleteReadError, ValueError, asyncio.CancelledError):
+                while await self.respond(await _read(reader), writer):
+                    pass
+        finally:
+            writer.close()
+
+
+async def _read(reader: asyncio.StreamReader) -> Call:
+    head = await reader.readuntil(b"\r\n\r\n")
+    first, *rest = head.decode("latin-1").split("\r\n")
+    method, path, _ = first.split(" ", 2)
+    headers = {
+        name.lower(): value.strip() for name, _, value in (line.partition(":") for line in rest) if name
+    }
+    body = await reader.readexactly(int(headers.get("content-length", 0)))
+    return Call(method, path, headers, json.loads(body or b"{}"))
+
+
+@asynccontextmanager
+async def listening(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
+    """Serve while the context lasts; gives the base URL."""
+    server = await asyncio.start_server(endpoint.connection, host, port, limit=1 << 26, backlog=1024)
+    try:
+        yield f"http://{host}:{server.sockets[0].getsockname()[1]}/v1"
+    finally:
+        server.close()
+
+
+@contextmanager
+def serving(endpoint: Endpoint, port: int = 0) -> Iterator[str]:
+    """The same in a thread, for code that does not wait."""
+    ready, found = threading.Event(), []
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        async with listening(endpoint, port=port) as url:
+            found.extend([url, asyncio.get_running_loop(), stop])
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
+    thread.start()
+    if not ready.wait(10):
+        raise RuntimeError("the server did not start")
+    url, loop, stop = found
+    try:
+        yield url
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(10)
+
+
+async def serve(port: int, latency: float) -> None:
+    """Serve until interrupted."""
+    async with listening(Endpoint(latency), port=port) as url:
+        print(f"{', '.join(MODELS)} at {url}", flush=True)
+        await asyncio.Event().wait()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Parse the command line and serve."""
+    parser = argparse.ArgumentParser(description="Rule-based judges behind an OpenAI-compatible endpoint.")
+    parser.add_argument("--port", type=int, default=8900, help="0 takes a free one")
+    parser.add_argument("--latency", type=float, default=0.0, help="seconds that an answer takes")
+    options = parser.parse_args(arguments)
+    with suppress(KeyboardInterrupt):
+        asyncio.run(serve(options.port, options.latency))
+
+
+if __name__ == "__main__":
+    main()

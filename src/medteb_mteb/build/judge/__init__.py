@@ -1,0 +1,25 @@
+"""Judging pools of documents by several LLMs, on the published five-letter scale."""
+
+from __future__ import annotations
+
+from medteb_mteb.build.judge.config import Judge, Judges, load_judges
+from medteb_mteb.build.judge.estimate import Estimate, estimate, journal_path
+from medteb_mteb.build.judge.journal import JournalError
+from medteb_mteb.build.judge.repair import Repaired, repair_journal
+from medteb_mteb.build.judge.report import JudgeReport, JudgeResult
+from medteb_mteb.build.judge.run import judge
+
+__all__ = [
+    "Estimate",
+    "JournalError",
+    "Judge",
+    "JudgeReport",
+    "JudgeResult",
+    "Judges",
+    "Repaired",
+    "estimate",
+    "journal_path",
+    "judge",
+    "load_judges",
+    "repair_journal",
+]

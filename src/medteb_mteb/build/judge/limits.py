@@ -1,0 +1,91 @@
+"""Keeping to a judge's limits on requests and tokens per minute, and to the pauses its endpoint asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import time
+
+__all__ = ["Limits", "Pace", "Stop"]
+
+
+class Stop:
+    """Tells the requests of a judge that no further attempt is wanted.
+
+    Attributes:
+        reason: Why; empty as long as it goes on.
+    """
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self._event = asyncio.Event()
+
+    def set(self, reason: str) -> None:
+        """Stop; the first reason stands."""
+        self.reason = self.reason or reason
+        self._event.set()
+
+    async def nap(self, seconds: float) -> None:
+        """Sleep, but not through a stop."""
+        if seconds <= 0:
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._event.wait(), seconds)
+
+
+class Pace:
+    """Lets `per_minute` units through a minute, evenly: after a burst of some seconds' worth it makes wait.
+
+    Args:
+        per_minute: Units of a minute; `None`: no limit.
+        burst: Seconds' worth of units that may go at once.
+    """
+
+    def __init__(self, per_minute: float | None, *, burst: float = 1.0) -> None:
+        self._rate = None if per_minute is None else per_minute / 60
+        self._burst = burst
+        self._free_at = -math.inf
+
+    def take(self, units: float, now: float) -> float:
+        """Count units as used; the seconds to wait before they may be."""
+        if self._rate is None:
+            return 0.0
+        start = max(self._free_at, now - self._burst)
+        # The whole is due at once, also if it is more than a burst; what comes later waits for it.
+        self._free_at = start + units / self._rate
+        return max(0.0, start - now)
+
+    def correct(self, units: float) -> None:
+        """Count units on top (or back, if negative): an estimate was wrong."""
+        if self._rate is not None:
+            self._free_at += units / self._rate
+
+
+class Limits:
+    """The limits of one judge.
+
+    Args:
+        requests_per_minute: Limit on requests; `None`: none.
+        tokens_per_minute: Limit on tokens; `None`: none.
+    """
+
+    def __init__(self, requests_per_minute: float | None, tokens_per_minute: float | None) -> None:
+        self._requests = Pace(requests_per_minute)
+        self._tokens = Pace(tokens_per_minute, burst=10.0)
+        self._paused_until = 0.0
+
+    async def ready(self, tokens: int, stop: Stop) -> None:
+        """Wait until a request of about so many tokens may be sent, or is not wanted any more."""
+        now = time.monotonic()
+        await stop.nap(max(self._requests.take(1, now), self._tokens.take(tokens, now)))
+        while (left := self._paused_until - time.monotonic()) > 0 and not stop.reason:
+            await stop.nap(left)
+
+    def used(self, tokens: int, estimated: int) -> None:
+        """Tell what a request really took."""
+        self._tokens.correct(tokens - estimated)
+
+    def pause(self, seconds: float) -> None:
+        """Send nothing for a while."""
+        self._paused_until = max(self._paused_until, time.monotonic() + seconds)

@@ -1,0 +1,200 @@
+"""Which requests a judge is sent: what is missing in the journal, in prompts of several passages."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from medteb_mteb.build.judge.budget import tokens_of
+from medteb_mteb.build.judge.entries import Request, judgement_key, settings_digest
+from medteb_mteb.build.judge.prompt import SYSTEM, TEMPLATE, Prompt, prompt_version, render
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from medteb_mteb.build.judge.config import Judge, Judges
+    from medteb_mteb.build.judge.journal import Journal
+    from medteb_mteb.build.judge.material import Group, Material
+
+__all__ = ["Planner", "Task"]
+
+_OVERHEAD = tokens_of(SYSTEM) + tokens_of(TEMPLATE)
+#: Tokens of the delimiters and the key of a passage.
+_AROUND = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A request with the texts to send it.
+
+    Attributes:
+        request: The request.
+        prompt: What is sent.
+        numbers: Number of the passage of each key of the request, in their order.
+        control: Number of the control passage, if there is one.
+        query: Id of the query.
+        documents: Ids of the documents, in the order of the keys.
+    """
+
+    request: Request
+    prompt: Prompt
+    numbers: tuple[int, ...]
+    control: int | None
+    query: str
+    documents: tuple[str, ...]
+
+
+@dataclass
+class Counts:
+    """What a planner has met with.
+
+    Attributes:
+        judgements: Different judgements that are wanted.
+        known: Of these, in the journal.
+        failed: Of these, failed in an earlier run and left at that.
+        suspicious: Of these, with a passage that is judged alone.
+        resumed: Requests of an interrupted run that are sent again as they were.
+    """
+
+    judgements: int = 0
+    known: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    suspicious: int = 0
+    resumed: int = 0
+
+    @property
+    def missing(self) -> int:
+        """Judgements to be asked for."""
+        return self.judgements - self.known - self.failed.total()
+
+
+class Planner:
+    """The requests for one judge.
+
+    Args:
+        judge: The judge.
+        judges: The settings it shares with others.
+        material: What is judged.
+        journal: What is known already.
+        retry_failed: Whether to ask again for what has failed in an earlier run.
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        judges: Judges,
+        material: Material,
+        journal: Journal,
+        *,
+        retry_failed: bool = False,
+    ) -> None:
+        self.judge, self.judges, self.material, self.journal = judge, judges, material, journal
+        self.retry_failed = retry_failed
+        self.description = judge.settings(prompt_version(tags=judge.tags))
+        self.settings = settings_digest(self.description)
+        self.counts = Counts()
+        #: Requests of an interrupted run that no longer fit what is wanted.
+        self.stale: list[Request] = []
+
+    def key(self, query: str, document: str) -> bytes:
+        """Key of a judgement."""
+        digests = self.material.digests
+        return judgement_key(self.settings, digests["q", query], digests["d", document])
+
+    def tasks(self) -> Iterator[Task]:
+        """All requests, query by query; `counts` is complete when they are."""
+        self.counts, self.stale = Counts(), []
+        open_requests = {key: r for r in self.journal.requests(self.settings) for key in r.keys}
+        for group in self.material.groups():
+            yield from self._group(group, open_requests)
+
+    def survey(self) -> Counts:
+        """What there is to do, without making prompts of it."""
+        counts = Counts()
+        for group in self.material.groups():
+            keys = [self.key(group.query, document) for document in group.documents]
+            known, failed = self.journal.grades(keys), self.journal.failures(keys)
+            counts.judgements += len(keys)
+            counts.known += len(known)
+            if not self.retry_failed:
+                counts.failed.update(f.reason for key, f in failed.items() if key not in known)
+        return counts
+
+    def _group(self, group: Group, open_requests: dict[bytes, Request]) -> Iterator[Task]:
+        keys = {self.key(group.query, document): document for document in group.documents}
+        known, failed = self.journal.grades(list(keys)), self.journal.failures(list(keys))
+        self.counts.judgements += len(keys)
+        self.counts.known += len(known)
+        left = {key: document for key, document in keys.items() if key not in known}
+        for request in dict.fromkeys(open_requests[key] for key in left if key in open_requests):
+            if all(key in left for key in request.keys):
+                self.counts.resumed += 1
+                yield self.task(request, group.query, [left.pop(key) for key in request.keys])
+            else:
+                self.stale.append(request)
+        again: list[tuple[bytes, str, int]] = []
+        for key in [key for key in left if key in failed]:
+            document = left.pop(key)
+            if self.retry_failed:
+                again.append((key, document, failed[key].attempt + 1))
+            else:
+                self.counts.failed[failed[key].reason] += 1
+        for key, document, attempt in again:
+            control = self.material.suspect(document) or failed[key].reason == "control"
+            yield self.task(Request((key,), attempt, control), group.query, [document])
+        yield from self._batches(group.query, left)
+
+    def _batches(self, query: str, left: dict[bytes, str]) -> Iterator[Task]:
+        """Suspicious passages alone, the others in the judge's own random order."""
+        suspects = [(key, document) for key, document in left.items() if self.material.suspect(document)]
+        self.counts.suspicious += len(suspects)
+        for key, document in suspects:
+            del left[key]
+            yield self.task(Request((key,), 0, True), query, [document])
+        order = sorted(left.items())
+        draw = random.Random(
+            f"{self.judges.seed}\0{self.judge.name}\0{self.material.digests['q', query].hex()}"
+        )
+        draw.shuffle(order)
+        for batch in self._cut(query, order):
+            control = len(batch) > 1 and draw.random() < self.judges.control_rate
+            request = Request(tuple(key for key, _ in batch), 0, control)
+            yield self.task(request, query, [document for _, document in batch])
+
+    def _cut(self, query: str, order: list[tuple[bytes, str]]) -> Iterator[list[tuple[bytes, str]]]:
+        fixed = _OVERHEAD + tokens_of(self.material.queries[query])
+        batch: list[tuple[bytes, str]] = []
+        size = fixed
+        for key, document in order:
+            tokens = tokens_of(self.material.documents[document]) + _AROUND
+            if batch and (len(batch) == self.judge.passages or size + tokens > self.judge.prompt_tokens):
+                yield batch
+                batch, size = [], fixed
+            batch.append((key, document))
+            size += tokens
+        if batch:
+            yield batch
+
+    def task(self, request: Request, query: str, documents: Sequence[str]) -> Task:
+        """The texts of a request; the same request gives the same prompt."""
+        identity = request.id(self.settings)
+        texts = [self.material.documents[document] for document in documents]
+        control = None
+        if request.control:
+            draw = random.Random(identity)
+            control = draw.randrange(len(texts) + 1)
+            texts.insert(control, draw.choice(self.judges.controls))
+        numbers = tuple(number for number in range(len(texts)) if number != control)
+        prompt = render(self.material.queries[query], texts, request=identity, tags=self.judge.tags)
+        return Task(request, prompt, numbers, control, query, tuple(documents))
+
+    def follow_up(self, task: Task, reasons: Mapping[bytes, str]) -> list[Task]:
+        """Requests, each for one passage, for what a first answer did not give."""
+        documents = dict(zip(task.request.keys, task.documents, strict=True))
+        found = []
+        for key, reason in reasons.items():
+            control = reason == "control" or self.material.suspect(documents[key])
+            found.append(self.task(Request((key,), 1, control), task.query, [documents[key]]))
+        return found

@@ -1,0 +1,92 @@
+"""What a judging has come to."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.build.judge.entries import Account
+from medteb_mteb.build.judge.export import Outcome
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["JudgeReport", "JudgeResult", "finished"]
+
+
+@dataclass(frozen=True)
+class JudgeResult:
+    """What one judge has come to.
+
+    Attributes:
+        name: The judge.
+        outcome: Its grades of the pairs, and those without.
+        bought: Grades that this run bought.
+        known: Judgements that were in the journal before.
+        account: What the journal has paid for it, over all runs.
+        details: About this run: answers thrown away, passages asked for again, faults of the line.
+        stopped: Why it ended before everything was asked for; empty if it did not.
+    """
+
+    name: str
+    outcome: Outcome
+    bought: int = 0
+    known: int = 0
+    account: Account = field(default_factory=Account)
+    details: dict[str, Any] = field(default_factory=dict)
+    stopped: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As in `report.json`."""
+        return {
+            "judge": self.name,
+            **self.outcome.to_json(),
+            "left": self.outcome.left,
+            "bought": self.bought,
+            "known": self.known,
+            "paid": asdict(self.account),
+            **self.details,
+            **({"stopped": self.stopped} if self.stopped else {}),
+        }
+
+
+@dataclass(frozen=True)
+class JudgeReport:
+    """What a judging has come to.
+
+    Attributes:
+        folder: Where it is written.
+        journal: Where every judgement is.
+        pairs: Number of pairs.
+        judges: What each judge has come to.
+        complete: Every pair has a grade or has failed; only then there is a `judgements.jsonl`.
+        notes: What a reader should know.
+    """
+
+    folder: Path
+    journal: Path
+    pairs: int
+    judges: tuple[JudgeResult, ...]
+    complete: bool
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As `report.json`."""
+        return {
+            "pairs": self.pairs,
+            "complete": self.complete,
+            "judges": [result.to_json() for result in self.judges],
+            "notes": list(self.notes),
+        }
+
+
+def finished(folder: Path, journal: Path, manifest: dict[str, Any]) -> JudgeReport:
+    """The report of a folder that an earlier run has finished, from its manifest."""
+    results = []
+    for name, counts in manifest["judges"].items():
+        outcome = Outcome(dict(counts["grades"]))
+        outcome.failed.update(counts["failed"])
+        results.append(
+            JudgeResult(name, outcome, known=sum(outcome.grades.values()) + outcome.failed.total())
+        )
+    return JudgeReport(folder, journal, manifest["pairs"], tuple(results), complete=True)

@@ -1,0 +1,222 @@
+"""Judging pools: read, ask, write down, export."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.build.folder import alone, claim, lineage, write_text
+from medteb_mteb.build.judge.budget import Purse
+from medteb_mteb.build.judge.client import quiet_libraries
+from medteb_mteb.build.judge.config import Judges, load_judges
+from medteb_mteb.build.judge.estimate import journal_path
+from medteb_mteb.build.judge.export import FAILED, JUDGEMENTS, Outcome, export, outcomes
+from medteb_mteb.build.judge.injection import suspicious
+from medteb_mteb.build.judge.journal import Journal
+from medteb_mteb.build.judge.material import read_material
+from medteb_mteb.build.judge.plan import Planner
+from medteb_mteb.build.judge.pools import pool_files
+from medteb_mteb.build.judge.report import JudgeReport, JudgeResult, finished
+from medteb_mteb.build.judge.worker import Worker
+from medteb_mteb.build.read import MANIFEST, source_digest
+from medteb_mteb.editions import sha256_of
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator, Sequence
+
+    from medteb_mteb.build.judge.material import Material
+
+__all__ = ["judge"]
+
+SCHEMA_VERSION = 1
+INTERRUPTED = "interrupted"
+
+
+def judge(
+    queries: str | Path,
+    documents: str | Path,
+    pools: str | Path,
+    out: str | Path,
+    judges: Judges | str | Path,
+    *,
+    journal: str | Path | None = None,
+    already_anonymous: bool = False,
+    retry_failed: bool = False,
+    show_progress: bool = True,
+) -> JudgeReport:
+    """Have every judge grade every pair of the pools; go on where an earlier run ended.
+
+    The journal is what counts: a judgement that is in it, bought by this build or any other, is never bought
+    again. The folder is made from it when nothing is left to ask for, to the same bytes however often the
+    run was interrupted.
+
+    Args:
+        queries: Queries, see `read_texts`.
+        documents: Documents, likewise.
+        pools: Which documents are judged for which query, see `read_pools`.
+        out: Folder to write.
+        judges: The judges, or their YAML file.
+        journal: The journal, see `journal_path`.
+        already_anonymous: Send texts that have passed no anonymiser.
+        retry_failed: Ask again, once, for what has failed in earlier runs.
+        show_progress: Show a bar.
+
+    Raises:
+        BuildError: The input cannot be used, texts are not anonymised, a key is missing, the folder or the
+            journal belongs to something else, is in use or cannot be written.
+        FolderError: Rows of the input that cannot be used.
+    """
+    config = judges if isinstance(judges, Judges) else load_judges(judges)
+    folder, path = Path(out), journal_path(out, journal)
+    material = read_material(queries, documents, pools, already_anonymous=already_anonymous)
+    for one in config.judges:
+        one.key()
+    with alone(folder):
+        offline = [Planner(one, config, material, None, retry_failed=retry_failed) for one in config.judges]  # type: ignore[arg-type]
+        identity = _identity(queries, documents, pools, offline)
+        claim(folder, identity)
+        manifest = folder / MANIFEST
+        if manifest.is_file() and not retry_failed:
+            return finished(folder, path, json.loads(manifest.read_text(encoding="utf-8")))
+        with Journal(path) as opened:
+            for planner in offline:
+                planner.journal = opened
+            workers = _work(offline, opened, show_progress=show_progress)
+            complete = not any(worker.stopped for worker in workers)
+            found = export(folder, offline, opened) if complete else outcomes(offline, opened)
+            report = _report(folder, path, material, workers, found, complete=complete)
+        write_text(folder / "report.json", _dump(report.to_json()))
+        if complete:
+            content = {
+                **identity,
+                "already_anonymous": already_anonymous,
+                "pairs": material.pairs,
+                "judges": {name: outcome.to_json() for name, outcome in sorted(found.items())},
+                "before": {"queries": lineage(queries), "documents": lineage(documents)},
+                "files": {name: sha256_of(folder / name) for name in (JUDGEMENTS, FAILED)},
+            }
+            write_text(manifest, _dump(content))
+    if any(worker.stopped == INTERRUPTED for worker in workers):
+        raise KeyboardInterrupt
+    return report
+
+
+def _identity(
+    queries: str | Path, documents: str | Path, pools: str | Path, planners: Sequence[Planner]
+) -> dict[str, Any]:
+    """What the judgements depend on; budgets, limits and the like may change from run to run."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "step": "judge",
+        "settings": {planner.judge.name: planner.description for planner in planners},
+        "input": {
+            "queries": source_digest(queries),
+            "documents": source_digest(documents),
+            "pools": [sha256_of(file) for file in pool_files(pools)],
+        },
+    }
+
+
+def _work(planners: Sequence[Planner], journal: Journal, *, show_progress: bool) -> list[Worker]:
+    from tqdm.auto import tqdm
+
+    missing = [planner.survey().missing for planner in planners]
+    purses = [Purse(planner.judge, journal.account(planner.judge.name)) for planner in planners]
+    with tqdm(total=sum(missing), desc="judge", unit="grades", disable=not show_progress) as bar:
+        spent, failures = 0.0, 0
+
+        def progress(*, graded: int, failed: int, cost: float) -> None:
+            nonlocal spent, failures
+            spent, failures = spent + cost, failures + failed
+            bar.set_postfix(spent=f"{spent:.4g}", failed=failures, refresh=False)
+            bar.update(graded + failed)
+
+        workers: list[Worker] = []
+
+        async def everything() -> None:
+            workers.extend(
+                Worker(planner, journal, purse, progress)
+                for planner, purse in zip(planners, purses, strict=True)
+            )
+            with _interruptible(workers), quiet_libraries():
+                ended = await asyncio.gather(*(w.run() for w in workers), return_exceptions=True)
+            for error in ended:
+                if isinstance(error, BaseException):
+                    raise error
+
+        _run(everything())
+    return workers
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine, also where a loop is running already, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(main)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, main).result()
+
+
+@contextmanager
+def _interruptible(workers: Sequence[Worker]) -> Iterator[None]:
+    """The first Ctrl-C lets the answers under way come in; the second does not wait."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        loop.remove_signal_handler(signal.SIGINT)
+        for worker in workers:
+            worker.stop.set(INTERRUPTED)
+
+    # Not in a thread, and not on Windows.
+    with suppress(NotImplementedError, RuntimeError, ValueError):
+        loop.add_signal_handler(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.remove_signal_handler(signal.SIGINT)
+
+
+def _report(
+    folder: Path,
+    journal: Path,
+    material: Material,
+    workers: Sequence[Worker],
+    found: dict[str, Outcome],
+    *,
+    complete: bool,
+) -> JudgeReport:
+    results = tuple(
+        JudgeResult(
+            worker.judge.name,
+            found[worker.judge.name],
+            bought=worker.tally.bought,
+            known=worker.planner.counts.known,
+            account=worker.journal.account(worker.judge.name),
+            details={
+                "asked_again": worker.tally.asked_again,
+                "distrusted": dict(sorted(worker.tally.distrusted.items())),
+                "suspicious": worker.planner.counts.suspicious,
+                "resumed": worker.planner.counts.resumed,
+                "faults": dict(sorted(worker.faults.items())),
+            },
+            stopped=worker.stopped,
+        )
+        for worker in workers
+    )
+    notes = []
+    queries = sum(suspicious(text) for text in material.queries.values())
+    if queries:
+        notes.append(f"{queries} queries look as if they wanted to instruct a judge; look at their grades.")
+    return JudgeReport(folder, journal, material.pairs, results, complete, tuple(notes))
+
+
+def _dump(content: dict[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False, indent=2) + "\n"

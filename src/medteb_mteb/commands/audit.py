@@ -1,0 +1,148 @@
+"""`medteb audit`: judge an existing benchmark again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from medteb_mteb.build.audit import Audit, Benchmark
+
+
+def audit(
+    folder: Annotated[Path, typer.Argument(help="Retrieval or reranking folder in the Hub layout.")],
+    out: Annotated[Path, typer.Argument(help="Folder of the audit.")],
+    judges: Annotated[Path, typer.Option(help="YAML file of the judges, as for 'medteb judge'.")],
+    retriever: Annotated[
+        list[str] | None,
+        typer.Option("-r", "--retriever", help="As for 'medteb pool'; default gte-multilingual-base."),
+    ] = None,
+    depth: Annotated[int, typer.Option(help="Documents judged per query.", min=1)] = 50,
+    queries: Annotated[
+        int | None, typer.Option(help="Only so many queries, drawn with a seed.", min=1)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 42,
+    rule: Annotated[str, typer.Option(help="As for 'medteb consensus'.")] = "unanimous",
+    keep_false_positives: Annotated[
+        bool, typer.Option("--keep-false-positives", help="The corrected edition only adds positives.")
+    ] = False,
+    journal: Annotated[Path | None, typer.Option(help="As for 'medteb judge'.")] = None,
+    already_anonymous: Annotated[
+        bool, typer.Option("--already-anonymous", help="Send texts that have passed no anonymiser.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what the judging would cost.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+) -> None:
+    """Judge the best documents of an existing benchmark again, and report what its qrels miss.
+
+    Goes on where it stopped when it is given again; nothing that was judged is paid twice. Exit code 1:
+    judgements are missing still.
+    """
+    from mar_st.store import store_root
+    from medteb_mteb.build import judge as judging
+    from medteb_mteb.build.agreement import agreement
+    from medteb_mteb.build.audit import audit as compare
+    from medteb_mteb.build.audit import read_benchmark, write_corrected
+    from medteb_mteb.build.consensus import Rule, consensus
+    from medteb_mteb.build.folder import write_text
+    from medteb_mteb.build.grades import read_judgements
+    from medteb_mteb.build.pool import Pooling, open_retriever, pool
+    from medteb_mteb.build.records import BuildError
+
+    benchmark = _part(read_benchmark(folder), queries, seed)
+    made = Rule(kind=rule)  # type: ignore[arg-type]
+    asked, texts = _write_texts(benchmark, out / "input")
+    names = retriever or ["Alibaba-NLP/gte-multilingual-base"]
+    pools = pool(
+        list(benchmark.queries.values()),
+        list(benchmark.documents.values()),
+        [open_retriever(name, store=store_root(out)) for name in names],
+        out / "pools",
+        Pooling(size=depth, depth=depth),
+        show_progress=not quiet,
+    )
+    inputs = (asked, texts, pools)
+    place = journal or out / "judgements.sqlite"
+    if dry_run:
+        from medteb_mteb.commands.judge import estimate_text
+
+        typer.echo(estimate_text(judging.estimate(*inputs, judges, journal=place, out=out / "judged")))
+        return
+    report = judging.judge(
+        *inputs,
+        out / "judged",
+        judges,
+        journal=place,
+        already_anonymous=already_anonymous,
+        show_progress=not quiet,
+    )
+    if not report.complete:
+        typer.echo("medteb: judgements are missing; the same command goes on", err=True)
+        raise typer.Exit(1)
+    given = list(read_judgements(out / "judged"))
+    labels = consensus(given, made)
+    found = compare(benchmark, labels)
+    content = {"folder": str(folder), "retrievers": names, "depth": depth, "rule": rule, **found.to_json()}
+    if len({judgement.judge for judgement in given}) > 1:
+        content["agreement"] = agreement(given).to_json()
+    edition = out / f"{folder.resolve().name}-corrected"
+    if not edition.exists():
+        try:
+            write_corrected(
+                benchmark,
+                labels,
+                edition,
+                name=f"{folder.resolve().name}-corrected",
+                keep_false_positives=keep_false_positives,
+            )
+        except BuildError as error:
+            typer.echo(f"medteb: no corrected edition: {error}", err=True)
+    write_text(out / "audit.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+    typer.echo(
+        json.dumps(content, ensure_ascii=False, indent=2) if as_json else _summary(found, out, edition)
+    )
+
+
+def _part(benchmark: Benchmark, number: int | None, seed: int) -> Benchmark:
+    """The benchmark with some of its queries."""
+    import random
+    from dataclasses import replace
+
+    if number is None or number >= len(benchmark.queries):
+        return benchmark
+    drawn = set(random.Random(seed).sample(sorted(benchmark.queries), number))
+    return replace(benchmark, queries={name: q for name, q in benchmark.queries.items() if name in drawn})
+
+
+def _write_texts(benchmark: Benchmark, folder: Path) -> tuple[Path, Path]:
+    """Queries and documents as files that the judging reads."""
+    from medteb_mteb.build.layout import write_texts
+
+    queries, documents = folder / "queries.jsonl", folder / "documents.jsonl"
+    write_texts(queries, benchmark.queries.values(), titles=False)
+    write_texts(documents, benchmark.documents.values(), titles=True)
+    return queries, documents
+
+
+def _summary(found: Audit, out: Path, edition: Path) -> str:
+    names = {
+        "judged": "judged, with a label",
+        "undecided": "judges disagree",
+        "released": "positives as released",
+        "found": "positives by the judges",
+        "false_positives": "false positives",
+        "false_negatives": "false negatives",
+    }
+    lines = [f"{len(found.queries)} queries; per query:"]
+    for name, shown in names.items():
+        mean, low, high = found.means[name]
+        lines.append(f"  {shown:26} {mean:7.2f} [{low:.2f}, {high:.2f}]")
+    lines.append(f"queries with a false negative: {found.affected:.1%}")
+    lines.append(f"query by query: {out / 'audit.json'}")
+    if edition.exists():
+        lines.append(f"corrected edition: {edition}")
+    return "\n".join(lines)

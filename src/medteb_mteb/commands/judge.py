@@ -1,0 +1,132 @@
+"""`medteb judge`: have several LLMs grade pools of documents."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from medteb_mteb.build.judge import Estimate, JudgeReport
+
+__all__ = ["judge"]
+
+
+def judge(
+    queries: Annotated[str, typer.Argument(help="Queries: a file, a folder, or hub:ORG/NAME.")],
+    documents: Annotated[str, typer.Argument(help="Documents, likewise.")],
+    pools: Annotated[Path, typer.Argument(help="JSONL of query-id and corpus-ids, or a folder of it.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    judges: Annotated[Path, typer.Option(help="YAML file that names the judges.")],
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where judgements are kept; default $MEDTEB_JOURNAL or judgements.sqlite beside OUT."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be asked for, and what that costs.")
+    ] = False,
+    already_anonymous: Annotated[
+        bool, typer.Option("--already-anonymous", help="Send texts that have passed no anonymiser.")
+    ] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Ask again for what failed in earlier runs.")
+    ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Move a damaged journal aside, keep what can be read, go on.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+) -> None:
+    """Have every judge grade every pair of the pools; a judgement that was paid for is never bought again.
+
+    Exit code 1: something is left to ask for; what was answered is kept, and the same command goes on.
+    """
+    from medteb_mteb.build import judge as judging
+
+    if repair:
+        repaired = judging.repair_journal(judging.journal_path(out, journal))
+        typer.echo(
+            f"{repaired.judgements} judgements and {repaired.accounts} accounts are kept; the damaged "
+            f"journal is {repaired.moved}",
+            err=True,
+        )
+    if dry_run:
+        estimates = judging.estimate(
+            queries, documents, pools, judges, journal=journal, out=out, retry_failed=retry_failed
+        )
+        typer.echo(
+            json.dumps([asdict(e) for e in estimates], ensure_ascii=False, indent=2)
+            if as_json
+            else estimate_text(estimates)
+        )
+        return
+    report = judging.judge(
+        queries,
+        documents,
+        pools,
+        out,
+        judges,
+        journal=journal,
+        already_anonymous=already_anonymous,
+        retry_failed=retry_failed,
+        show_progress=not quiet,
+    )
+    typer.echo(json.dumps(report.to_json(), ensure_ascii=False, indent=2) if as_json else report_text(report))
+    for result in report.judges:
+        if result.stopped:
+            typer.echo(
+                f"medteb: {result.name} stopped: {result.stopped}; {result.outcome.left} of {report.pairs} "
+                "pairs are left. The same command goes on.",
+                err=True,
+            )
+    if not report.complete:
+        raise typer.Exit(1)
+
+
+def estimate_text(estimates: list[Estimate]) -> str:
+    """What would be asked for, a line per judge, and the sum.
+
+    Args:
+        estimates: One for each judge.
+    """
+    lines = [
+        f"{e.judge}: {e.judgements} judgements, {e.known} known, {e.failed} failed before; "
+        f"{e.requests} requests, about {e.tokens_in} tokens in, {e.tokens_out} out, cost {e.cost:.2f}"
+        + (f" (spent {e.spent:.2f} of {e.budget:g})" if e.budget is not None else "")
+        + (f"; {e.suspicious} passages look like instructions and go alone" if e.suspicious else "")
+        for e in estimates
+    ]
+    asked, cost = sum(e.requests for e in estimates), sum(e.cost for e in estimates)
+    return "\n".join([*lines, f"in all: {asked} requests, cost {cost:.2f}; nothing was sent"])
+
+
+def report_text(report: JudgeReport) -> str:
+    """What came of it, some lines per judge.
+
+    Args:
+        report: What `medteb_mteb.build.judge.judge` found.
+    """
+    lines = []
+    for result in report.judges:
+        grades = "  ".join(f"{grade} {count}" for grade, count in result.outcome.grades.items())
+        lines.append(f"{result.name}: {grades}  ({result.bought} bought, {result.known} known)")
+        if result.account.answers:
+            a = result.account
+            estimated = f", {a.estimated} of them estimated" if a.estimated else ""
+            lines.append(
+                f"  paid over all runs: {a.answers} answers{estimated}, {a.tokens_in} tokens in, "
+                f"{a.tokens_out} out, {a.cost:.4g}; control passages: {a.controls}, failed "
+                f"{a.controls_failed}"
+            )
+        if result.outcome.failed:
+            failed = result.outcome.failed
+            reasons = ", ".join(f"{reason} {count}" for reason, count in failed.most_common())
+            lines.append(f"  failed: {failed.total()} ({reasons}); --retry-failed asks again")
+    lines.extend(report.notes)
+    where = report.folder / "judgements.jsonl" if report.complete else "not complete"
+    return "\n".join([*lines, f"{report.pairs} pairs, {where}"])
