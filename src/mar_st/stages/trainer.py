@@ -300,7 +300,7 @@ def fit(
             if share
             else None,
         ),
-        callbacks=_callbacks(settings.folder, on_cpu=model.device.type == "cpu"),
+        callbacks=_callbacks(settings.folder),
     )
     _train(trainer, stage, settings)
 
@@ -329,8 +329,8 @@ def _train(trainer: StageTrainer, stage: Stage, settings: Settings) -> None:
     model.eval()
 
 
-def _callbacks(folder: Path, *, on_cpu: bool) -> list[Any]:
-    callbacks: list[Any] = [MetricsFile(folder / METRICS), LastStep(), *([ReturnMemory()] if on_cpu else [])]
+def _callbacks(folder: Path) -> list[Any]:
+    callbacks: list[Any] = [MetricsFile(folder / METRICS), LastStep(), ReturnMemory()]
     if find_spec("tensorboard") is not None:
         callbacks.append(TensorBoard(folder / "tensorboard"))
     return callbacks
