@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from medteb_mteb.commands.anonymize import anonymize
 from medteb_mteb.commands.assemble import assemble
 from medteb_mteb.commands.audit import audit
 from medteb_mteb.commands.consensus import consensus, review_app
@@ -35,6 +36,7 @@ edition_app = typer.Typer(
     help="The data that tasks are scored on.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(edition_app, name="edition")
+app.command("anonymize", no_args_is_help=True)(anonymize)
 app.command("dedup", no_args_is_help=True)(dedup)
 app.command("diversify", no_args_is_help=True)(diversify)
 app.command("pool", no_args_is_help=True)(pool)

@@ -1,0 +1,63 @@
+"""How well, and how fast, are identifiers found?
+
+python benchmarks/anonymize.py [MARKED ...] [--texts FILE.jsonl] [--count 20000]
+
+MARKED: files of sentences marked by hand; default: those of the tests. With --texts the speed is measured on
+the column `text` of a JSONL file instead of on the sentences, and what is found there is counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter
+from itertools import cycle, islice
+from pathlib import Path
+
+LABELLED = Path(__file__).parents[1] / "tests/medteb_mteb/build/anonymize/labelled"
+
+
+def main() -> None:
+    """Print precision and recall by kind, then texts per second of processor time."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("marked", nargs="*", type=Path)
+    parser.add_argument("--texts", type=Path)
+    parser.add_argument("--count", type=int, default=20_000)
+    arguments = parser.parse_args()
+
+    from medteb_mteb.build.anonymize.evaluate import quality, read_marked
+    from medteb_mteb.build.anonymize.find import Finder, analyzer
+    from medteb_mteb.commands.anonymize import quality_table
+
+    finder = Finder()
+    sentences = []
+    for file in arguments.marked or sorted(LABELLED.glob("*.txt")):
+        marked = read_marked(file)
+        sentences += marked
+        print(f"{file.name}\n{quality_table(quality(marked, finder))}\n")
+
+    source = [sentence.text for sentence in sentences]
+    if arguments.texts:
+        with arguments.texts.open(encoding="utf-8") as lines:
+            source = [json.loads(line)["text"] for line in islice(lines, arguments.count)]
+    texts = list(islice(cycle(source), arguments.count))
+    found: Counter[str] = Counter()
+    start = time.process_time()
+    for text in texts:
+        found.update(span.kind for span in finder(text))
+    taken = time.process_time() - start
+    length = sum(map(len, texts)) / len(texts)
+    print(f"Finder: {len(texts) / taken:,.0f} texts/s of one core ({length:.0f} characters each)")
+    print(f"found: {dict(found.most_common())}")
+
+    engine = analyzer()
+    some = texts[:2000]
+    start = time.process_time()
+    for text in some:
+        engine.analyze(text, language="zh")
+    print(f"presidio's engine: {len(some) / (time.process_time() - start):,.0f} texts/s")
+
+
+if __name__ == "__main__":
+    main()

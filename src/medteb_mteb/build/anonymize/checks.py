@@ -1,0 +1,57 @@
+"""Checksums and dates: what tells an identifier from a number that looks like one."""
+
+from __future__ import annotations
+
+import datetime as dt
+import unicodedata
+
+__all__ = ["digits_of", "id_card_digit", "is_date", "is_id_card", "luhn_digit", "passes_luhn"]
+
+#: First two digits of an identity card: the province.
+PROVINCES = frozenset(
+    f"{number}"
+    for number in (*range(11, 16), 21, 22, 23, *range(31, 38), *range(41, 47), *range(50, 55), *range(61, 66))
+) | {"71", "81", "82", "83"}
+_WEIGHTS = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
+
+
+def digits_of(text: str) -> str:
+    """The digits of a text, full-width ones as ASCII."""
+    return "".join(str(unicodedata.digit(char)) for char in text if char.isdigit())
+
+
+def id_card_digit(first: str) -> str:
+    """The check digit (0-9 or X) of an identity card's first 17 digits; GB 11643-1999, ISO 7064 mod 11-2."""
+    return "10X98765432"[sum(w * int(digit) for w, digit in zip(_WEIGHTS, first, strict=True)) % 11]
+
+
+def is_date(year: str, month: str, day: str) -> bool:
+    """Whether there is such a day, in the years 1880 to 2079."""
+    try:
+        return 1880 <= dt.date(int(year), int(month), int(day)).year < 2080
+    except ValueError:
+        return False
+
+
+def is_id_card(number: str) -> bool:
+    """Whether 15 or 17 and more digits name a province and a date of birth; the check digit is not read."""
+    if number[:2] not in PROVINCES:
+        return False
+    if len(number) == 15:
+        return is_date(f"19{number[6:8]}", number[8:10], number[10:12])
+    return is_date(number[6:10], number[10:12], number[12:14])
+
+
+def luhn_digit(first: str) -> str:
+    """The check digit that makes a number pass Luhn's test."""
+    return str(-_luhn_sum(f"{first}0") % 10)
+
+
+def passes_luhn(number: str) -> bool:
+    """Whether a number of digits passes Luhn's test (ISO/IEC 7812-1)."""
+    return _luhn_sum(number) % 10 == 0
+
+
+def _luhn_sum(number: str) -> int:
+    doubled = (int(digit) * (1 + place % 2) for place, digit in enumerate(reversed(number)))
+    return sum(value - 9 * (value > 9) for value in doubled)

@@ -1,0 +1,39 @@
+"""The word lists of the recognisers: text files in `words/`, this project's own compilation."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+__all__ = ["alternatives", "characters", "known_words", "words"]
+
+_FOLDER = Path(__file__).parent / "words"
+
+
+@cache
+def words(name: str) -> tuple[str, ...]:
+    """The words of `words/NAME.txt`, in their order; lines that begin with # are comments."""
+    lines = (_FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+    return tuple(word for line in lines if not line.startswith("#") for word in line.split())
+
+
+@cache
+def characters(name: str) -> frozenset[str]:
+    """The characters of `words/NAME.txt`."""
+    return frozenset("".join(words(name)))
+
+
+def alternatives(name: str) -> str:
+    """The words of `words/NAME.txt` as alternatives of a pattern, longer ones first."""
+    return "|".join(sorted(words(name), key=len, reverse=True))
+
+
+@cache
+def known_words() -> frozenset[str]:
+    """Words of two to four characters that are no names of persons: jieba's dictionary, and `no-names`."""
+    import jieba
+
+    with jieba.get_dict_file() as lines:
+        rows = (line.decode("utf-8").split() for line in lines)
+        ordinary = {word for word, _, tag in rows if 2 <= len(word) <= 4 and not tag.startswith("nr")}
+    return frozenset(ordinary.union(words("no-names")))
