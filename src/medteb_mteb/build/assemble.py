@@ -98,6 +98,8 @@ def assemble(
 ) -> Built:
     """Write `out/MedTEBRetrieval`, `out/MedTEBReranking` and `out/train/triples.jsonl`.
 
+    Training queries without a judged negative go to `out/train/pairs.jsonl`.
+
     With `MEDTEB_DATA=out` mteb scores models on the editions. The same input gives the same bytes.
 
     Args:
@@ -300,20 +302,20 @@ def _write_triples(
     documents: Mapping[str, Text],
     counts: Counter[str],
 ) -> int:
-    rows = []
+    files: dict[str, list[dict[str, Any]]] = {"triples": [], "pairs": []}
     for query, row in train.items():
         negatives = [documents[name].full for name in sorted(row) if not row[name]]
-        counts["training queries without a negative"] += not negatives
-        rows.append(
-            {
-                "query": queries[query].text,
-                "positives": [documents[name].full for name in sorted(row) if row[name]],
-                "negatives": negatives,
-            }
-        )
-    if rows:
-        write_rows(out / "train" / "triples.jsonl", rows)
-    return len(rows)
+        positives = [documents[name].full for name in sorted(row) if row[name]]
+        content = {"query": queries[query].text, "positives": positives}
+        if negatives:
+            files["triples"].append({**content, "negatives": negatives})
+        else:  # a stage that asks for hard negatives would refuse them among the others
+            files["pairs"].append(content)
+    counts["training queries without a negative"] = len(files["pairs"])
+    for name, rows in files.items():
+        if rows:
+            write_rows(out / "train" / f"{name}.jsonl", rows)
+    return len(files["triples"])
 
 
 def _lengths(texts: Iterable[str]) -> str:

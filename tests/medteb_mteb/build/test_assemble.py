@@ -155,6 +155,18 @@ def test_queries_without_a_positive_or_a_negative_are_counted(tmp_path):
     assert built.editions["MedTEBReranking"].counts["queries"] == 8
 
 
+def test_training_queries_without_a_negative_have_a_file_of_their_own(tmp_path):
+    labels = [label for label in LABELS if label.relevance != 0 or label.query_id in ("q1", "q2", "q3")]
+    how = Assembly("c", "mit", test=1, threshold=0.8)
+    built = assemble(labels, QUERIES, DOCUMENTS, tmp_path / "out", how)
+    triples, pairs = (lines(tmp_path / "out" / "train" / f"{name}.jsonl") for name in ("triples", "pairs"))
+    assert built.triples == len(triples)
+    assert len(triples) + len(pairs) == 9
+    assert all(row["negatives"] for row in triples)
+    assert not any("negatives" in row for row in pairs)
+    assert built.statistics["training queries without a negative"] == len(pairs)
+
+
 def test_lists_have_places_for_both(tmp_path):
     many = [Label("q0", name, int(name.endswith("a"))) for name in DOCUMENTS]
     how = Assembly("c", "mit", test=1, list_size=12, list_positives=3)
