@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
+from medteb_mteb.cli import main
 from medteb_mteb.editions import write_manifest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -79,3 +81,17 @@ def retrieval_folder():
 def edition():
     """Writes a tiny edition of a packaged task below a root."""
     return write_edition
+
+
+@pytest.fixture
+def medteb(monkeypatch, capsys):
+    """Runs the command in this process: `medteb("run", ...) -> (exit code, stdout, stderr)`."""
+
+    def call(*args):
+        monkeypatch.setattr(sys, "argv", ["medteb", *map(str, args)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    return call

@@ -8,23 +8,8 @@ import time
 
 import pytest
 
-from medteb_mteb.cli import main
 from medteb_mteb.editions import list_editions, load_edition, write_manifest
 from medteb_mteb.folders import inspect_folder
-
-
-@pytest.fixture
-def medteb(monkeypatch, capsys):
-    """Runs the command in this process: ``medteb("run", ...) -> (exit code, stdout, stderr)``."""
-
-    def call(*args):
-        monkeypatch.setattr(sys, "argv", ["medteb", *map(str, args)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return stop.value.code, out, err
-
-    return call
 
 
 def result_files(output):

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 import numpy as np
 import torch
 
-from mar_st.mining.rules import MiningError, normalise
+from mar_st.mining.rules import MiningError
+from mar_st.normalisation import normalise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-import unicodedata
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
 
 from mar_st.errors import MarError
+from mar_st.normalisation import normalise
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -120,12 +120,6 @@ class Rules:
         return any(
             value is not None for value in (self.margin, self.relative_margin, self.max_score, self.min_score)
         )
-
-
-def normalise(text: str) -> str:
-    """NFKC, lower case, letters and digits only."""
-    folded = unicodedata.normalize("NFKC", text).lower()
-    return "".join(character for character in folded if character.isalnum())
 
 
 def grams(text: str) -> frozenset[str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from medteb_mteb.build.grades import GRADES, POSITIVE, by_pair, value
+from medteb_mteb.build.intervals import interval, rounded
 from medteb_mteb.build.records import BuildError
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["Agreement", "Estimate", "agreement", "fleiss_kappa", "gwet_ac1", "krippendorff_alpha"]
 
 Level: TypeAlias = Literal["nominal", "ordinal", "interval"]
-
-RESAMPLES = 1000
 
 
 def fleiss_kappa(counts: NDArray[np.int64]) -> float:
@@ -142,10 +141,7 @@ class Agreement:
         """JSON-ready content; the keys of `confusion` are `JUDGE x JUDGE`."""
 
         def estimates(found: dict[str, Estimate]) -> dict[str, list[float | None]]:
-            return {
-                name: [None if np.isnan(x) else round(x, 4) for x in (e.value, e.low, e.high)]
-                for name, e in found.items()
-            }
+            return {name: [rounded(x) for x in (e.value, e.low, e.high)] for name, e in found.items()}
 
         return {
             "judges": self.judges,
@@ -158,20 +154,12 @@ class Agreement:
         }
 
 
-def agreement(
-    judgements: Iterable[Judgement],
-    *,
-    positive: Sequence[str] = POSITIVE,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> Agreement:
+def agreement(judgements: Iterable[Judgement], *, positive: Sequence[str] = POSITIVE) -> Agreement:
     """Agreement of all judges who occur.
 
     Args:
         judgements: Of two judges or more.
         positive: Grades that make a positive.
-        resamples: Bootstrap resamples of the queries.
-        seed: Seed of the bootstrap.
 
     Raises:
         BuildError: There is one judge alone, or no pair that two have graded.
@@ -188,14 +176,13 @@ def agreement(
         raise BuildError("No pair was graded by two judges, so there is nothing to compare.")
     good = [value(grade) for grade in positive]
     binary = np.where(letters < 0, -1, np.isin(letters, good))
-    _, groups = np.unique([query for query, _ in grades], return_inverse=True)
-    draws = _draws(groups, resamples, np.random.default_rng(seed))
+    _, queries = np.unique([query for query, _ in grades], return_inverse=True)
     return Agreement(
         judges=judges,
         pairs=int((rated > 1).sum()),
         complete=int((rated == len(judges)).sum()),
-        labels=_estimates(_counts(binary, 2), "nominal", draws),
-        grades=_estimates(_counts(letters, len(GRADES)), "ordinal", draws),
+        labels=_estimates(_counts(binary, 2), "nominal", queries),
+        grades=_estimates(_counts(letters, len(GRADES)), "ordinal", queries),
         confusion={
             (judges[i], judges[j]): _confusion(letters[:, i], letters[:, j])
             for i, j in combinations(range(len(judges)), 2)
@@ -216,15 +203,6 @@ def _confusion(first: NDArray[np.int64], second: NDArray[np.int64]) -> list[list
     return rows
 
 
-def _draws(groups: NDArray[np.int64], resamples: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-    """Items of each resample of the queries, a query with all its items."""
-    members = [np.flatnonzero(groups == group) for group in range(groups.max() + 1)]
-    return [
-        np.concatenate([members[group] for group in rng.integers(len(members), size=len(members))])
-        for _ in range(resamples)
-    ]
-
-
 def _observed(counts: NDArray[np.int64]) -> float:
     several = counts[counts.sum(1) > 1]
     total = several.sum(1)
@@ -235,9 +213,24 @@ def _observed(counts: NDArray[np.int64]) -> float:
     )
 
 
-def _estimates(
-    counts: NDArray[np.int64], level: Level, draws: Sequence[NDArray[np.int64]]
-) -> dict[str, Estimate]:
+@dataclass(frozen=True)
+class _ByQuery:
+    """A coefficient by how often each query counts, as a sample for the bootstrap."""
+
+    counts: NDArray[np.int64]
+    queries: NDArray[np.int64]
+    coefficient: Callable[[NDArray[np.int64]], float]
+
+    def __len__(self) -> int:
+        return int(self.queries.max()) + 1
+
+    def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See `medteb_mteb.report.intervals.Sample`."""
+        times = weights.astype(int)[:, self.queries]
+        return np.array([self.coefficient(np.repeat(self.counts, row, axis=0)) for row in times])
+
+
+def _estimates(counts: NDArray[np.int64], level: Level, queries: NDArray[np.int64]) -> dict[str, Estimate]:
     functions: dict[str, Callable[[NDArray[np.int64]], float]] = {
         "agreement": _observed,
         "fleiss_kappa": fleiss_kappa,
@@ -246,8 +239,6 @@ def _estimates(
     }
     result = {}
     for name, function in functions.items():
-        values = np.array([function(counts[draw]) for draw in draws])
-        values = values[~np.isnan(values)]
-        low, high = np.quantile(values, [0.025, 0.975]) if len(values) else (np.nan, np.nan)
-        result[name] = Estimate(function(counts), float(low), float(high))
+        low, high = interval(_ByQuery(counts, queries, function))
+        result[name] = Estimate(function(counts), low, high)
     return result

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from medteb_mteb.build.intervals import interval, rounded
 from medteb_mteb.build.layout import write_qrels, write_rows, write_texts
 from medteb_mteb.build.records import BuildError, Text
-from medteb_mteb.editions import write_manifest
+from medteb_mteb.editions import load_edition, write_manifest
+from medteb_mteb.report.intervals import MeanSample
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -88,7 +90,7 @@ class Audit:
     def to_json(self) -> dict[str, Any]:
         """JSON-ready content."""
         return {
-            "means": {name: [round(x, 4) for x in found] for name, found in self.means.items()},
+            "means": {name: [rounded(x) for x in found] for name, found in self.means.items()},
             "queries_with_a_false_negative": round(self.affected, 4),
             "queries": [asdict(query) for query in self.queries],
         }
@@ -122,14 +124,12 @@ def read_benchmark(folder: Path) -> Benchmark:
     )
 
 
-def audit(benchmark: Benchmark, labels: Iterable[Label], *, resamples: int = 10_000, seed: int = 0) -> Audit:
+def audit(benchmark: Benchmark, labels: Iterable[Label]) -> Audit:
     """Compare labels with the released qrels, among the documents that were judged.
 
     Args:
         benchmark: The benchmark.
         labels: Of pairs of its queries and documents.
-        resamples: Bootstrap resamples of the queries.
-        seed: Seed of the bootstrap.
 
     Raises:
         BuildError: A label of another benchmark, or none at all.
@@ -151,10 +151,10 @@ def audit(benchmark: Benchmark, labels: Iterable[Label], *, resamples: int = 10_
     ]
     names = ("released", "found", "false_positives", "false_negatives", "judged", "undecided")
     table = np.array([[getattr(query, name) for name in names] for query in queries], dtype=float)
-    rng = np.random.default_rng(seed)
-    drawn = np.stack([table[rng.integers(len(table), size=len(table))].mean(0) for _ in range(resamples)])
-    low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
-    means = {name: (float(table[:, i].mean()), float(low[i]), float(high[i])) for i, name in enumerate(names)}
+    means = {
+        name: (float(column.mean()), *interval(MeanSample(column)))
+        for name, column in zip(names, table.T, strict=True)
+    }
     return Audit(queries, means, float((table[:, names.index("false_negatives")] > 0).mean()))
 
 
@@ -237,6 +237,4 @@ def write_corrected(
     if out.exists():
         out.rmdir()
     part.replace(out)
-    from medteb_mteb.editions import load_edition
-
     return load_edition(out)

@@ -12,7 +12,7 @@ from medteb_mteb.build.records import BuildError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["GRADES", "POSITIVE", "Judgement", "Label", "by_pair", "read_judgements", "value"]
+__all__ = ["GRADES", "POSITIVE", "Judgement", "Label", "by_pair", "read_judgements", "read_labels", "value"]
 
 #: The published scale, best first: S answers directly and completely, A in part, B same subject with another
 #: intent, C a related subject, D unrelated (MAR paper, Table 21).
@@ -108,6 +108,25 @@ def _judgement(line: str, where: str) -> Judgement:
     if parts[3] not in GRADES:
         raise BuildError(f"{where}: the grade {parts[3]!r} is none of {', '.join(GRADES)}.")
     return Judgement(*parts)
+
+
+def read_labels(path: str | Path) -> list[Label]:
+    """Labels of a `labels.jsonl`, or of the folder of one.
+
+    Raises:
+        BuildError: No such file, or a row that is no label.
+    """
+    file = Path(path) / "labels.jsonl" if Path(path).is_dir() else Path(path)
+    if not file.is_file():
+        raise BuildError(f"There is no {file}; 'medteb consensus' writes it.")
+    labels = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            row: dict[str, Any] = json.loads(line)
+            labels.append(Label(row["query-id"], row["corpus-id"], row["relevance"], row.get("reason", "")))
+        except (ValueError, KeyError, TypeError) as error:
+            raise BuildError(f"{file}:{number}: expected query-id, corpus-id and relevance.") from error
+    return labels
 
 
 def by_pair(judgements: Iterable[Judgement]) -> tuple[list[str], dict[tuple[str, str], dict[str, str]]]:

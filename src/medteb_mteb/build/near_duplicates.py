@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mar_st.normalisation import normalise
 from medteb_mteb.build.records import BuildError, Dropped, Text
-from medteb_mteb.build.split import normalised
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ def shingles(text: str, width: int = WIDTH) -> frozenset[str]:
 
     A text without letters and digits is compared as it is.
     """
-    plain = normalised(text) or text
+    plain = normalise(text) or text
     return frozenset(plain[i : i + width] for i in range(max(1, len(plain) - width + 1)))
 
 

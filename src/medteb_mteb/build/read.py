@@ -16,7 +16,9 @@ from medteb_mteb.folders.rows import Row, as_id, as_text, iter_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["FIELDS", "HUB", "MANIFEST", "STEP", "read_texts", "source_digest", "source_files"]
+    from mar_st.data import Triple
+
+__all__ = ["FIELDS", "HUB", "MANIFEST", "STEP", "read_texts", "read_triples", "source_digest", "source_files"]
 
 HUB = "hub:"
 SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
@@ -59,6 +61,18 @@ def read_texts(source: str | Path, columns: Mapping[str, str] | None = None) -> 
     rows = (row for file in files for row in _rows(file, problems))
     # Only a step's word counts for what has been anonymised, not a column of that name.
     yield from _checked(rows, problems, columns, built=(path / STEP).is_file())
+
+
+def read_triples(path: str) -> list[Triple]:
+    """Triples of a training set, in any form and place that `mar train` reads.
+
+    Raises:
+        DataError: It cannot be read.
+    """
+    from mar_st.data import read_source
+    from mar_st.schema import Data
+
+    return list(read_source(Data(name="training", path=path, prompt=""), 0).triples)
 
 
 def source_files(source: str | Path) -> list[Path]:

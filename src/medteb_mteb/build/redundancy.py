@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mar_st.normalisation import normalise
+from medteb_mteb.build.intervals import interval
 from medteb_mteb.build.records import BuildError
-from medteb_mteb.build.split import THRESHOLD, near_duplicates, normalised
+from medteb_mteb.build.split import THRESHOLD, near_duplicates
+from medteb_mteb.report.intervals import CorrelationSample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,12 +63,7 @@ class Correlation:
 
 
 def correlation(
-    scores: Mapping[str, Mapping[str, float]],
-    left: Sequence[str],
-    right: Sequence[str],
-    *,
-    resamples: int = 10_000,
-    seed: int = 0,
+    scores: Mapping[str, Mapping[str, float]], left: Sequence[str], right: Sequence[str]
 ) -> Correlation:
     """Correlate the averages of two groups of tasks over models.
 
@@ -73,8 +71,6 @@ def correlation(
         scores: Model -> task -> score.
         left: Tasks of one group.
         right: Tasks of the other.
-        resamples: Bootstrap resamples of the models.
-        seed: Seed of the bootstrap.
 
     Raises:
         BuildError: A task that nobody has a score of or that is in both groups, or too few models.
@@ -99,14 +95,7 @@ def correlation(
     from scipy import stats
 
     rho, p = stats.spearmanr(first, second)
-    rng = np.random.default_rng(seed)
-    drawn = rng.integers(len(models), size=(resamples, len(models)))
-    # A resample of one model over and over has no ranks.
-    drawn = drawn[(np.ptp(first[drawn], axis=1) > 0) & (np.ptp(second[drawn], axis=1) > 0)]
-    ranks = stats.rankdata(first[drawn], axis=1), stats.rankdata(second[drawn], axis=1)
-    centred = [rank - rank.mean(1, keepdims=True) for rank in ranks]
-    values = (centred[0] * centred[1]).sum(1) / np.sqrt((centred[0] ** 2).sum(1) * (centred[1] ** 2).sum(1))
-    low, high = np.quantile(values, [0.025, 0.975])
+    low, high = interval(CorrelationSample(first, second, "spearman"))
     return Correlation(
         tuple(left),
         tuple(right),
@@ -210,7 +199,7 @@ def leakage(
         threshold: Similarity of near-duplicates, see `medteb_mteb.build.split`.
     """
     texts = list(dict.fromkeys(training))
-    known = {normalised(text) for text in texts}
+    known = {normalise(text) for text in texts}
     nearest: dict[int, tuple[float, int]] = {}
     for row, other, similarity in near_duplicates(queries, texts, threshold=threshold):
         if row not in nearest or similarity > nearest[row][0]:
@@ -218,9 +207,9 @@ def leakage(
     pairs = sorted((-similarity, row, other) for row, (similarity, other) in nearest.items())
     return Leakage(
         len(queries),
-        sum(normalised(text) in known for text in queries),
+        sum(normalise(text) in known for text in queries),
         len(nearest),
         len(documents),
-        sum(normalised(text) in known for text in documents),
+        sum(normalise(text) in known for text in documents),
         tuple((queries[row], texts[other]) for _, row, other in pairs[:10]),
     )

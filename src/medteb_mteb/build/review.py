@@ -16,6 +16,7 @@ import numpy as np
 
 from medteb_mteb.build.agreement import fleiss_kappa
 from medteb_mteb.build.grades import GRADES, POSITIVE
+from medteb_mteb.build.intervals import interval
 from medteb_mteb.build.records import BuildError
 
 if TYPE_CHECKING:
@@ -149,9 +150,7 @@ def export_review(
     return len(rows)
 
 
-def import_review(
-    sheet: Path, answered: Mapping[str, Path], *, resamples: int = 10_000, seed: int = 0
-) -> Review:
+def import_review(sheet: Path, answered: Mapping[str, Path]) -> Review:
     """Compare the answers of clinicians with the labels.
 
     An answer is a grade (S and A are positive), or 1 / 0, yes / no, 是 / 否.
@@ -159,8 +158,6 @@ def import_review(
     Args:
         sheet: The sheet as it was exported; its key lies beside it.
         answered: Name of each clinician and the file that came back.
-        resamples: Bootstrap resamples.
-        seed: Seed of the bootstrap.
 
     Raises:
         BuildError: The key is missing, rows are missing, doubled or unknown, an answer is none, or nobody
@@ -181,7 +178,7 @@ def import_review(
     given = np.array([[found[row] for row in rows] for found in answers.values()])
     equal = (given == truth).mean(0)
     weights = _weights(truth, key["labelled"])
-    low, high = _interval(equal, weights, resamples, seed)
+    low, high = interval(_WeightedShare(equal, weights))
     voters = np.vstack([given, truth])
     majority = given.mean(0)
     return Review(
@@ -248,14 +245,19 @@ def _weights(truth: np.ndarray, labelled: Mapping[str, int]) -> np.ndarray:
     return weights
 
 
-def _interval(equal: np.ndarray, weights: np.ndarray, resamples: int, seed: int) -> tuple[float, float]:
-    rng = np.random.default_rng(seed)
-    values = []
-    for _ in range(resamples):
-        draw = rng.integers(len(equal), size=len(equal))
-        values.append((equal[draw] * weights[draw]).sum() / weights[draw].sum())
-    low, high = np.quantile(values, [0.025, 0.975])
-    return float(low), float(high)
+@dataclass(frozen=True)
+class _WeightedShare:
+    """Share of equal answers, pairs by their weights, as a sample for the bootstrap."""
+
+    equal: np.ndarray
+    weights: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.equal)
+
+    def statistic(self, weights: np.ndarray) -> np.ndarray:
+        """See `medteb_mteb.report.intervals.Sample`."""
+        return np.asarray(weights @ (self.equal * self.weights) / (weights @ self.weights))
 
 
 def _votes(given: np.ndarray) -> np.ndarray:

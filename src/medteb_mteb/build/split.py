@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import random
-import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mar_st.normalisation import normalise
 from medteb_mteb.build.records import BuildError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["THRESHOLD", "Split", "clusters", "near_duplicates", "normalised", "split_queries"]
+__all__ = ["THRESHOLD", "Split", "clusters", "near_duplicates", "split_queries"]
 
 #: Jaccard similarity of character 1- and 2-grams from which two queries count as near-duplicates: a particle
 #: more or less is one (.67), another disease in the same sentence is none (.38).
@@ -22,11 +22,6 @@ THRESHOLD = 0.6
 
 #: Rows of a block of the similarity matrix.
 BLOCK = 1000
-
-
-def normalised(text: str) -> str:
-    """NFKC, lower case, letters and digits alone."""
-    return "".join(c for c in unicodedata.normalize("NFKC", text).lower() if c.isalnum())
 
 
 def near_duplicates(
@@ -146,7 +141,7 @@ def _grams(left: Sequence[str], right: Sequence[str]) -> tuple[Any, Any]:
         indices: list[int] = []
         ends = [0]
         for text in texts:
-            plain = normalised(text) or text  # a text of signs alone is compared as it is
+            plain = normalise(text) or text  # a text of signs alone is compared as it is
             grams = {*plain, *(plain[i : i + 2] for i in range(len(plain) - 1))}
             indices += sorted(vocabulary.setdefault(gram, len(vocabulary)) for gram in sorted(grams))
             ends.append(len(indices))

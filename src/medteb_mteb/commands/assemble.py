@@ -35,8 +35,8 @@ def assemble(
     """Write a retrieval and a reranking edition, and training triples of the queries that are left."""
     from medteb_mteb.build.assemble import Assembly
     from medteb_mteb.build.assemble import assemble as run
-    from medteb_mteb.build.read import read_texts
-    from medteb_mteb.commands.consensus import read_labels
+    from medteb_mteb.build.grades import read_labels
+    from medteb_mteb.build.read import read_texts, read_triples
 
     how = Assembly(
         name=name,
@@ -56,7 +56,7 @@ def assemble(
         {text.id: text for text in read_texts(documents)},
         out,
         how,
-        training_queries=[query for path in training or () for query in training_queries(path)],
+        training_queries=[triple.query for path in training or () for triple in read_triples(path)],
     )
     if as_json:
         content = {
@@ -76,15 +76,3 @@ def assemble(
     for what, number in built.statistics.items():
         typer.echo(f"  {what}: {number:,}")
     typer.echo(f"score models on it: MEDTEB_DATA={out} mteb run -t {next(iter(built.editions))} -m MODEL")
-
-
-def training_queries(path: str) -> list[str]:
-    """Queries of a training set in any form that `mar train` reads.
-
-    Raises:
-        DataError: It cannot be read.
-    """
-    from mar_st.data import read_source
-    from mar_st.schema import Data
-
-    return [triple.query for triple in read_source(Data(name="training", path=path, prompt=""), 0).triples]

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-
-if TYPE_CHECKING:
-    from medteb_mteb.build.grades import Label
 
 review_app = typer.Typer(
     help="Have clinicians check a sample of labels.", no_args_is_help=True, rich_markup_mode=None
@@ -39,6 +36,7 @@ def consensus(
     """Make one label of the grades of several judges, and say how well they agree."""
     from medteb_mteb.build.agreement import agreement
     from medteb_mteb.build.consensus import Rule, consensus, counts
+    from medteb_mteb.build.folder import write_text
     from medteb_mteb.build.grades import read_judgements
     from medteb_mteb.build.records import BuildError
 
@@ -60,8 +58,10 @@ def consensus(
         report = {"note": str(error)}
     content = {"rule": rule, "positive": list(made.positive), "labels": counts(labels), "agreement": report}
     out.mkdir(parents=True, exist_ok=True)
-    _write(out / "labels.jsonl", "".join(json.dumps(x.to_json(), ensure_ascii=False) + "\n" for x in labels))
-    _write(out / "agreement.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+    write_text(
+        out / "labels.jsonl", "".join(json.dumps(x.to_json(), ensure_ascii=False) + "\n" for x in labels)
+    )
+    write_text(out / "agreement.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
     typer.echo(json.dumps(content, ensure_ascii=False, indent=2) if as_json else _summary(content, out))
 
 
@@ -78,6 +78,7 @@ def export_command(
     ] = None,
 ) -> None:
     """Write a sheet of pairs without their labels, for clinicians to fill in."""
+    from medteb_mteb.build.grades import read_labels
     from medteb_mteb.build.read import read_texts
     from medteb_mteb.build.review import export_review, key_of
 
@@ -124,28 +125,6 @@ def import_command(
             typer.echo(f"{what} confirmed {confirmed:.1%}")
 
 
-def read_labels(path: Path) -> list[Label]:
-    """Labels of a `labels.jsonl`.
-
-    Raises:
-        BuildError: No such file, or a row that is no label.
-    """
-    from medteb_mteb.build.grades import Label
-    from medteb_mteb.build.records import BuildError
-
-    file = path / "labels.jsonl" if path.is_dir() else path
-    if not file.is_file():
-        raise BuildError(f"There is no {file}; 'medteb consensus' writes it.")
-    labels = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            row: dict[str, Any] = json.loads(line)
-            labels.append(Label(row["query-id"], row["corpus-id"], row["relevance"], row.get("reason", "")))
-        except (ValueError, KeyError, TypeError) as error:
-            raise BuildError(f"{file}:{number}: expected query-id, corpus-id and relevance.") from error
-    return labels
-
-
 def _weight(entry: str) -> tuple[str, float]:
     from medteb_mteb.build.records import BuildError
 
@@ -171,13 +150,9 @@ def _summary(content: dict[str, Any], out: Path) -> str:
     for kind, what in (("labels", "positive or not"), ("grades", "grades")):
         for name, shown in names.items():
             value, low, high = report[kind][name]
-            number = "not defined" if value is None else f"{value:.3f} [{low:.3f}, {high:.3f}]"
+            number = "not defined" if value is None else f"{value:.3f}"
+            if low is not None and value is not None:
+                number += f" [{low:.3f}, {high:.3f}]"
             lines.append(f"  {what:16} {shown:24} {number}")
     rates = ", ".join(f"{judge} {rate:.1%}" for judge, rate in report["positive_rate"].items())
     return "\n".join([*lines, f"positive: {rates}", f"labels: {out / 'labels.jsonl'}"])
-
-
-def _write(path: Path, content: str) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_text(content, encoding="utf-8")
-    part.replace(path)

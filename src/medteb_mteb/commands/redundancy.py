@@ -37,31 +37,17 @@ def leakage(
     as_json: JsonFlag = False,
 ) -> None:
     """Look for the queries and the relevant documents of a test in training sets."""
-    from mar_st.data import read_source
-    from mar_st.schema import Data
-    from medteb_mteb.build.records import BuildError
+    from medteb_mteb.build.audit import read_benchmark
+    from medteb_mteb.build.read import read_triples
     from medteb_mteb.build.redundancy import leakage as run
-    from medteb_mteb.folders import inspect_folder
-    from medteb_mteb.folders.problems import Problems
-    from medteb_mteb.folders.retrieval import read_retrieval
 
-    layout = inspect_folder(folder)
-    if "qrels" not in layout.tables:
-        raise BuildError(f"{folder} is no retrieval or reranking folder.")
-    data = read_retrieval(layout, Problems(folder))
-    relevant = {name for row in data.qrels.values() for name, score in row.items() if score > 0}
-    texts: list[str] = []
-    for path in training:
-        for triple in read_source(Data(name="training", path=path, prompt=""), 0).triples:
-            texts += [triple.query, *triple.positives, *triple.negatives]
+    benchmark = read_benchmark(folder)
+    relevant = {name for row in benchmark.qrels.values() for name in row}
+    triples = [triple for path in training for triple in read_triples(path)]
     found = run(
-        [query["text"] for query in data.queries],
-        [
-            f"{document['title']}\n{document['text']}" if document["title"] else document["text"]
-            for document in data.corpus
-            if document["id"] in relevant
-        ],
-        texts,
+        [query.text for query in benchmark.queries.values()],
+        [document.full for name, document in benchmark.documents.items() if name in relevant],
+        [text for triple in triples for text in (triple.query, *triple.positives, *triple.negatives)],
         threshold=threshold,
     )
     if as_json:

@@ -96,7 +96,7 @@ def random_judgements(noise, seed=0, queries=40):
 
 
 def test_the_report_falls_with_noise_and_counts_pairs():
-    none, some, much = (agreement(random_judgements(noise), resamples=200) for noise in (0.0, 0.3, 1.0))
+    none, some, much = (agreement(random_judgements(noise)) for noise in (0.0, 0.3, 1.0))
     assert (none.judges, none.pairs, none.complete) == (["丙", "乙", "甲"], 200, 200)
     assert all(estimate.value == 1 for estimate in (*none.labels.values(), *none.grades.values()))
     for name in ("fleiss_kappa", "krippendorff_alpha", "gwet_ac1"):
@@ -109,7 +109,7 @@ def test_the_report_falls_with_noise_and_counts_pairs():
 
 
 def test_confusion_counts_every_pair_of_judges():
-    found = agreement(random_judgements(0.4), resamples=10)
+    found = agreement(random_judgements(0.4))
     assert set(found.confusion) == {("丙", "乙"), ("丙", "甲"), ("乙", "甲")}
     given = random_judgements(0.4)
     grades = {(j.judge, j.pair): j.grade for j in given}
@@ -123,7 +123,7 @@ def test_confusion_counts_every_pair_of_judges():
 
 def test_missing_grades_count_where_they_can():
     given = [j for i, j in enumerate(random_judgements(0.2)) if i % 7]
-    found = agreement(given, resamples=10)
+    found = agreement(given)
     assert found.complete < found.pairs == 200
     assert sum(map(sum, found.confusion["丙", "乙"])) < 200
 

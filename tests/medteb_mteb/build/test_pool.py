@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ from mar_st.mining.retrievers import BM25, Found
 from medteb_mteb.build.folder import read_json
 from medteb_mteb.build.pool import Candidate, Pooling, merge, pool
 from medteb_mteb.build.records import BuildError, Text
-from medteb_mteb.cli import main
 
 DOCUMENTS = [
     Text("d0", "多喝水，注意休息。", "感冒"),
@@ -138,7 +136,7 @@ def test_settings_that_cannot_be():
         Pooling(merge="mean")
 
 
-def test_the_command_with_two_retrievers(tmp_path, monkeypatch, capsys):
+def test_the_command_with_two_retrievers(medteb, tmp_path, monkeypatch):
     import mar_st
 
     for name, texts in (("queries", QUERIES), ("documents", DOCUMENTS)):
@@ -147,18 +145,13 @@ def test_the_command_with_two_retrievers(tmp_path, monkeypatch, capsys):
     model = Path(str(mar_st.__file__)).parent / "models" / "mar-mini"
     args = ["pool", "queries.jsonl", "documents.jsonl", "out", "-r", "bm25", "-r", str(model), "--depth", "3"]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["medteb", *args, "-q"])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out = capsys.readouterr().out
-    assert not stop.value.code
+    code, out, _ = medteb(*args, "-q")
+    assert code == 0
     assert "pairs of 3 queries in out/pools.jsonl" in out
     (first, *_) = rows_of("out/pools.jsonl")
     assert set(first["ranks"]) == {"bm25", str(model)}
     assert sum(rank is not None for rank in first["ranks"][str(model)]) == 3
     assert sum(rank is not None for rank in first["ranks"]["bm25"]) == 2
-    monkeypatch.setattr(sys, "argv", ["medteb", *args[:4], "-r", "./gone"])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert stop.value.code == 2
-    assert "there is no folder ./gone" in capsys.readouterr().err
+    code, _, err = medteb(*args[:4], "-r", "./gone")
+    assert code == 2
+    assert "there is no folder ./gone" in err

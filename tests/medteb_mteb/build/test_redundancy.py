@@ -1,14 +1,12 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
 from medteb_mteb.build.records import BuildError
 from medteb_mteb.build.redundancy import correlation, leakage, read_scores
-from medteb_mteb.cli import main
 
 # MAR paper, Table 9, zero-shot: both CMedQA sets, then retrieval, reranking and STS of the new benchmark.
 TABLE = """model,CMedQAv1,CMedQAv2,Retrieval,Reranking,STS
@@ -48,16 +46,16 @@ def test_the_published_correlation(table):
 def test_groups_that_order_alike_or_the_other_way_round():
     rng = np.random.default_rng(0)
     scores = {f"m{i}": {"a": float(i), "b": i**2 + 0.1, "c": -float(i), "d": rng.random()} for i in range(12)}
-    same = correlation(scores, ["a"], ["b"], resamples=500)
+    same = correlation(scores, ["a"], ["b"])
     assert (same.spearman, same.kendall, same.low, same.high) == pytest.approx((1, 1, 1, 1))
-    assert correlation(scores, ["b"], ["c"], resamples=500).spearman == pytest.approx(-1)
-    noise = correlation(scores, ["a"], ["d"], resamples=500)
+    assert correlation(scores, ["b"], ["c"]).spearman == pytest.approx(-1)
+    noise = correlation(scores, ["a"], ["d"])
     assert noise.low < 0 < noise.high
 
 
 def test_models_without_all_scores_are_left_out(table):
     table.write_text(TABLE + "half,80.1,,40.2,50.1,60.2\n", encoding="utf-8")
-    found = correlation(read_scores(table), OLD, NEW, resamples=100)
+    found = correlation(read_scores(table), OLD, NEW)
     assert found.left_out == ("half",)
     assert len(found.models) == 14
 
@@ -117,14 +115,8 @@ def test_leaks_are_counted_equal_and_near():
     assert leakage(["湿疹痒"], [], training).near == 0
 
 
-def test_the_commands(table, tmp_path, monkeypatch, capsys):
-    def call(*args):
-        monkeypatch.setattr(sys, "argv", ["medteb", *map(str, args)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return stop.value.code or 0, capsys.readouterr().out
-
-    code, out = call("redundancy", table, "--left", ",".join(OLD), "--right", ",".join(NEW))
+def test_the_commands(medteb, table, tmp_path):
+    code, out, _ = medteb("redundancy", table, "--left", ",".join(OLD), "--right", ",".join(NEW))
     assert code == 0
     assert "14 models with scores on all, 0 left out" in out
     assert "Spearman 0.354" in out
@@ -137,7 +129,7 @@ def test_the_commands(table, tmp_path, monkeypatch, capsys):
     (tmp_path / "train.jsonl").write_text(
         '{"query": "感冒了怎么办", "positive": "多喝水"}\n', encoding="utf-8"
     )
-    code, out = call("leakage", folder, "--training", tmp_path / "train.jsonl")
+    code, out, _ = medteb("leakage", folder, "--training", tmp_path / "train.jsonl")
     assert code == 0
     assert "queries: 1, of which equal 0, near-duplicates 1" in out
     assert "relevant documents: 1, of which equal 1" in out

@@ -12,7 +12,6 @@ import yaml
 
 from mar_st.data import read_source
 from mar_st.schema import Data
-from medteb_mteb.cli import main
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DISEASES = [
@@ -45,15 +44,13 @@ def rules():
 
 
 @pytest.fixture
-def medteb(monkeypatch, capsys, tmp_path):
+def succeed(medteb, monkeypatch, tmp_path):
+    """Runs a command in a folder of the test; gives what it printed."""
     monkeypatch.chdir(tmp_path)
 
     def call(*args, code=0):
-        monkeypatch.setattr(sys, "argv", ["medteb", *map(str, args)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        assert (stop.value.code or 0) == code, err
+        found, out, err = medteb(*args)
+        assert found == code, err
         return out
 
     return call
@@ -96,8 +93,8 @@ def judges_file(path, url, names):
 NAMES = ("rule-words", "rule-generous", "rule-strict")
 
 
-def test_from_texts_to_editions_and_triples(medteb, texts, rules, tmp_path):
-    medteb("pool", "queries.jsonl", "documents.jsonl", "pools", "-r", "bm25", "--size", "12", "-q")
+def test_from_texts_to_editions_and_triples(succeed, texts, rules, tmp_path):
+    succeed("pool", "queries.jsonl", "documents.jsonl", "pools", "-r", "bm25", "--size", "12", "-q")
     with rules.serving(rules.Endpoint()) as url:
         judges = judges_file(tmp_path / "judges.yaml", url, NAMES)
         judging = [
@@ -109,24 +106,24 @@ def test_from_texts_to_editions_and_triples(medteb, texts, rules, tmp_path):
             "--judges",
             judges,
         ]
-        assert "nothing was sent" in medteb(*judging, "--dry-run")
-        medteb(*judging, "-q", code=2)  # the texts have passed no anonymiser
-        medteb(*judging, "-q", "--already-anonymous")
-    medteb("consensus", "judged", "labels")
+        assert "nothing was sent" in succeed(*judging, "--dry-run")
+        succeed(*judging, "-q", code=2)  # the texts have passed no anonymiser
+        succeed(*judging, "-q", "--already-anonymous")
+    succeed("consensus", "judged", "labels")
     given = ["labels", "queries.jsonl", "documents.jsonl", "data", "--name", "road", "--licence", "mit"]
-    found = json.loads(medteb("assemble", *given, "--test", "0.4", "--json"))
+    found = json.loads(succeed("assemble", *given, "--test", "0.4", "--json"))
     counts = found["editions"]["MedTEBRetrieval"]["counts"]
     assert counts["queries"] > 3
     assert found["triples"] > 3
     result = json.loads(
-        medteb("run", "--data", "data/MedTEBRetrieval", "-m", "bm25-char-bigram", "-q", "--json")
+        succeed("run", "--data", "data/MedTEBRetrieval", "-m", "bm25-char-bigram", "-q", "--json")
     )
     assert result["errors"] == []
     source = read_source(Data(name="road", path="data/train/triples.jsonl", prompt=""), 0)
     assert len(source.triples) == found["triples"]
 
 
-def test_an_audit_finds_what_the_qrels_miss(medteb, texts, rules, tmp_path):
+def test_an_audit_finds_what_the_qrels_miss(succeed, texts, rules, tmp_path):
     folder = tmp_path / "clinic"
     folder.mkdir()
     for name, target in (("queries", "queries"), ("documents", "corpus")):
@@ -138,16 +135,16 @@ def test_an_audit_finds_what_the_qrels_miss(medteb, texts, rules, tmp_path):
     with rules.serving(rules.Endpoint()) as url:
         judges = judges_file(tmp_path / "judges.yaml", url, NAMES)
         args = ["audit", "clinic", "audited", "--judges", judges, "-r", "bm25", "--depth", "8", "-q"]
-        assert "nothing was sent" in medteb(*args, "--dry-run")
-        found = json.loads(medteb(*args, "--already-anonymous", "--json"))
+        assert "nothing was sent" in succeed(*args, "--dry-run")
+        found = json.loads(succeed(*args, "--already-anonymous", "--json"))
     assert found["means"]["false_negatives"][0] > 0.2
     assert found["means"]["released"][0] > found["means"]["false_positives"][0] > 0
     missed = {row["query"] for row in found["queries"] if row["false_negatives"]}
     assert {f"q{i}2" for i in range(len(DISEASES))} <= missed
     # Nothing is asked again: the server is gone.
-    again = medteb(*args, "--already-anonymous")
+    again = succeed(*args, "--already-anonymous")
     assert "corrected edition: audited/clinic-corrected" in again
     result = json.loads(
-        medteb("run", "--data", "audited/clinic-corrected", "-m", "bm25-char-bigram", "-q", "--json")
+        succeed("run", "--data", "audited/clinic-corrected", "-m", "bm25-char-bigram", "-q", "--json")
     )
     assert result["errors"] == []

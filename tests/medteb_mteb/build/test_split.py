@@ -4,8 +4,9 @@ import random
 
 import pytest
 
+from mar_st.normalisation import normalise
 from medteb_mteb.build.records import BuildError
-from medteb_mteb.build.split import clusters, near_duplicates, normalised, split_queries
+from medteb_mteb.build.split import clusters, near_duplicates, split_queries
 
 WORDS = [
     "感冒",
@@ -33,7 +34,7 @@ def texts_of(number, seed=0):
 
 
 def grams(text):
-    plain = normalised(text) or text
+    plain = normalise(text) or text
     return {*plain, *(plain[i : i + 2] for i in range(len(plain) - 1))}
 
 

@@ -1,18 +1,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from medteb_mteb.cli import main
-
 DISEASES = ["感冒", "高血压", "糖尿病", "偏头痛", "胃炎", "湿疹", "哮喘", "肺炎", "痛风", "贫血"]
 
 
-@pytest.fixture
-def medteb(monkeypatch, capsys, tmp_path):
+@pytest.fixture(autouse=True)
+def given(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     write("queries.jsonl", [{"_id": f"q{i}", "text": f"{name}吃什么"} for i, name in enumerate(DISEASES)])
     write(
@@ -25,15 +22,6 @@ def medteb(monkeypatch, capsys, tmp_path):
         for j in range(10)
     ]
     write("labels.jsonl", rows)
-
-    def call(*args):
-        monkeypatch.setattr(sys, "argv", ["medteb", *map(str, args)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    return call
 
 
 def write(name, rows):

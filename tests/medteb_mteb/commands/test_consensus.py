@@ -2,26 +2,9 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 from pathlib import Path
 
 import pytest
-
-from medteb_mteb.cli import main
-
-
-@pytest.fixture
-def medteb(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-
-    def call(*args):
-        monkeypatch.setattr(sys, "argv", ["medteb", *map(str, args)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    return call
 
 
 def write(path, rows):
@@ -29,7 +12,8 @@ def write(path, rows):
 
 
 @pytest.fixture
-def judged(tmp_path):
+def judged(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     write(tmp_path / "queries.jsonl", [{"_id": f"q{i}", "text": f"发烧{i}天怎么办"} for i in range(6)])
     write(tmp_path / "documents.jsonl", [{"_id": f"d{i}", "text": f"多休息，方案{i}。"} for i in range(4)])
     grades = ("SSA", "SAB", "CCD", "DDD")

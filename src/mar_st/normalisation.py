@@ -1,0 +1,13 @@
+"""The form in which texts are compared by their characters."""
+
+from __future__ import annotations
+
+import unicodedata
+
+__all__ = ["normalise"]
+
+
+def normalise(text: str) -> str:
+    """NFKC, lower case, letters and digits only."""
+    folded = unicodedata.normalize("NFKC", text).lower()
+    return "".join(character for character in folded if character.isalnum())
