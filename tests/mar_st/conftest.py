@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoConfig, PreTrainedTokenizerFast
 
 from mar_st import MAR
+from tests.mar_st.train_helpers import finished, one_thread, recipe_file, unfinished  # noqa: F401 -- fixtures
 
 ALPHABET = "头疼发热吃什么药好呢感冒咳嗽怎么办高血压医生你abcdefg0123456789"
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[EOS]"]
