@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from medteb_mteb.commands.columns import ColumnOption, parse_columns
+
 if TYPE_CHECKING:
     from medteb_mteb.build.anonymize.evaluate import Quality
     from medteb_mteb.build.anonymize.step import Anonymised
@@ -24,9 +26,7 @@ def anonymize(
     kinds: Annotated[
         list[str] | None, typer.Option(help="Only this kind, e.g. PHONE; repeat, or separate with commas.")
     ] = None,
-    columns: Annotated[
-        list[str] | None, typer.Option(help="Where a field is read from, e.g. text=问题; repeat for more.")
-    ] = None,
+    column: ColumnOption = None,
     keep_meta: Annotated[
         list[str] | None, typer.Option(help="Further column to keep, anonymised; all others are left out.")
     ] = None,
@@ -69,23 +69,13 @@ def anonymize(
         salt=salt,
         keep_meta=keep_meta or (),
         ids=ids,  # type: ignore[arg-type]
-        columns=_columns(columns or []),
+        columns=parse_columns(column),
         show_progress=not quiet,
     )
     if as_json:
         typer.echo(json.dumps({"out": str(out), **result.to_json()}, ensure_ascii=False, indent=2))
     else:
         typer.echo(as_text(result))
-
-
-def _columns(pairs: list[str]) -> dict[str, str]:
-    from medteb_mteb.commands.errors import UserError
-
-    split = [pair.partition("=") for pair in pairs]
-    for pair, (name, _, column) in zip(pairs, split, strict=True):
-        if not name or not column:
-            raise UserError(f"--columns expects FIELD=COLUMN, for instance text=问题; got {pair!r}")
-    return {name: column for name, _, column in split}
 
 
 def as_text(result: Anonymised) -> str:

@@ -34,11 +34,8 @@ def consensus(
     as_json: JsonFlag = False,
 ) -> None:
     """Make one label of the grades of several judges, and say how well they agree."""
-    from medteb_mteb.build.agreement import agreement
-    from medteb_mteb.build.consensus import Rule, consensus, counts
-    from medteb_mteb.build.folder import write_text
-    from medteb_mteb.build.grades import read_judgements
-    from medteb_mteb.build.records import BuildError
+    from medteb_mteb.build.consensus import Rule
+    from medteb_mteb.build.labelling import write_labels
 
     made = Rule(
         kind=rule,  # type: ignore[arg-type]
@@ -49,19 +46,7 @@ def consensus(
         judges=tuple(judge or ()),
         incomplete=incomplete,
     )
-    given = list(read_judgements(judgements))
-    labels = consensus(given, made)
-    counted = [j for j in given if not made.judges or j.judge in made.judges]
-    try:
-        report = agreement(counted, positive=made.positive).to_json()
-    except BuildError as error:  # one judge alone makes labels, but agrees with nobody
-        report = {"note": str(error)}
-    content = {"rule": rule, "positive": list(made.positive), "labels": counts(labels), "agreement": report}
-    out.mkdir(parents=True, exist_ok=True)
-    write_text(
-        out / "labels.jsonl", "".join(json.dumps(x.to_json(), ensure_ascii=False) + "\n" for x in labels)
-    )
-    write_text(out / "agreement.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+    content = write_labels(judgements, out, made)
     typer.echo(json.dumps(content, ensure_ascii=False, indent=2) if as_json else _summary(content, out))
 
 

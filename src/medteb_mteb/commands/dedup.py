@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from medteb_mteb.commands.columns import ColumnOption, parse_columns
+
 
 def dedup(
     source: Annotated[str, typer.Argument(metavar="IN", help="File, folder or hub:ORG/NAME.")],
@@ -16,16 +18,13 @@ def dedup(
         float, typer.Option(help="Jaccard similarity of character n-grams from which a text is dropped.")
     ] = 0.8,
     width: Annotated[int, typer.Option(help="Characters of an n-gram.", min=1)] = 3,
-    column: Annotated[
-        list[str] | None, typer.Option(help="FIELD=COLUMN (id, text, title); repeat for more.")
-    ] = None,
+    column: ColumnOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
 ) -> None:
     """Keep the first of texts that are nearly the same, by their characters; a killed run goes on."""
     from medteb_mteb.build.near_duplicates import NearDuplicates
     from medteb_mteb.build.step import run_step
-    from medteb_mteb.commands.diversify import parse_columns
 
     step = NearDuplicates(threshold, width)
     report = run_step(step, source, out, columns=parse_columns(column), show_progress=not quiet)

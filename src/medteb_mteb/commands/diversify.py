@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from medteb_mteb.commands.columns import ColumnOption, parse_columns
+
 if TYPE_CHECKING:
-    from medteb_mteb.build.diversify import Disagreement, Rule, Search, VectorSource
-    from medteb_mteb.build.step import Report
+    from medteb_mteb.build.diversify import VectorSource
 
 #: The encoder that the published filter uses.
 MODEL = "Alibaba-NLP/gte-multilingual-base"
-
-#: What was measured of an approximate search, in the folder of the step.
-DISAGREEMENT = "disagreement.json"
-CENTRES = ".centres.npy"
 
 
 def diversify(
@@ -49,9 +46,7 @@ def diversify(
         Path | None, typer.Option(help="Where vectors are kept; default $MAR_STORE or OUT/../teacher-store.")
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Texts per forward pass.", min=1)] = 64,
-    column: Annotated[
-        list[str] | None, typer.Option(help="FIELD=COLUMN (id, text, title); repeat for more.")
-    ] = None,
+    column: ColumnOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
 ) -> None:
@@ -60,7 +55,7 @@ def diversify(
     The first 5,000 texts are kept. What is dropped is written beside what is kept, with its nearest
     neighbour.
     """
-    from medteb_mteb.build.diversify import THRESHOLDS, Encoded, Given, Rule, Search
+    from medteb_mteb.build.diversify import THRESHOLDS, Encoded, Given, Rule, Search, run_diversify
     from medteb_mteb.build.read import read_texts
 
     rule = Rule(THRESHOLDS[kind] if threshold is None else threshold, k, tolerated, seed_size)
@@ -73,7 +68,7 @@ def diversify(
         from mar_st.store import store_root
 
         given = Encoded(model, kind, store or store_root(out), batch_size=batch_size, show_progress=not quiet)
-    report, measured = run(
+    report, measured = run_diversify(
         source, out, given, rule, search, columns=columns, sample=sample, show_progress=not quiet
     )
     if as_json:
@@ -96,82 +91,3 @@ def diversify(
             f"ivf decided otherwise than an exact search in {measured.share:.2%} [{low:.2%}, {high:.2%}] of "
             f"{measured.sampled:,} sampled decisions"
         )
-
-
-def run(
-    source: str | Path,
-    out: Path,
-    vectors: VectorSource,
-    rule: Rule,
-    search: Search,
-    *,
-    columns: dict[str, str] | None = None,
-    sample: int = 1000,
-    show_progress: bool = True,
-) -> tuple[Report, Disagreement | None]:
-    """Run the step and, where the search is approximate, measure how far it is from an exact one.
-
-    Args:
-        source: See `medteb_mteb.build.read.read_texts`.
-        out: Folder to write.
-        vectors: Gives the vectors.
-        rule: When a text is dropped.
-        search: How neighbours are found.
-        columns: See `read_texts`.
-        sample: Decisions that are checked.
-        show_progress: Show a bar.
-
-    Raises:
-        BuildError: See `medteb_mteb.build.step.run_step`.
-    """
-    from medteb_mteb.build.diversify import Diversify, centres_sample
-    from medteb_mteb.build.step import run_step
-
-    if search.index == "exact":
-        step = Diversify(vectors, rule, search)
-        return run_step(step, source, out, columns=columns, show_progress=show_progress), None
-    search, texts = centres_sample(source, search, columns)
-    step = Diversify(vectors, rule, search, sample=texts, centres_file=out / CENTRES)
-    report = run_step(step, source, out, columns=columns, show_progress=show_progress)
-    (out / CENTRES).unlink(missing_ok=True)
-    return report, _measured(source, out, vectors, rule, columns, sample)
-
-
-def _measured(
-    source: str | Path,
-    out: Path,
-    vectors: VectorSource,
-    rule: Rule,
-    columns: dict[str, str] | None,
-    sample: int,
-) -> Disagreement:
-    import numpy as np
-
-    from medteb_mteb.build.diversify import measure_disagreement
-    from medteb_mteb.build.read import read_texts
-
-    kept = {text.id for text in read_texts(out)}
-    texts = list(read_texts(source, columns))
-    mask = np.array([text.id in kept for text in texts])
-    measured = measure_disagreement(vectors.vectors(texts), mask, rule, sample=sample)
-    part = out / (DISAGREEMENT + ".part")
-    part.write_text(json.dumps(measured.to_json(), indent=2) + "\n", encoding="utf-8")
-    part.replace(out / DISAGREEMENT)
-    return measured
-
-
-def parse_columns(given: list[str] | None) -> dict[str, str]:
-    """`FIELD=COLUMN` options as a mapping.
-
-    Raises:
-        BuildError: One of another form.
-    """
-    from medteb_mteb.build.records import BuildError
-
-    columns = {}
-    for entry in given or ():
-        field, mark, name = entry.partition("=")
-        if not (field and mark and name):
-            raise BuildError(f"--column takes FIELD=COLUMN, for instance text=question; got {entry!r}.")
-        columns[field] = name
-    return columns

@@ -5,6 +5,7 @@ from __future__ import annotations
 from medteb_mteb.build.diversify.core import Search, diversify
 from medteb_mteb.build.diversify.disagreement import Disagreement, measure_disagreement
 from medteb_mteb.build.diversify.rule import THRESHOLDS, Rule
+from medteb_mteb.build.diversify.run import run_diversify
 from medteb_mteb.build.diversify.sources import Encoded, Given, VectorSource
 from medteb_mteb.build.diversify.step import Diversify, centres_sample
 from medteb_mteb.build.diversify.vectors import unit
@@ -21,5 +22,6 @@ __all__ = [
     "centres_sample",
     "diversify",
     "measure_disagreement",
+    "run_diversify",
     "unit",
 ]

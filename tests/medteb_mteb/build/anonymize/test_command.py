@@ -31,10 +31,10 @@ def source(tmp_path):
 
 
 def test_a_summary_for_people_and_one_for_programs(source, tmp_path):
-    shown = run(source, tmp_path / "out", "--columns", "text=问题", "-q").output
+    shown = run(source, tmp_path / "out", "--column", "text=问题", "-q").output
     assert "2 texts, 2 identifiers replaced in 2 of them" in shown
     assert "columns left out (--keep-meta NAME keeps one): 科室" in shown
-    arguments = [source, tmp_path / "two", "--columns", "text=问题", "--kinds", "PHONE,EMAIL", "--json", "-q"]
+    arguments = [source, tmp_path / "two", "--column", "text=问题", "--kinds", "PHONE,EMAIL", "--json", "-q"]
     shown = json.loads(run(*arguments, "--keep-meta", "科室").output)
     assert (shown["identifiers"], shown["left_out"]) == ({"PHONE": 1}, [])
 
@@ -57,7 +57,7 @@ def test_checking_sentences_of_ones_own(tmp_path):
         ((), UserError, "expected IN and OUT"),
         (("in", "out", "--check", "x"), UserError, "leave IN and OUT away"),
         (("in", "out", "--errors"), UserError, "goes with --check"),
-        (("in", "out", "--columns", "问题"), UserError, "FIELD=COLUMN"),
+        (("in", "out", "--column", "问题"), UserError, "FIELD=COLUMN"),
         (("in", "out", "--kinds", "PHONEE"), BuildError, "Did you mean PHONE"),
         (("in", "out", "--mode", "blur"), BuildError, "no mode"),
     ],

@@ -1,0 +1,34 @@
+"""The option that says which column a field of a text is read from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from medteb_mteb.commands.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["ColumnOption", "parse_columns"]
+
+ColumnOption = Annotated[
+    list[str] | None,
+    typer.Option(help="FIELD=COLUMN (id, text, title), for instance text=question; repeat for more."),
+]
+
+
+def parse_columns(given: Iterable[str] | None) -> dict[str, str]:
+    """`FIELD=COLUMN` options as a mapping.
+
+    Raises:
+        UserError: One of another form.
+    """
+    columns = {}
+    for entry in given or ():
+        field, mark, name = entry.partition("=")
+        if not (field and mark and name):
+            raise UserError(f"--column takes FIELD=COLUMN, for instance text=question; got {entry!r}")
+        columns[field] = name
+    return columns
