@@ -1,0 +1,311 @@
+"""The two set-ups of `benchmarks/train.py`: `mar train`'s stages, and sentence-transformers' trainer."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEMPERATURE = 0.05
+
+
+@dataclass(frozen=True)
+class Case:
+    """One measurement."""
+
+    shape: str
+    stage: str
+    length: str
+    setup: str
+    batch: int
+    mini_batch: int | None
+    compile: bool
+    steps: int
+    warm_up: int
+    texts: str | None
+
+    @property
+    def key(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+def recipe_of(case: Case, folder: Path, data: Path) -> Any:
+    """The recipe whose backbones, adapters and rates both set-ups take."""
+    from mar_st.schema import Recipe
+
+    small = case.shape == "small"
+    lora = (
+        {} if small else {"lora_r": 32, "lora_alpha": 64, "lora_dropout": 0.1, "gradient_checkpointing": True}
+    )
+    dims = {"dims": [256, 512]} if small else {"dims": [768, 2560]}
+    common = {"batch_size": case.batch, "max_steps": case.steps, "learning_rate": 1e-4, "length_groups": 16}
+    parts = {"mini_batch_size": case.mini_batch} if case.mini_batch else {}
+    warm = {"temperature": TEMPERATURE}
+    stages = {
+        "contrastive-query": {"stage": "contrastive", "side": "query", **common, **parts, **warm},
+        "contrastive-document": {
+            "stage": "contrastive",
+            "side": "document",
+            **common,
+            **parts,
+            **warm,
+            **dims,
+            **lora,
+        },
+        "align": {"stage": "align", **common, "temperature": TEMPERATURE, "mse_weight": 0.0},
+        "joint": {"stage": "joint", **common, **parts, **warm, **lora},
+    }
+    used = {"contrastive-query": ("query",), "contrastive-document": ("document",)}.get(
+        case.stage, ("query", "document")
+    )
+    width = {"query": 256 if small else 768, "document": 512 if small else 2560}
+    pooling = {"query": "mean", "document": "mean"} if small else {"query": "cls", "document": "lasttoken"}
+    limit = 128 if small and case.length == "real" else 512
+    sides = {
+        side: {"source": str(folder / side), "max_length": limit, "pooling": pooling[side]}
+        if side in used
+        else None
+        for side in width
+    }
+    entry: dict[str, Any] = {"name": "rows", "path": str(data), "negatives": 1, "prompt": ""}
+    if case.stage == "align":
+        entry = {"name": "rows", "path": str(data), "form": "texts", "role": "document"}
+    return Recipe.model_validate(
+        {
+            "name": "bench",
+            "description": "one stage",
+            "dim": width[used[0]] if len(used) == 1 else width["query"],
+            "precision": "bf16",
+            "compile": case.compile and case.setup == "mar",
+            **sides,
+            "data": [entry],
+            "stages": [{"name": "stage", **stages[case.stage]}],
+        }
+    )
+
+
+def write_encoders(case: Case, folder: Path, texts: list[str]) -> None:
+    """Random weights; tokenizers are trained on the texts, embeddings keep the published size."""
+    import torch
+    from transformers import AutoConfig, AutoModel
+
+    from mar_st.backbones import known_backbones
+    from mar_st.encoders import write_encoder
+    from mar_st.recipe import load_recipe
+    from mar_st.tokenizers import train_tokenizer
+
+    base = load_recipe("mar-small" if case.shape == "small" else "mar-0.3b-4b")
+    for side in ("query", "document"):
+        backbone = getattr(base, side)
+        size = backbone.tokenizer.vocab_size if backbone.tokenizer else 8000
+        role = "query" if (backbone.pooling or "cls") != "lasttoken" and side == "query" else side
+        if case.shape == "small":
+            role = "query"
+        tokenizer = train_tokenizer(texts, role, vocab_size=size, max_token_length=2)
+        config = dict(backbone.config or known_backbones()[backbone.source].config)
+        config["vocab_size"] = max(config.get("vocab_size", 0), len(tokenizer))
+        config["pad_token_id"] = tokenizer.pad_token_id
+        torch.manual_seed(0)
+        large = side == "document" and case.shape != "small"
+        torch.set_default_dtype(torch.bfloat16 if large else torch.float32)
+        model = AutoModel.from_config(AutoConfig.for_model(**config))
+        torch.set_default_dtype(torch.float32)
+        (folder / side).mkdir(parents=True)
+        write_encoder(model, tokenizer, folder / side)
+
+
+def rows_of(case: Case) -> list[dict[str, str]]:
+    """Rows of query, positive and negative, as they are or drawn out to 512 tokens and more."""
+    from mar_st.data import read_source
+    from mar_st.schema import Data
+
+    path = case.texts or "package:medteb_mteb/MedTEBRetrieval/train"
+    source = read_source(Data(name="rows", path=path, prompt=""), 0)
+    found = [
+        {"query": t.query, "positive": t.positives[0], "negative": t.negatives[0]}
+        for t in source.triples
+        if t.negatives
+    ]
+    if len(found) < 4 * case.batch:
+        raise SystemExit(
+            f"{path} has {len(found)} rows with negatives; give at least {4 * case.batch}, or lower --batch."
+        )
+    found = found[: case.batch * case.steps]
+    if case.length == "real":
+        return found
+    long = [text for row in found for text in (row["positive"], row["negative"])]
+    return [
+        {name: text + "".join(long[(7 * i + j) % len(long)] for j in range(12)) for name, text in row.items()}
+        for i, row in enumerate(found)
+    ]
+
+
+def operations(model: Any, rows: list[dict[str, str]], columns: dict[str, str]) -> tuple[float, float]:
+    """Useful operations and tokens of a row: `columns` maps a text to the route it takes."""
+    from mar_st.stages.meter import ONE, step_costs
+
+    costs = step_costs(model)
+    flops = tokens = 0.0
+    sample = rows[:500]
+    for column, route in columns.items():
+        cost = costs.get(route) or costs[ONE]
+        task = {"task": route} if route else {}
+        for row in sample:
+            features = model.preprocess([row[column]], **task)
+            length = (
+                int(features["attention_mask"].sum())
+                if "attention_mask" in features
+                else features["input_ids"].numel()
+            )
+            flops += cost.token * length + cost.square * length**2
+            tokens += length
+    return flops / len(sample), tokens / len(sample)
+
+
+def run_mar(case: Case, recipe: Any, folder: Path) -> dict[str, float]:
+    """A stage as `mar train` runs it; speed from its own records."""
+    from mar_st.stages.monitor import read_metrics
+    from mar_st.train import train
+
+    began = time.perf_counter()
+    out = train(recipe, folder / "run", save_steps=10**6)
+    wall = time.perf_counter() - began
+    records = read_metrics(out.parent / "01-stage" / "metrics.jsonl")
+    (summary,) = [row for row in records if "train_runtime" in row]
+    kept = [row for row in records if "loss" in row and row["step"] > case.warm_up]
+    texts = 1 if case.stage == "align" else 3
+    steps = [row["step"] for row in kept]
+    before = [case.warm_up, *steps[:-1]]
+    seconds = sum(
+        (step - last) * case.batch * texts / row["texts_per_second"]
+        for row, step, last in zip(kept, steps, before, strict=True)
+    )
+    return {
+        "rows_per_second": (steps[-1] - case.warm_up) * case.batch / seconds,
+        "memory_gb": max(row["peak_memory_gb"] for row in records if "peak_memory_gb" in row),
+        "outside_training_s": wall - summary["train_runtime"],
+    }
+
+
+def run_plain(
+    case: Case, recipe: Any, model: Any, rows: list[dict[str, str]], folder: Path
+) -> dict[str, float]:
+    """The same step with sentence-transformers' own trainer and losses."""
+    import torch
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+    from sentence_transformers.sentence_transformer import losses
+    from sentence_transformers.training_args import BatchSamplers
+    from transformers import TrainerCallback
+
+    from mar_st.stages.meter import peak_memory
+
+    stage = recipe.stages[0]
+    cuda = torch.cuda.is_available()
+    if case.stage == "align":
+        data = Dataset.from_dict({"anchor": [r["text"] for r in rows], "positive": [r["text"] for r in rows]})
+        routes = {"anchor": "query", "positive": "document"}
+    else:
+        data = Dataset.from_list(rows)
+        routes = {"query": "query", "positive": "document", "negative": "document"}
+    if len(list(model.children())) and "Router" not in {type(m).__name__ for m in model.children()}:
+        routes = {}
+    options: dict[str, Any] = {"scale": 1 / TEMPERATURE}
+    loss: Any
+    if stage.mini_batch_size:
+        loss = losses.CachedMultipleNegativesRankingLoss(
+            model, mini_batch_size=stage.mini_batch_size, **options
+        )
+    else:
+        loss = losses.MultipleNegativesRankingLoss(model, **options)
+    if getattr(stage, "dims", ()):
+        loss = losses.MatryoshkaLoss(model, loss, list(stage.dims))
+    stamps: dict[int, float] = {}
+
+    class Clock(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            del args, control, kwargs
+            if state.global_step in (case.warm_up, case.steps):
+                if cuda:
+                    torch.cuda.synchronize()
+                stamps[state.global_step] = time.perf_counter()
+
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(folder / "plain"),
+        max_steps=case.steps,
+        per_device_train_batch_size=case.batch,
+        learning_rate=stage.learning_rate,
+        bf16=True,
+        use_cpu=not cuda,
+        gradient_checkpointing=stage.gradient_checkpointing,
+        # The keyword is needed by LoRA: nothing below the first layer has a gradient.
+        gradient_checkpointing_kwargs={"use_reentrant": False} if stage.gradient_checkpointing else None,
+        batch_sampler=BatchSamplers.NO_DUPLICATES if case.stage != "align" else BatchSamplers.BATCH_SAMPLER,
+        router_mapping=routes,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        logging_steps=20,
+        dataloader_pin_memory=cuda,
+    )
+    trainer = SentenceTransformerTrainer(
+        model=model, args=arguments, train_dataset=data, loss=loss, callbacks=[Clock()]
+    )
+    trainer.train()
+    seconds = stamps[case.steps] - stamps[case.warm_up]
+    return {
+        "rows_per_second": (case.steps - case.warm_up) * case.batch / seconds,
+        "memory_gb": peak_memory(model.device),
+        "outside_training_s": 0.0,
+    }
+
+
+def plain_model(case: Case, recipe: Any) -> Any:
+    """The model as sentence-transformers' documentation builds it: one encoder, or a Router with two."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Router
+    from sentence_transformers.sentence_transformer.modules import Normalize
+
+    from mar_st.encoders import load_encoder
+    from mar_st.modules.truncation import truncation
+
+    stage = recipe.stages[0]
+    modules: dict[str, list[Any]] = {}
+    for side in ("query", "document"):
+        backbone = getattr(recipe, side)
+        if backbone is not None:
+            modules[side] = load_encoder(
+                backbone.source, side, max_length=backbone.max_length, pooling=backbone.pooling
+            )
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if len(modules) == 1:
+        model = SentenceTransformer(modules=[*next(iter(modules.values())), Normalize()], device=device)
+    else:
+        document = [
+            *modules["document"],
+            truncation(modules["document"][-1].get_embedding_dimension(), recipe.dim),
+            Normalize(),
+        ]
+        router = Router.for_query_document([*modules["query"], Normalize()], document)
+        model = SentenceTransformer(modules=[router], device=device)
+    if getattr(stage, "lora_r", None):
+        from peft import LoraConfig
+
+        from mar_st.adapters import LORA_TARGETS
+
+        config = LoraConfig(
+            r=stage.lora_r,
+            lora_alpha=stage.lora_alpha,
+            lora_dropout=stage.lora_dropout,
+            target_modules=list(LORA_TARGETS),
+        )
+        modules["document"][0].model.add_adapter(config)
+    if case.stage == "align":
+        for module in modules["document"]:
+            module.requires_grad_(False)
+    return model
