@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from medteb_mteb.build.judge.config import Judge, Judges, load_judges
 from medteb_mteb.build.judge.estimate import Estimate, estimate, journal_path
-from medteb_mteb.build.judge.journal import JournalError
 from medteb_mteb.build.judge.repair import Repaired, repair_journal
 from medteb_mteb.build.judge.report import JudgeReport, JudgeResult
 from medteb_mteb.build.judge.run import judge
+from medteb_mteb.build.llm.database import JournalError
 
 __all__ = [
     "Estimate",

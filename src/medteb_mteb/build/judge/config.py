@@ -1,140 +1,33 @@
-"""The judges of a build: models behind OpenAI-compatible endpoints, as a YAML file says."""
+"""The judges of a build: LLMs with what is special to judging, as a YAML file says."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from medteb_mteb.build.judge.injection import CONTROLS
-from medteb_mteb.build.records import BuildError
+from medteb_mteb.build.llm.config import LLM, load_settings
 
-__all__ = ["AnswerFormat", "Judge", "Judges", "load_judges"]
+if TYPE_CHECKING:
+    from pathlib import Path
 
-#: How an answer is asked for. Where an endpoint refuses one, the next is tried.
-AnswerFormat = Literal["json_schema", "json_object", "text"]
-
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
-DEFAULT_KEY = "OPENAI_API_KEY"
+__all__ = ["Judge", "Judges", "load_judges"]
 
 
-class Judge(BaseModel):
-    """One judge.
+class Judge(LLM):
+    """One judge; its name is what its judgements are called.
 
     Attributes:
-        name: What its judgements are called.
-        model: Name of the model at the endpoint.
-        base_url: Address, up to and without `/chat/completions`.
-        api_key_env: Environment variable that holds the key; it is read from there alone. A server on this
-            machine needs none.
-        variant: Part of a judgement's identity; tells apart two models of one name.
-        temperature: Sampling temperature; null: not sent, for models that refuse it.
-        extra: Further fields of the request (`top_p`, `reasoning_effort`, ...), part of a judgement's
-            identity.
         passages: Passages of a prompt at most.
         prompt_tokens: Estimated tokens of a prompt at most, unless a single passage has more.
         tags: Ask for keys that carry a tag of their passage (`Passage-0-k7f`) instead of the published
             `Passage-0`; a mixed-up answer is then recognised.
-        answer: How an answer is asked for.
-        concurrency: Requests under way at once.
-        requests_per_minute: Limit; null: none.
-        tokens_per_minute: Limit on tokens in and out; null: none.
-        timeout: Seconds for the whole of an answer.
-        retries: Further attempts at a request that failed for the moment.
-        backoff: Seconds of the first pause; it doubles with every attempt.
-        max_pause: Seconds of the longest pause, unless the endpoint asks for more.
-        price_in: Price of a million tokens of a prompt.
-        price_out: Price of a million tokens of an answer.
-        budget: Money that the journal may pay for this judge in all; null: no limit.
-        budget_tokens: Tokens, in and out, likewise.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str = Field(min_length=1, max_length=100)
-    model: str = Field(min_length=1)
-    base_url: str
-    api_key_env: str = DEFAULT_KEY
-    variant: str = ""
-    temperature: float | None = Field(default=0.0, ge=0, le=2)
-    extra: dict[str, Any] = Field(default_factory=dict)
     passages: int = Field(default=10, ge=1, le=200)
     prompt_tokens: int = Field(default=16_000, ge=500)
     tags: bool = True
-    answer: AnswerFormat = "json_object"
-    concurrency: int = Field(default=16, ge=1, le=1024)
-    requests_per_minute: float | None = Field(default=None, gt=0)
-    tokens_per_minute: float | None = Field(default=None, gt=0)
-    timeout: float = Field(default=120.0, gt=0)
-    retries: int = Field(default=8, ge=0)
-    backoff: float = Field(default=0.5, gt=0)
-    max_pause: float = Field(default=60.0, gt=0)
-    price_in: float = Field(default=0.0, ge=0)
-    price_out: float = Field(default=0.0, ge=0)
-    budget: float | None = Field(default=None, ge=0)
-    budget_tokens: int | None = Field(default=None, ge=0)
-
-    @field_validator("base_url")
-    @classmethod
-    def _address(cls, value: str) -> str:
-        address = urlsplit(value)
-        if address.scheme not in ("http", "https") or not address.hostname:
-            raise ValueError("no address; for instance https://api.openai.com/v1")
-        if address.username or address.password or address.query:
-            raise ValueError(
-                "leave user, password and query out of the address; the key belongs in api_key_env"
-            )
-        return value.rstrip("/")
-
-    @field_validator("extra")
-    @classmethod
-    def _own_fields(cls, value: dict[str, Any]) -> dict[str, Any]:
-        taken = sorted(set(value) & {"model", "messages", "temperature", "response_format", "stream", "n"})
-        if taken:
-            raise ValueError(f"{taken[0]!r} is set by the step itself")
-        return value
-
-    @model_validator(mode="after")
-    def _money_needs_prices(self) -> Self:
-        if self.budget is not None and not (self.price_in or self.price_out):
-            raise ValueError("a budget needs price_in or price_out; without prices give budget_tokens")
-        return self
-
-    @property
-    def local(self) -> bool:
-        """Whether the endpoint is on this machine."""
-        return urlsplit(self.base_url).hostname in LOOPBACK
-
-    def key(self) -> str:
-        """The key for the endpoint.
-
-        Raises:
-            BuildError: The environment variable is not set, and the endpoint is not on this machine.
-        """
-        found = os.environ.get(self.api_key_env)
-        if not found and (not self.local or self.api_key_env != DEFAULT_KEY):
-            raise BuildError(
-                f"Judge {self.name}: set {self.api_key_env} to the key for {self.base_url}; it is read from "
-                "there alone."
-            )
-        return found or "none"
-
-    def settings(self, prompt_version: str) -> dict[str, Any]:
-        """What a judgement depends on besides its texts; where it is asked, and with which others, is not."""
-        return {
-            "model": self.model,
-            "variant": self.variant,
-            "prompt": prompt_version,
-            "temperature": self.temperature,
-            "extra": self.extra,
-        }
-
-    def cost(self, tokens_in: int, tokens_out: int) -> float:
-        """Price of an answer."""
-        return (tokens_in * self.price_in + tokens_out * self.price_out) / 1e6
 
 
 class Judges(BaseModel):
@@ -177,24 +70,4 @@ def load_judges(path: str | Path) -> Judges:
     Raises:
         BuildError: There is no such file, or it is not what `Judges` describes.
     """
-    import yaml
-
-    file = Path(path)
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BuildError(f"{file} cannot be read ({error.strerror}).") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BuildError(f"{file} is no YAML: {' '.join(str(error).split())[:300]}") from error
-    if not isinstance(content, dict):
-        raise BuildError(f"{file} has to be a mapping with 'judges', a list.")
-    try:
-        return Judges.model_validate(content)
-    except ValidationError as error:
-        raise BuildError(f"{file}: {_first(error)}") from error
-
-
-def _first(error: ValidationError) -> str:
-    # Without the values: they may hold what does not belong on a screen.
-    lines = [f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors()]
-    return "; ".join(line.replace("Value error, ", "") for line in lines[:5])
+    return load_settings(path, Judges, "'judges', a list")

@@ -1,30 +1,15 @@
-"""What the journal holds: digests that name judgements, requests, failures, accounts."""
+"""What the journal holds: digests that name judgements, requests, accounts."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import zlib
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from medteb_mteb.build.llm.account import Account
+from medteb_mteb.build.llm.database import KEY
 
-__all__ = [
-    "ACCOUNT",
-    "KEY",
-    "SETTINGS",
-    "Account",
-    "Failure",
-    "Request",
-    "judgement_key",
-    "proof",
-    "settings_digest",
-]
-
-#: Bytes of a key and of a digest of settings.
-KEY, SETTINGS = 16, 8
+__all__ = ["JudgeAccount", "Request", "judgement_key", "proof"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,43 +33,16 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """Why there is no grade, and how often it was asked for beyond the first time."""
-
-    reason: str
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """What a judge was paid.
+class JudgeAccount(Account):
+    """What a judge was paid, and how it did on control passages.
 
     Attributes:
-        answers: Answers, good or bad.
-        tokens_in: Tokens of their prompts.
-        tokens_out: Tokens of the answers.
-        cost: Their price, at the prices of the day.
-        estimated: Answers that came without a count of tokens; theirs are estimated.
         controls: Control passages sent.
         controls_failed: Of these, those that were graded as if they had to do with the query.
     """
 
-    answers: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    cost: float = 0.0
-    estimated: int = 0
     controls: int = 0
     controls_failed: int = 0
-
-
-ACCOUNT = tuple(field.name for field in fields(Account))
-
-
-def settings_digest(settings: Mapping[str, Any]) -> bytes:
-    """8 bytes for the settings of a judge."""
-    text = json.dumps(dict(settings), sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).digest()[:SETTINGS]
 
 
 def judgement_key(settings: bytes, query: bytes, passage: bytes) -> bytes:

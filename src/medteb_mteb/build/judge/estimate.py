@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import os
+import math
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from medteb_mteb.build.judge.config import Judges, load_judges
 from medteb_mteb.build.judge.journal import Journal
 from medteb_mteb.build.judge.material import read_material
-from medteb_mteb.build.judge.plan import Planner
+from medteb_mteb.build.judge.plan import AROUND, OVERHEAD, Planner
+from medteb_mteb.build.judge.prompt import answer_tokens
+from medteb_mteb.build.llm.paths import journal_place
 
-__all__ = ["JOURNAL_VARIABLE", "Estimate", "estimate", "journal_path"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from medteb_mteb.build.judge.config import Judge
+
+__all__ = ["JOURNAL_VARIABLE", "Estimate", "at_most", "estimate", "journal_path"]
 
 JOURNAL_VARIABLE = "MEDTEB_JOURNAL"
 
@@ -48,13 +55,8 @@ class Estimate:
 
 
 def journal_path(out: str | Path, journal: str | Path | None = None) -> Path:
-    """Where judgements are kept: as given, or `$MEDTEB_JOURNAL`, or `judgements.sqlite` beside the output.
-
-    Never inside it: who deletes the output keeps what was paid for.
-    """
-    return Path(
-        journal or os.environ.get(JOURNAL_VARIABLE) or Path(out).resolve().parent / "judgements.sqlite"
-    )
+    """Where judgements are kept: as given, or `$MEDTEB_JOURNAL`, or `judgements.sqlite` beside the output."""
+    return journal_place(out, journal, JOURNAL_VARIABLE, "judgements.sqlite")
 
 
 def estimate(
@@ -103,3 +105,38 @@ def estimate(
                 )
             )
     return found
+
+
+def at_most(
+    judge: Judge, *, queries: int, query_tokens: float, pairs: int, document_tokens: float
+) -> Estimate:
+    """What judging would take if pools and texts were as large as they can be, before they are there.
+
+    Args:
+        judge: The judge.
+        queries: Queries.
+        query_tokens: Mean tokens of a query.
+        pairs: Pairs of all pools.
+        document_tokens: Mean tokens of a document.
+    """
+    each = document_tokens + AROUND
+    room = max(1, int((judge.prompt_tokens - OVERHEAD - query_tokens) // each))
+    passages = min(judge.passages, room)
+    requests = queries * math.ceil(pairs / max(1, queries) / passages)
+    # Every request may carry a control passage.
+    shown = pairs + requests
+    tokens_in = round(requests * (OVERHEAD + query_tokens) + shown * each)
+    tokens_out = requests * answer_tokens(math.ceil(shown / max(1, requests)))
+    return Estimate(
+        judge=judge.name,
+        judgements=pairs,
+        known=0,
+        failed=0,
+        requests=requests,
+        tokens_in=tokens_in,
+        tokens_out=tokens_out,
+        cost=judge.cost(tokens_in, tokens_out),
+        spent=0.0,
+        budget=judge.budget,
+        suspicious=0,
+    )

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 from medteb_mteb.build.judge.injection import suspicious
 from medteb_mteb.build.judge.pools import read_pools
+from medteb_mteb.build.llm.private import refuse_private
 from medteb_mteb.build.read import read_texts
-from medteb_mteb.build.records import BuildError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
-
-    from medteb_mteb.build.records import Text
 
 __all__ = ["Group", "Material", "read_material"]
 
@@ -84,17 +82,7 @@ def read_material(
     wanted_queries = [asked[name] for name in pairs]
     wanted = [there[name] for name in dict.fromkeys(d for names in pairs.values() for d in names)]
     if not already_anonymous:
-        _refuse_private(wanted_queries, wanted)
+        refuse_private({"queries": wanted_queries, "documents": wanted})
     return Material(
         {text.id: text.full for text in wanted_queries}, {text.id: text.full for text in wanted}, pairs
     )
-
-
-def _refuse_private(queries: Sequence[Text], documents: Sequence[Text]) -> None:
-    counts = [sum(not text.anonymised for text in texts) for texts in (queries, documents)]
-    if any(counts):
-        raise BuildError(
-            f"{counts[0]} of {len(queries)} queries and {counts[1]} of {len(documents)} documents have not "
-            "been anonymised, and judging sends them to an endpoint. Run 'medteb anonymize' over them first; "
-            "if they hold nothing personal, say --already-anonymous (already_anonymous=True)."
-        )

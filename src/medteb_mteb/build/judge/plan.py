@@ -7,9 +7,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from medteb_mteb.build.judge.budget import tokens_of
-from medteb_mteb.build.judge.entries import Request, judgement_key, settings_digest
+from medteb_mteb.build.judge.entries import Request, judgement_key
 from medteb_mteb.build.judge.prompt import SYSTEM, TEMPLATE, Prompt, prompt_version, render
+from medteb_mteb.build.llm.budget import tokens_of
+from medteb_mteb.build.llm.database import settings_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
     from medteb_mteb.build.judge.journal import Journal
     from medteb_mteb.build.judge.material import Group, Material
 
-__all__ = ["Planner", "Task"]
+__all__ = ["AROUND", "OVERHEAD", "Planner", "Task"]
 
-_OVERHEAD = tokens_of(SYSTEM) + tokens_of(TEMPLATE)
+#: Tokens of a prompt without its texts.
+OVERHEAD = tokens_of(SYSTEM) + tokens_of(TEMPLATE)
 #: Tokens of the delimiters and the key of a passage.
-_AROUND = 40
+AROUND = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +166,11 @@ class Planner:
             yield self.task(request, query, [document for _, document in batch])
 
     def _cut(self, query: str, order: list[tuple[bytes, str]]) -> Iterator[list[tuple[bytes, str]]]:
-        fixed = _OVERHEAD + tokens_of(self.material.queries[query])
+        fixed = OVERHEAD + tokens_of(self.material.queries[query])
         batch: list[tuple[bytes, str]] = []
         size = fixed
         for key, document in order:
-            tokens = tokens_of(self.material.documents[document]) + _AROUND
+            tokens = tokens_of(self.material.documents[document]) + AROUND
             if batch and (len(batch) == self.judge.passages or size + tokens > self.judge.prompt_tokens):
                 yield batch
                 batch, size = [], fixed

@@ -6,9 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.build.judge.budget import answer_tokens, tokens_of
 from medteb_mteb.build.judge.injection import defused, delimiter
 from medteb_mteb.build.judge.schema import answer_schema
+from medteb_mteb.build.llm.budget import tokens_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,6 +57,9 @@ KEYS = {
     True: "键为各段落的 id，连同末尾的校验码一字不差地照抄（形如 Passage-0-k7f）。",
 }
 
+#: Tokens that an answer has for a passage: its key, its letter, and the JSON around them.
+TOKENS_PER_GRADE = 14
+
 _TAG = "bcdfghjkmnpqrstvwxz23456789"
 
 
@@ -85,6 +88,15 @@ class Prompt:
     def tokens(self) -> tuple[int, int]:
         """Estimated tokens of the prompt and of the answer."""
         return tokens_of(self.system) + tokens_of(self.user), answer_tokens(len(self.keys))
+
+    def salt(self) -> str:
+        """Empty: what is asked for anew has other delimiters, and so other words."""
+        return ""
+
+
+def answer_tokens(passages: int) -> int:
+    """Estimated tokens of an answer."""
+    return 4 + TOKENS_PER_GRADE * passages
 
 
 def prompt_version(*, tags: bool) -> str:

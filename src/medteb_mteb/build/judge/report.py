@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.build.judge.entries import Account
+from medteb_mteb.build.judge.entries import JudgeAccount
 from medteb_mteb.build.judge.export import Outcome
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class JudgeResult:
     outcome: Outcome
     bought: int = 0
     known: int = 0
-    account: Account = field(default_factory=Account)
+    account: JudgeAccount = field(default_factory=JudgeAccount)
     details: dict[str, Any] = field(default_factory=dict)
     stopped: str = ""
 

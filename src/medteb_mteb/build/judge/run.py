@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import signal
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.build.folder import alone, claim, lineage, write_text
-from medteb_mteb.build.judge.budget import Purse
-from medteb_mteb.build.judge.client import quiet_libraries
 from medteb_mteb.build.judge.config import Judges, load_judges
 from medteb_mteb.build.judge.estimate import journal_path
 from medteb_mteb.build.judge.export import FAILED, JUDGEMENTS, Outcome, export, outcomes
@@ -22,19 +16,19 @@ from medteb_mteb.build.judge.material import read_material
 from medteb_mteb.build.judge.plan import Planner
 from medteb_mteb.build.judge.pools import pool_files
 from medteb_mteb.build.judge.report import JudgeReport, JudgeResult, finished
-from medteb_mteb.build.judge.worker import Worker
+from medteb_mteb.build.judge.worker import JudgeWorker
+from medteb_mteb.build.llm.loop import INTERRUPTED, run_workers
 from medteb_mteb.build.read import MANIFEST, source_digest
 from medteb_mteb.editions import sha256_of
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator, Sequence
+    from collections.abc import Sequence
 
     from medteb_mteb.build.judge.material import Material
 
 __all__ = ["judge"]
 
 SCHEMA_VERSION = 1
-INTERRUPTED = "interrupted"
 
 
 def judge(
@@ -122,11 +116,10 @@ def _identity(
     }
 
 
-def _work(planners: Sequence[Planner], journal: Journal, *, show_progress: bool) -> list[Worker]:
+def _work(planners: Sequence[Planner], journal: Journal, *, show_progress: bool) -> list[JudgeWorker]:
     from tqdm.auto import tqdm
 
     missing = [planner.survey().missing for planner in planners]
-    purses = [Purse(planner.judge, journal.account(planner.judge.name)) for planner in planners]
     with tqdm(total=sum(missing), desc="judge", unit="grades", disable=not show_progress) as bar:
         spent, failures = 0.0, 0
 
@@ -136,70 +129,27 @@ def _work(planners: Sequence[Planner], journal: Journal, *, show_progress: bool)
             bar.set_postfix(spent=f"{spent:.4g}", failed=failures, refresh=False)
             bar.update(graded + failed)
 
-        workers: list[Worker] = []
-
-        async def everything() -> None:
-            workers.extend(
-                Worker(planner, journal, purse, progress)
-                for planner, purse in zip(planners, purses, strict=True)
-            )
-            with _interruptible(workers), quiet_libraries():
-                ended = await asyncio.gather(*(w.run() for w in workers), return_exceptions=True)
-            for error in ended:
-                if isinstance(error, BaseException):
-                    raise error
-
-        _run(everything())
+        workers = [JudgeWorker(planner, journal, progress) for planner in planners]
+        run_workers(workers)
     return workers
-
-
-def _run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine, also where a loop is running already, as in a notebook."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        asyncio.run(main)
-        return
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(asyncio.run, main).result()
-
-
-@contextmanager
-def _interruptible(workers: Sequence[Worker]) -> Iterator[None]:
-    """The first Ctrl-C lets the answers under way come in; the second does not wait."""
-    loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        loop.remove_signal_handler(signal.SIGINT)
-        for worker in workers:
-            worker.stop.set(INTERRUPTED)
-
-    # Not in a thread, and not on Windows.
-    with suppress(NotImplementedError, RuntimeError, ValueError):
-        loop.add_signal_handler(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        with suppress(NotImplementedError, RuntimeError, ValueError):
-            loop.remove_signal_handler(signal.SIGINT)
 
 
 def _report(
     folder: Path,
     journal: Path,
     material: Material,
-    workers: Sequence[Worker],
+    workers: Sequence[JudgeWorker],
     found: dict[str, Outcome],
     *,
     complete: bool,
 ) -> JudgeReport:
     results = tuple(
         JudgeResult(
-            worker.judge.name,
-            found[worker.judge.name],
+            worker.llm.name,
+            found[worker.llm.name],
             bought=worker.tally.bought,
             known=worker.planner.counts.known,
-            account=worker.journal.account(worker.judge.name),
+            account=worker.journal.account(worker.llm.name),
             details={
                 "asked_again": worker.tally.asked_again,
                 "distrusted": dict(sorted(worker.tally.distrusted.items())),

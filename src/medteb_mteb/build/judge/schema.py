@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
+from medteb_mteb.build.llm.prompt import unwrapped
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -34,8 +36,6 @@ _REFUSAL = re.compile(
     r"\b(sorry|(can ?not|can't|unable to|won't) (help|assist|provide|comply|answer|rate|grade))\b",
     re.IGNORECASE,
 )
-_FENCE = re.compile(r"```(?:json)?\s*(.*?)```", re.DOTALL | re.IGNORECASE)
-_THOUGHT = re.compile(r"^\s*<think>.*?</think>", re.DOTALL)
 _KEY = re.compile(r"Passage-(\d+)(?:-(\w+))?")
 
 
@@ -113,12 +113,8 @@ def _distrusted(reason: str, keys: Sequence[str]) -> Verdict:
 
 def _object(content: str) -> list[tuple[str, Any]] | str:
     """Members of the one JSON object, in their order and with repetitions; a reason if there is none."""
-    text = _THOUGHT.sub("", content)
-    fenced = _FENCE.findall(text)
-    if len(fenced) == 1:
-        text = fenced[0]
     try:
-        found = json.loads(text, object_pairs_hook=_Members)
+        found = json.loads(unwrapped(content), object_pairs_hook=_Members)
     except (ValueError, RecursionError):
         return "not-json"
     return list(found) if isinstance(found, _Members) else "not-an-object"

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
-from medteb_mteb.build.judge.client import Endpoint, GiveUp, Unanswered
-from medteb_mteb.build.judge.entries import Account, Failure
+from medteb_mteb.build.judge.entries import JudgeAccount
 from medteb_mteb.build.judge.injection import CONTROL_GRADES
-from medteb_mteb.build.judge.limits import Limits, Stop
 from medteb_mteb.build.judge.schema import Verdict, read_answer
+from medteb_mteb.build.llm.database import Failure
+from medteb_mteb.build.llm.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from medteb_mteb.build.judge.budget import Purse
-    from medteb_mteb.build.judge.client import Reply
     from medteb_mteb.build.judge.journal import Journal
     from medteb_mteb.build.judge.plan import Planner, Task
+    from medteb_mteb.build.llm.client import Reply
 
-__all__ = ["Progress", "Tally", "Worker"]
+__all__ = ["JudgeWorker", "Progress", "Tally"]
 
 
 class Progress(Protocol):
@@ -49,143 +46,73 @@ class Tally:
     distrusted: Counter[str] = field(default_factory=Counter)
 
 
-class Worker:
+class JudgeWorker(Worker["Task"]):
     """Asks one judge for all that a planner wants.
 
     Args:
         planner: The requests.
         journal: Where answers go.
-        purse: The judge's budget.
         progress: Told what comes in.
     """
 
-    def __init__(self, planner: Planner, journal: Journal, purse: Purse, progress: Progress) -> None:
-        self.planner, self.journal, self.purse, self.progress = planner, journal, purse, progress
-        self.judge = planner.judge
-        self.stop = Stop()
+    def __init__(self, planner: Planner, journal: Journal, progress: Progress) -> None:
+        super().__init__(planner.judge, journal, planner.settings, planner.description)
+        self.planner, self.journal, self.progress = planner, journal, progress
         self.tally = Tally()
-        self.faults: dict[str, int] = {}
-        #: Why it ended before everything was asked for; empty if it did not.
-        self.stopped = ""
-        self._tasks: Iterator[Task] = iter(())
-        self._urgent: deque[Task] = deque()
-        self._next: deque[Task] = deque()
+        self._tasks = planner.tasks()
 
-    async def run(self) -> None:
-        """Ask until there is nothing left to ask for, the budget is spent, or the endpoint gives up.
+    def more(self) -> list[Task]:
+        """The planner's next requests, written down in one transaction."""
+        found = list(islice(self._tasks, self.llm.concurrency))
+        if found:
+            self.journal.decide(self.settings, [task.request for task in found])
+        return found
 
-        Requests under way are always waited for.
-
-        Raises:
-            JournalError: An answer could not be written down; raised when no request is under way any more.
-        """
-        limits = Limits(self.judge.requests_per_minute, self.judge.tokens_per_minute)
-        self.journal.describe(self.planner.settings, self.planner.description)
-        self._tasks = self.planner.tasks()
-        async with Endpoint(self.judge, limits, self.stop) as endpoint:
-            self.faults = endpoint.faults
-            running: set[asyncio.Task[None]] = set()
-            error: BaseException | None = None
-            while True:
-                try:
-                    while not self._halted() and len(running) < self.judge.concurrency:
-                        task = self._take()
-                        if task is None:
-                            break
-                        running.add(asyncio.create_task(self._serve(endpoint, task)))
-                except Exception as found:
-                    error = error or found
-                    self.stop.set("the journal cannot be read")
-                if not running:
-                    break
-                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for finished in done:
-                    found_error = finished.exception()
-                    if found_error is not None:
-                        error = error or found_error
-                        self.stop.set("an answer could not be written down")
-            self.stopped = self.stopped or self.stop.reason
-            if error is not None:
-                raise error
-            if not self.stopped:
-                self.journal.forget(self.planner.settings, self.planner.stale)
-
-    def _halted(self) -> bool:
-        if self.journal.trouble:
-            self.stop.set(self.journal.trouble)
-        return bool(self.stop.reason or self.stopped)
-
-    def _take(self) -> Task | None:
-        """The next request that the budget allows for; it is written down."""
-        if not self._urgent and not self._next:
-            for task in self._tasks:
-                self._next.append(task)
-                if len(self._next) >= self.judge.concurrency:
-                    break
-            # One transaction for as many as can be under way at once.
-            if self._next:
-                self.journal.decide(self.planner.settings, [task.request for task in self._next])
-        queue = self._urgent or self._next
-        if not queue:
-            return None
-        if not self.purse.hold(*queue[0].prompt.tokens()):
-            self.stopped = self.purse.exhausted()
-            return None
-        return queue.popleft()
-
-    async def _serve(self, endpoint: Endpoint, task: Task) -> None:
-        reply: Reply | None = None
-        try:
-            reply = await endpoint.ask(task.prompt)
-        except Unanswered as unanswered:
-            verdict = Verdict({}, dict.fromkeys(range(len(task.prompt.keys)), unanswered.reason))
-        except GiveUp as given_up:
-            self.stop.set(str(given_up))
-            return
+    def settle(self, job: Task, reply: Reply | None, reason: str) -> list[Task]:
+        """See the base class; what went wrong is asked for once more."""
+        if reply is None:
+            verdict = Verdict({}, dict.fromkeys(range(len(job.prompt.keys)), reason))
         else:
-            verdict = read_answer(reply.content, task.prompt.keys, refused=reply.refused, cut=reply.cut)
-        finally:
-            self.purse.free(*task.prompt.tokens())
-        self._settle(task, reply, verdict)
-
-    def _settle(self, task: Task, reply: Reply | None, verdict: Verdict) -> None:
-        """Write down what a request has come to, before anything else is done."""
-        if task.control is not None and verdict.grades:
-            verdict = _controlled(verdict, task.control)
+            verdict = read_answer(reply.content, job.prompt.keys, refused=reply.refused, cut=reply.cut)
+        if job.control is not None and verdict.grades:
+            verdict = _controlled(verdict, job.control)
         if verdict.whole:
             self.tally.distrusted[verdict.whole] += 1
-        pairs = list(zip(task.request.keys, task.numbers, strict=True))
+        pairs = list(zip(job.request.keys, job.numbers, strict=True))
         grades = {key: verdict.grades[number] for key, number in pairs if number in verdict.grades}
         reasons = {key: verdict.missing[number] for key, number in pairs if number not in verdict.grades}
         follow: list[Task] = []
         failures: dict[bytes, Failure] = {}
-        if task.request.attempt == 0:
-            follow = self.planner.follow_up(task, reasons)
+        if job.request.attempt == 0:
+            follow = self.planner.follow_up(job, reasons)
         else:
-            failures = {key: Failure(reason, task.request.attempt) for key, reason in reasons.items()}
-        paid = self._paid(task, reply, flagged=verdict.whole == "control")
+            failures = {key: Failure(why, job.request.attempt) for key, why in reasons.items()}
+        paid = self._paid(job, reply, flagged=verdict.whole == "control")
         self.journal.settle(
-            self.planner.settings,
-            task.request,
-            judge=self.judge.name,
+            self.settings,
+            job.request,
+            judge=self.llm.name,
             grades=grades,
             failures=failures,
             follow=[other.request for other in follow],
             paid=paid,
         )
-        self._urgent.extend(follow)
-        self.purse.pay(paid.tokens_in, paid.tokens_out)
         self.tally.bought += len(grades)
         self.tally.failed += len(failures)
         self.tally.asked_again += len(follow)
         self.progress(graded=len(grades), failed=len(failures), cost=paid.cost)
+        return follow
 
-    def _paid(self, task: Task, reply: Reply | None, *, flagged: bool) -> Account:
+    def finish(self) -> None:
+        """Strike requests of earlier runs that nobody wants any more."""
+        self.journal.forget(self.settings, self.planner.stale)
+
+    def _paid(self, task: Task, reply: Reply | None, *, flagged: bool) -> JudgeAccount:
         if reply is None:
-            return Account()
-        cost = self.judge.cost(reply.tokens_in, reply.tokens_out)
+            return JudgeAccount()
+        cost = self.llm.cost(reply.tokens_in, reply.tokens_out)
         controls = int(task.control is not None)
-        return Account(
+        return JudgeAccount(
             1, reply.tokens_in, reply.tokens_out, cost, int(reply.estimated), controls, int(flagged)
         )
 

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import sys
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
+import fault_server as faults
 import pytest
 
 from medteb_mteb.build.judge import Judges
 from medteb_mteb.build.judge.injection import CONTROLS
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 # Without the openai client there is nothing to test.
 collect_ignore_glob = [] if importlib.util.find_spec("openai") else ["test_*.py"]
-
-_PATH = Path(__file__).with_name("fault_server.py")
-if _PATH.stem not in sys.modules:
-    _spec = importlib.util.spec_from_file_location(_PATH.stem, _PATH)
-    sys.modules[_PATH.stem] = importlib.util.module_from_spec(_spec)
-    _spec.loader.exec_module(sys.modules[_PATH.stem])
-faults = sys.modules[_PATH.stem]
 
 SUBJECTS = ["高血压", "糖尿病", "偏头痛", "胃溃疡", "过敏性鼻炎", "痛风"]
 INTENTS = ["饮食禁忌", "用药注意", "复查频率", "运动建议"]

@@ -1,6 +1,7 @@
 """An OpenAI-compatible endpoint on loopback that fails in every way it can, by a seed, and keeps an account.
 
-It grades like the rule-based judges of `examples/rule_judges.py`, whose server it builds on. Faults:
+It grades like the rule-based judges of `examples/rule_judges.py`, whose server it builds on, or answers what
+a given function makes of the messages. Faults:
 
     of the line, each with probability `rate` per request that arrives
         429         with Retry-After-Ms (or Retry-After); nothing is charged
@@ -16,10 +17,14 @@ It grades like the rule-based judges of `examples/rule_judges.py`, whose server 
         swapped     two numbers change places, their tags do not
         refusal     the judge would rather not
         duplicate   a passage twice, with different letters
+    of an answer of the given function, likewise
+        invalid     it ends in the middle
+        refusal     the LLM would rather not
+        empty       nothing is said
 
-The account, by (model, query, passage): `sold` counts the grades that were made, charged and usable. With
-`idempotent` a request that comes again under its `Idempotency-Key` gets the answer that was made for it, and
-is not charged again.
+The account, by (model, query, passage): `sold` counts the grades that were made, charged and usable. Of the
+given function's answers it is by (model, system message, user message). With `idempotent` a request that
+comes again under its `Idempotency-Key` gets the answer that was made for it, and is not charged again.
 """
 
 from __future__ import annotations
@@ -35,6 +40,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[4]
 LINE = ("429", "500", "timeout", "cut", "slow")
 ANSWER = ("invalid", "missing", "extra", "letter", "swapped", "refusal", "duplicate")
+WRITTEN = ("invalid", "refusal", "empty")
+REFUSALS = ("抱歉，我无法提供医疗建议。", "I'm sorry, but I can't help with that.")
 
 
 def load(path: Path):
@@ -56,7 +63,8 @@ class FaultEndpoint(rules.Endpoint):
     Args:
         rate: Probability of each fault.
         line: Faults of the line that happen.
-        answers: Faults of the answer that happen.
+        answers: Faults of the answer that happen; default: all.
+        answer: Messages to the text of the answer; default: grades.
         seed: Decides what happens when.
         idempotent: Honour `Idempotency-Key`.
         hang: Seconds of silence or trickling; longer than the client waits.
@@ -67,11 +75,13 @@ class FaultEndpoint(rules.Endpoint):
     """
 
     def __init__(
-        self, *, rate=0.0, line=LINE, answers=ANSWER, seed=0, idempotent=True, hang=1.0, latency=0.0,
-        capacity=None, controls=(), on_arrival=None,
+        self, *, rate=0.0, line=LINE, answers=None, answer=None, seed=0, idempotent=True, hang=1.0,
+        latency=0.0, capacity=None, controls=(), on_arrival=None,
     ) -> None:  # fmt: skip
         super().__init__(latency)
-        self.rate, self.line, self.faulty, self.seed = rate, line, answers, seed
+        self.rate, self.line, self.seed = rate, line, seed
+        self.written = answer
+        self.faulty = (WRITTEN if answer else ANSWER) if answers is None else answers
         self.idempotent, self.hang, self.controls, self.on_arrival = (
             idempotent,
             hang,
@@ -118,7 +128,12 @@ class FaultEndpoint(rules.Endpoint):
             writer.write(answer.encoded())
             await writer.drain()
             return True
-        data = rules.Answer(200, await self._content(call, name, draw)).encoded()
+        try:
+            data = rules.Answer(200, await self._content(call, name, draw)).encoded()
+        except Exception as error:  # the test's own function, more often than not
+            writer.write(rules.Answer(400, {"error": {"message": repr(error)}}).encoded())
+            await writer.drain()
+            return True
         if fault == "timeout":
             await asyncio.sleep(self.hang)
             return False
@@ -155,19 +170,31 @@ class FaultEndpoint(rules.Endpoint):
         self.made += 1
         model, prompt = call.body["model"], call.body["messages"][-1]["content"]
         self.prompts.append(prompt)
-        question = rules.read_prompt(call.body["messages"])
-        good = self.grades(model, question)
         fault = self._draw(draw, self.faulty)
-        text, usable = spoil(fault, good, draw)
         self.faults[fault] += bool(fault)
+        text = (self._write if self.written else self._grade)(model, call.body["messages"], fault, draw)
+        self._kept[name] = rules.completion(model, text, (len(prompt), len(text) // 3))
+        return self._kept[name]
+
+    def _grade(self, model: str, messages: list[dict], fault: str, draw: random.Random) -> str:
+        question = rules.read_prompt(messages)
+        good = self.grades(model, question)
+        text, usable = spoil(fault, good, draw)
         if any(question.passages[key] in self.controls for key in set(good) - usable):
             usable = set()  # without its control passage an answer is worth nothing
         for key in good:
             if question.passages[key] not in self.controls:
                 account = self.sold if key in usable else self.spoiled
                 account[model, question.query, question.passages[key]] += 1
-        self._kept[name] = rules.completion(model, text, (len(prompt), len(text) // 3))
-        return self._kept[name]
+        return text
+
+    def _write(self, model: str, messages: list[dict], fault: str, draw: random.Random) -> str:
+        good = self.written(messages)
+        account = self.spoiled if fault else self.sold
+        account[model, messages[0]["content"], messages[-1]["content"]] += 1
+        if fault == "invalid":
+            return good[: len(good) // 2]
+        return {"refusal": draw.choice(REFUSALS), "empty": ""}.get(fault, good)
 
 
 def spoil(fault: str, good: dict[str, str], draw: random.Random) -> tuple[str, set[str]]:
@@ -186,7 +213,7 @@ def spoil(fault: str, good: dict[str, str], draw: random.Random) -> tuple[str, s
     if fault == "swapped":
         return json.dumps(swapped(good, draw)), set()
     if fault == "refusal":
-        return draw.choice(["抱歉，我无法提供医疗建议。", "I'm sorry, but I can't help with that."]), set()
+        return draw.choice(REFUSALS), set()
     if fault == "duplicate":
         letter = "D" if good[one] == "S" else "S"
         return json.dumps(good)[:-1] + f', "{one}": "{letter}"}}', set()

@@ -185,7 +185,7 @@ def fill(disk):
 @pytest.mark.parametrize("room", [True, False])
 def test_a_full_disk(clean, make_server, endpoint, judges_of, content, small_disk, monkeypatch, room):
     """The room kept in reserve takes the answers under way; without it there is one clear error."""
-    monkeypatch.setattr("medteb_mteb.build.judge.journal.SYNC_SECONDS", 60)  # the log is not used anew
+    monkeypatch.setattr("medteb_mteb.build.llm.database.SYNC_SECONDS", 60)  # the log is not used anew
     source, expected = clean(3, 20)
     server = endpoint(latency=0.05)
     path = small_disk / "journal.sqlite"
@@ -222,7 +222,7 @@ def test_the_reserve_is_given_back_when_the_disk_is_full(
 ):
     source, _ = clean(3, 20)
     server = endpoint(latency=0.02)
-    settle, calls = Journal._settle, []
+    write, calls = Journal._write, []
 
     def full(self, *arguments):
         calls.append(self)
@@ -231,9 +231,9 @@ def test_the_reserve_is_given_back_when_the_disk_is_full(
                 error = sqlite3.OperationalError("database or disk is full")
                 error.sqlite_errorcode = sqlite3.SQLITE_FULL
                 raise error
-        return settle(self, *arguments)
+        return write(self, *arguments)
 
-    monkeypatch.setattr(Journal, "_settle", full)
+    monkeypatch.setattr(Journal, "_write", full)
     report = run(source, judges_of(make_server(server), concurrency=4))
     assert "disk is full" in report.judges[0].stopped
     assert sum(server.sold.values()) == report.judges[0].bought > 0
@@ -251,7 +251,7 @@ def test_ctrl_c_waits_for_the_answers_under_way(clean, make_server, endpoint, ju
     child.start()
     child.join()
     assert child.exitcode == 130
-    assert server.made == 6
+    assert server.made in (5, 6)  # two at once: the sixth may be on its way, too
     with Journal(source.folder / "judgements.sqlite") as journal:
         assert journal.size() == sum(server.sold.values())
     assert run(source, config).complete

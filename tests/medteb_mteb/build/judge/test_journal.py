@@ -10,8 +10,9 @@ import sqlite3
 import pytest
 
 from medteb_mteb.build.judge import JournalError, judge, repair_journal
-from medteb_mteb.build.judge.entries import Account, Failure, Request, judgement_key, settings_digest
+from medteb_mteb.build.judge.entries import JudgeAccount, Request, judgement_key
 from medteb_mteb.build.judge.journal import Journal
+from medteb_mteb.build.llm.database import Failure, settings_digest
 
 SETTINGS = settings_digest({"model": "m"})
 
@@ -26,7 +27,7 @@ def settle(journal, numbers, grade="A", failures=None, follow=()):
     grades = {key(number): grade for number in numbers}
     journal.settle(
         SETTINGS, request, judge="one", grades=grades, failures=failures or {}, follow=list(follow),
-        paid=Account(1, 100, 10, 0.5, 0, 1, 0),
+        paid=JudgeAccount(1, 100, 10, 0.5, 0, 1, 0),
     )  # fmt: skip
 
 
@@ -42,8 +43,8 @@ def test_what_is_settled_is_there_for_the_next(tmp_path):
         assert journal.failures([key(9), key(1)]) == {key(9): Failure("refused", 1)}
         assert journal.requests(SETTINGS) == [again]
         assert journal.requests(settings_digest({"model": "n"})) == []
-        assert journal.account("one") == Account(2, 200, 20, 1.0, 0, 2, 0)
-        assert journal.account("two") == Account()
+        assert journal.account("one") == JudgeAccount(2, 200, 20, 1.0, 0, 2, 0)
+        assert journal.account("two") == JudgeAccount()
         journal.forget(SETTINGS, [again])
         settle(journal, [9])  # a grade puts an end to its failure
         assert journal.failures([key(9)]) == {}

@@ -1,6 +1,7 @@
-"""One judge's endpoint: a request that comes back with an answer, or says why there is none.
+"""One LLM's endpoint: a request that comes back with an answer, or says why there is none.
 
-Attempts at a request are the same bytes under the same `Idempotency-Key`, a digest of them. A gateway that
+Attempts at a request are the same bytes under the same `Idempotency-Key`, a digest of them (and of a salt,
+where the same words are asked for another answer). A gateway that
 honours it gives the answer that was made for an attempt whose reply was lost, without charging again. With
 others, a reply that was lost on the way is paid twice; no client can help that.
 """
@@ -19,21 +20,21 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Protocol, Self, get_args
 
-from medteb_mteb.build.judge.budget import tokens_of
-from medteb_mteb.build.judge.config import AnswerFormat
+from medteb_mteb.build.llm.budget import tokens_of
+from medteb_mteb.build.llm.config import AnswerFormat
 from medteb_mteb.build.records import BuildError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from medteb_mteb.build.judge.config import Judge
-    from medteb_mteb.build.judge.limits import Limits, Stop
+    from medteb_mteb.build.llm.config import LLM
+    from medteb_mteb.build.llm.limits import Limits, Stop
 
 __all__ = ["Endpoint", "GiveUp", "Question", "Reply", "Unanswered", "quiet_libraries"]
 
 #: An endpoint that asks for a longer pause than this is left alone.
 MAX_RETRY_AFTER = 600.0
-#: Requests in a row that come to nothing before a judge is given up, where one alone may be to blame itself.
+#: Requests in a row that come to nothing before an LLM is given up, where one alone may be to blame itself.
 IN_A_ROW = 3
 
 
@@ -48,6 +49,9 @@ class Question(Protocol):
 
     def tokens(self) -> tuple[int, int]:
         """Estimated tokens, in and out."""
+
+    def salt(self) -> str:
+        """Tells it apart from others of the same words that want an answer of their own; may be empty."""
 
 
 class Unanswered(Exception):  # noqa: N818 - an outcome, not a mistake
@@ -67,7 +71,7 @@ class Reply:
     """An answer, paid for.
 
     Attributes:
-        content: What the judge said.
+        content: What the LLM said.
         refused: It is a refusal.
         cut: It ends where the tokens ended.
         tokens_in: Tokens of the prompt.
@@ -98,29 +102,31 @@ class _Failed(Exception):  # noqa: N818
 
 
 class Endpoint:
-    """The endpoint of a judge; use it as an async context manager.
+    """The endpoint of an LLM; use it as an async context manager.
 
     Args:
-        judge: The judge.
+        llm: The LLM.
         limits: Its limits.
         stop: Once it is set no further attempts are made.
 
     Raises:
-        BuildError: The `openai` package or the judge's key is missing.
+        BuildError: The `openai` package or the LLM's key is missing.
     """
 
-    def __init__(self, judge: Judge, limits: Limits, stop: Stop) -> None:
+    def __init__(self, llm: LLM, limits: Limits, stop: Stop) -> None:
         try:
             import openai
         except ImportError as error:
-            raise BuildError("Judging needs the openai package: pip install 'medteb[build]'.") from error
-        self.judge, self.limits, self.stop = judge, limits, stop
-        self._key = judge.key()
+            raise BuildError(
+                "Asking an LLM needs the openai package: pip install 'medteb[build]'."
+            ) from error
+        self.llm, self.limits, self.stop = llm, limits, stop
+        self._key = llm.key()
         self._client = openai.AsyncOpenAI(
-            base_url=judge.base_url, api_key=self._key, max_retries=0, timeout=judge.timeout
+            base_url=llm.base_url, api_key=self._key, max_retries=0, timeout=llm.timeout
         )
         formats: tuple[AnswerFormat, ...] = get_args(AnswerFormat)
-        self._formats = list(formats[formats.index(judge.answer) :])
+        self._formats = list(formats[formats.index(llm.answer) :])
         self._proven = False
         self._answered_at = -math.inf
         self._in_a_row = 0
@@ -154,9 +160,9 @@ class Endpoint:
                 self.faults[failed.reason] = self.faults.get(failed.reason, 0) + 1
                 if failed.outage and self._answered_at > started:
                     attempt = 0  # others get through: it is the line, or the limit
-                if attempt >= self.judge.retries:
+                if attempt >= self.llm.retries:
                     raise self._hopeless(failed) from None
-                pause = min(self.judge.max_pause, self.judge.backoff * 2.0 ** min(attempt, 30))
+                pause = min(self.llm.max_pause, self.llm.backoff * 2.0 ** min(attempt, 30))
                 pause *= random.uniform(0.5, 1.0)
                 attempt += 1
                 await self.stop.nap(max(pause, failed.after))
@@ -172,7 +178,7 @@ class Endpoint:
         self._in_a_row += 1
         if failed.outage or self._in_a_row >= IN_A_ROW:
             return GiveUp(
-                f"{self.judge.base_url} does not answer ({failed.reason}, {self.judge.retries + 1} attempts)"
+                f"{self.llm.base_url} does not answer ({failed.reason}, {self.llm.retries + 1} attempts)"
             )
         return Unanswered(failed.reason)
 
@@ -183,9 +189,9 @@ class Endpoint:
         body = self._body(question, form)
         try:
             # The client's timeout is one of silence; a trickle of bytes would go on for ever.
-            async with asyncio.timeout(self.judge.timeout):
+            async with asyncio.timeout(self.llm.timeout):
                 found = await self._client.chat.completions.create(
-                    **body, extra_headers={"Idempotency-Key": _digest(body)}
+                    **body, extra_headers={"Idempotency-Key": _digest(body, question.salt())}
                 )
         except (TimeoutError, openai.APITimeoutError):
             raise _Failed("timeout", outage=False) from None
@@ -200,16 +206,16 @@ class Endpoint:
         return _reply(found, question)
 
     def _body(self, question: Question, form: AnswerFormat) -> dict[str, Any]:
-        body: dict[str, Any] = {"model": self.judge.model, "messages": question.messages()}
-        if self.judge.temperature is not None:
-            body["temperature"] = self.judge.temperature
+        body: dict[str, Any] = {"model": self.llm.model, "messages": question.messages()}
+        if self.llm.temperature is not None:
+            body["temperature"] = self.llm.temperature
         if form == "json_object":
             body["response_format"] = {"type": "json_object"}
         elif form == "json_schema":
             schema = {"name": "answer", "strict": True, "schema": question.schema()}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
-        if self.judge.extra:
-            body["extra_body"] = self.judge.extra
+        if self.llm.extra:
+            body["extra_body"] = self.llm.extra
         return body
 
     def _status(self, error: Any, form: AnswerFormat, question: Question) -> None:
@@ -217,11 +223,11 @@ class Endpoint:
         status = int(error.status_code)
         said = self._said(error, question)
         if status in (401, 402, 403, 404) or error.code == "insufficient_quota":
-            raise GiveUp(f"{self.judge.base_url} refuses (status {status}{said})") from None
+            raise GiveUp(f"{self.llm.base_url} refuses (status {status}{said})") from None
         if status in (408, 409, 425, 429) or status >= 500:
             after = _retry_after(error.response.headers)
             if after > MAX_RETRY_AFTER:
-                raise GiveUp(f"{self.judge.base_url} asks to come back in {after:.0f} seconds") from None
+                raise GiveUp(f"{self.llm.base_url} asks to come back in {after:.0f} seconds") from None
             if status in (429, 503, 529):
                 self.limits.pause(after)
             raise _Failed(f"status-{status}", outage=status in (429, 503, 529), after=after) from None
@@ -232,7 +238,7 @@ class Endpoint:
             self._formats.pop(0)
             return
         if not self._proven:
-            raise GiveUp(f"{self.judge.base_url} refuses the first request (status {status}{said})") from None
+            raise GiveUp(f"{self.llm.base_url} refuses the first request (status {status}{said})") from None
         raise Unanswered(f"status-{status}") from None
 
     def _said(self, error: Any, question: Question) -> str:
@@ -279,8 +285,8 @@ def _retry_after(headers: Mapping[str, str]) -> float:
     return 0.0
 
 
-def _digest(body: Mapping[str, Any]) -> str:
-    text = json.dumps(body, sort_keys=True, ensure_ascii=False)
+def _digest(body: Mapping[str, Any], salt: str) -> str:
+    text = json.dumps(body, sort_keys=True, ensure_ascii=False) + salt
     return "medteb-" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
 
 

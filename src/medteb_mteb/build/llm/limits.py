@@ -1,4 +1,4 @@
-"""Keeping to a judge's limits on requests and tokens per minute, and to the pauses its endpoint asks for."""
+"""Keeping to an LLM's limits on requests and tokens per minute, and to the pauses its endpoint asks for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Limits", "Pace", "Stop"]
 
 
 class Stop:
-    """Tells the requests of a judge that no further attempt is wanted.
+    """Tells the requests to an LLM that no further attempt is wanted.
 
     Attributes:
         reason: Why; empty as long as it goes on.
@@ -63,7 +63,7 @@ class Pace:
 
 
 class Limits:
-    """The limits of one judge.
+    """The limits of one LLM.
 
     Args:
         requests_per_minute: Limit on requests; `None`: none.

@@ -1,4 +1,4 @@
-"""What judging costs: an estimate before it is asked for, and a purse that is not overdrawn."""
+"""What asking costs: an estimate before it is asked for, and a purse that is not overdrawn."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from medteb_mteb.build.judge.config import Judge
-    from medteb_mteb.build.judge.entries import Account
+    from medteb_mteb.build.llm.account import Account
+    from medteb_mteb.build.llm.config import LLM
 
-__all__ = ["Purse", "answer_tokens", "tokens_of"]
+__all__ = ["Purse", "tokens_of"]
 
 #: Bytes of UTF-8 that make a token. A Chinese character has three: one token, where today's tokenizers need
 #: 0.6 to 1.0; of English it is three letters, where they need about four. Rather too much than too little.
 BYTES_PER_TOKEN = 3
-#: Tokens that an answer has for a passage: its key, its letter, and the JSON around them.
-TOKENS_PER_GRADE = 14
 
 
 def tokens_of(text: str) -> int:
@@ -23,28 +21,23 @@ def tokens_of(text: str) -> int:
     return math.ceil(len(text.encode("utf-8", "surrogatepass")) / BYTES_PER_TOKEN)
 
 
-def answer_tokens(passages: int) -> int:
-    """Estimated tokens of an answer."""
-    return 4 + TOKENS_PER_GRADE * passages
-
-
 class Purse:
-    """A judge's budget: what was spent, and what the requests under way may cost.
+    """An LLM's budget: what was spent, and what the requests under way may cost.
 
     Args:
-        judge: The judge, with its budget and prices.
+        llm: The LLM, with its budget and prices.
         account: What the journal has paid so far.
     """
 
-    def __init__(self, judge: Judge, account: Account) -> None:
-        self._judge = judge
+    def __init__(self, llm: LLM, account: Account) -> None:
+        self._llm = llm
         self.spent, self.tokens = account.cost, account.tokens_in + account.tokens_out
         self._held_cost, self._held_tokens = 0.0, 0
 
     def hold(self, tokens_in: int, tokens_out: int) -> bool:
         """Set aside what a request may cost; `False` if that is more than is left."""
-        cost, tokens = self._judge.cost(tokens_in, tokens_out), tokens_in + tokens_out
-        budget, budget_tokens = self._judge.budget, self._judge.budget_tokens
+        cost, tokens = self._llm.cost(tokens_in, tokens_out), tokens_in + tokens_out
+        budget, budget_tokens = self._llm.budget, self._llm.budget_tokens
         if budget is not None and self.spent + self._held_cost + cost > budget:
             return False
         if budget_tokens is not None and self.tokens + self._held_tokens + tokens > budget_tokens:
@@ -55,19 +48,19 @@ class Purse:
 
     def free(self, tokens_in: int, tokens_out: int) -> None:
         """Give back what `hold` has set aside."""
-        self._held_cost -= self._judge.cost(tokens_in, tokens_out)
+        self._held_cost -= self._llm.cost(tokens_in, tokens_out)
         self._held_tokens -= tokens_in + tokens_out
 
     def pay(self, tokens_in: int, tokens_out: int) -> None:
         """Spend."""
-        self.spent += self._judge.cost(tokens_in, tokens_out)
+        self.spent += self._llm.cost(tokens_in, tokens_out)
         self.tokens += tokens_in + tokens_out
 
     def exhausted(self) -> str:
         """Why the next request did not fit, for people."""
-        if self._judge.budget is not None:
-            limit = f"{self.spent:.4g} of its budget of {self._judge.budget:g} is spent"
-            if self._judge.budget_tokens is None:
+        if self._llm.budget is not None:
+            limit = f"{self.spent:.4g} of its budget of {self._llm.budget:g} is spent"
+            if self._llm.budget_tokens is None:
                 return limit
-            return f"{limit}, {self.tokens} of {self._judge.budget_tokens} tokens"
-        return f"{self.tokens} of its {self._judge.budget_tokens} tokens are spent"
+            return f"{limit}, {self.tokens} of {self._llm.budget_tokens} tokens"
+        return f"{self.tokens} of its {self._llm.budget_tokens} tokens are spent"

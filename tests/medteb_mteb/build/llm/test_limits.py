@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from medteb_mteb.build.judge.limits import Limits, Pace, Stop
+from medteb_mteb.build.llm.limits import Limits, Pace, Stop
 
 
 def test_a_pace_lets_its_units_through_and_no_more():

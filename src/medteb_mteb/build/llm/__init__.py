@@ -1,0 +1,31 @@
+"""Asking LLMs behind OpenAI-compatible endpoints; every answer is paid for once, and kept in a journal."""
+
+from __future__ import annotations
+
+from medteb_mteb.build.llm.account import Account
+from medteb_mteb.build.llm.config import LLM, load_llm
+from medteb_mteb.build.llm.database import JournalError
+from medteb_mteb.build.llm.estimate import Cost, estimate_cost
+from medteb_mteb.build.llm.generate import Generation, generate
+from medteb_mteb.build.llm.paths import answers_path
+from medteb_mteb.build.llm.private import refuse_private
+from medteb_mteb.build.llm.prompt import Prompt, Rejected, json_object
+from medteb_mteb.build.llm.salvage import RepairedAnswers, repair_answers
+
+__all__ = [
+    "LLM",
+    "Account",
+    "Cost",
+    "Generation",
+    "JournalError",
+    "Prompt",
+    "Rejected",
+    "RepairedAnswers",
+    "answers_path",
+    "estimate_cost",
+    "generate",
+    "json_object",
+    "load_llm",
+    "refuse_private",
+    "repair_answers",
+]

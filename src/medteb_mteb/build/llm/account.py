@@ -1,0 +1,26 @@
+"""What an LLM was paid, as the journal books it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Account"]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What an LLM was paid.
+
+    Attributes:
+        answers: Answers, good or bad.
+        tokens_in: Tokens of their prompts.
+        tokens_out: Tokens of the answers.
+        cost: Their price, at the prices of the day.
+        estimated: Answers that came without a count of tokens; theirs are estimated.
+    """
+
+    answers: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost: float = 0.0
+    estimated: int = 0

@@ -1,0 +1,94 @@
+"""What generating would ask for and cost, before a cent is spent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from medteb_mteb.build.llm.database import settings_digest
+from medteb_mteb.build.llm.journal import UNREAD, AnswerJournal
+from medteb_mteb.build.llm.readings import Order, by_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from medteb_mteb.build.llm.config import LLM
+    from medteb_mteb.build.llm.prompt import Prompt
+
+__all__ = ["Cost", "estimate_cost"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a call of `generate` will take, if every answer is good.
+
+    Attributes:
+        prompts: Prompts.
+        known: Of these, with an answer in the journal.
+        failed: Of these, failed before and not asked for again.
+        requests: Requests; prompts of the same words and variant share one.
+        tokens_in: Tokens of their prompts, estimated from the bytes.
+        tokens_out: Tokens of the answers, as the prompts estimate them.
+        cost: Their price.
+        spent: What the journal has paid for the LLM so far.
+        budget: What it may pay in all.
+    """
+
+    prompts: int
+    known: int
+    failed: int
+    requests: int
+    tokens_in: int
+    tokens_out: int
+    cost: float
+    spent: float
+    budget: float | None
+
+
+def estimate_cost(
+    prompts: Sequence[Prompt], llm: LLM, journal: str | Path, *, version: str, retry_failed: bool = False
+) -> Cost:
+    """What `generate` would ask for and what that costs; nothing is sent, and no journal is made.
+
+    Answers that have to be asked for again come on top. Answers are not read: one of the journal counts as
+    known unless it was rejected before.
+
+    Args:
+        prompts: As for `generate`, likewise the others.
+        llm: The LLM.
+        journal: The journal.
+        version: Version of the prompts.
+        retry_failed: Whether to ask again for what has failed in earlier runs.
+
+    Raises:
+        JournalError: The journal is damaged or something else.
+        ValueError: Two prompts have the same key.
+    """
+    wanted = by_answer(prompts, settings_digest(llm.settings(version)))
+    known = failed = requests = tokens_in = tokens_out = 0
+    with AnswerJournal.snapshot(journal) as opened:
+        answers, failures = opened.known(list(wanted)), opened.failures(list(wanted))
+        spent = opened.account(llm.name).cost
+    for key, some in wanted.items():
+        if key in failures and failures[key].reason != UNREAD:
+            if not retry_failed:
+                failed += len(some)
+                continue
+        elif key in answers:
+            known += len(some)
+            continue
+        requests += 1
+        tokens = Order(key, some[0]).tokens()
+        tokens_in, tokens_out = tokens_in + tokens[0], tokens_out + tokens[1]
+    return Cost(
+        prompts=len(prompts),
+        known=known,
+        failed=failed,
+        requests=requests,
+        tokens_in=tokens_in,
+        tokens_out=tokens_out,
+        cost=llm.cost(tokens_in, tokens_out),
+        spent=spent,
+        budget=llm.budget,
+    )

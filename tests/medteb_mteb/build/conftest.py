@@ -1,0 +1,17 @@
+"""Makes the servers on loopback importable: `fault_server`, `llm_server`, `rule_judges` of the examples."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+
+for _path in (EXAMPLES / "rule_judges.py", HERE / "judge" / "fault_server.py", HERE / "llm_server.py"):
+    if _path.stem not in sys.modules:
+        _spec = importlib.util.spec_from_file_location(_path.stem, _path)
+        sys.modules[_path.stem] = importlib.util.module_from_spec(_spec)
+        _spec.loader.exec_module(sys.modules[_path.stem])

@@ -1,0 +1,168 @@
+"""What the client makes of an endpoint's moods, over a real line."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from email.utils import formatdate
+
+import pytest
+from fault_server import FaultEndpoint, rules
+from llm_server import llm_at, running
+
+
+@pytest.fixture
+def server(write):
+    return FaultEndpoint(answer=write)
+
+
+def error(status, message="not now", headers=None, **more):
+    return rules.Answer(status, {"error": {"message": message, **more}}, headers or {})
+
+
+def times(count, answer):
+    """That answer to the first so many requests, the server's own after that."""
+    left = [count]
+
+    def special(call):
+        left[0] -= 1
+        return answer if left[0] >= 0 else None
+
+    return special
+
+
+@pytest.mark.parametrize("header", ["Retry-After", "Retry-After-Ms", "date"])
+def test_a_pause_that_is_asked_for_is_kept(ask, prompts, server, header):
+    def special(call):
+        date = formatdate(time.time() + 2, usegmt=True)  # of whole seconds
+        value = {"Retry-After": "1", "Retry-After-Ms": "1000", "date": date}[header]
+        name = header.replace("date", "Retry-After")
+        return error(429, headers={name: value}) if server.arrived == 1 else None
+
+    server.instead.append(special)
+    arrivals = []
+    server.on_arrival = lambda number: arrivals.append(time.monotonic())
+    with running(server) as url:
+        found = ask(prompts(3), llm_at(url, concurrency=1))
+    assert len(found.answers) == 3
+    assert arrivals[1] - arrivals[0] >= 0.9
+    assert server.made == 3
+
+
+def test_an_attempt_is_the_same_bytes_under_the_same_key(ask, prompts, server):
+    server.instead.append(times(3, error(503)))
+    with running(server) as url:
+        found = ask(prompts(1), llm_at(url))
+    assert found.faults == {"status-503": 3}
+    assert len({headers["idempotency-key"] for headers in server.headers}) == 1
+    assert len({json.dumps(body, sort_keys=True) for body in server.bodies}) == 1
+    assert len(server.headers) == 4
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (
+            error(401, "Incorrect API key provided: sk-abc"),
+            r"refuses \(status 401: Incorrect API key provided: \*\*\*",
+        ),
+        (error(402, "Insufficient Balance"), "status 402: Insufficient Balance"),
+        (error(403), "status 403"),
+        (error(404, "no such model"), "no such model"),
+        (error(429, "you are out of money", code="insufficient_quota"), "out of money"),
+        (error(429, headers={"Retry-After": "86400"}), "come back in 86400 seconds"),
+        (error(500), r"does not answer \(status-500, 3 attempts\)"),
+        (rules.Answer(200, b"<html>busy</html>"), r"does not answer \(garbage-\w+, 3 attempts\)"),
+        (rules.Answer(200, {"object": "chat.completion", "choices": []}), "garbage-no-choices"),
+    ],
+)
+def test_an_endpoint_that_is_no_use_is_given_up(ask, prompts, server, monkeypatch, answer, message):
+    monkeypatch.setenv("SOME_KEY", "sk-abc")
+    server.instead.append(lambda call: answer)
+    asked = prompts(30)
+    with running(server) as url:
+        llm = llm_at(url, retries=2, concurrency=2, api_key_env="SOME_KEY")
+        found = ask(asked, llm)
+        assert not found.complete
+        assert re.search(message, found.stopped)
+        assert len(server.bodies) < 30
+        assert found.answers == {}
+        assert len(found.failed) < 5
+        server.instead.clear()
+        found = ask(asked, llm, retry_failed=True)
+    assert len(found.answers) == server.made == 30
+
+
+def test_nothing_listens(ask, prompts):
+    found = ask(prompts(4), llm_at("http://127.0.0.1:9/v1", retries=1))
+    assert "does not answer (connection, 2 attempts)" in found.stopped
+    assert (found.answers, found.failed) == ({}, {})
+
+
+def test_a_message_that_repeats_our_texts_is_not_shown(ask, prompts, server):
+    asked = prompts(1)
+    server.instead.append(lambda call: error(403, f"content policy: {asked[0].user}"))
+    with running(server) as url:
+        assert ask(asked, llm_at(url)).stopped.endswith("refuses (status 403)")
+
+
+@pytest.mark.parametrize("form", ["json_schema", "json_object", "text"])
+def test_an_endpoint_that_does_not_know_the_form_of_answer(ask, prompts, server, tmp_path, form):
+    server.latency = 0.02
+
+    def special(call):
+        kind = call.body.get("response_format", {}).get("type")
+        return error(400, f"response_format {kind} is not supported") if kind else None
+
+    server.instead.append(special)
+    asked = prompts(12)
+    with running(server) as url:
+        found = ask(asked, llm_at(url, answer=form))
+        assert len(found.answers) == server.made == 12
+        forms = [body.get("response_format", {}).get("type", "text") for body in server.bodies]
+        assert (forms[0], forms[-1]) == (form, "text")
+        server.instead.clear()
+        ask(asked[:1], llm_at(url, answer=form), journal=tmp_path / "two.sqlite")
+    known = server.bodies[-1].get("response_format")
+    if form == "json_schema":
+        assert known["json_schema"]["schema"] == asked[0].schema
+    else:
+        assert known == ({"type": "json_object"} if form == "json_object" else None)
+
+
+def test_temperature_may_be_left_out(ask, prompts, server):
+    with running(server) as url:
+        ask(prompts(1), llm_at(url, temperature=0.3))
+        assert server.bodies[-1]["temperature"] == 0.3
+        ask(prompts(1), llm_at(url, temperature=None, extra={"top_p": 0.5}))
+    assert "temperature" not in server.bodies[-1]
+    assert server.bodies[-1]["top_p"] == 0.5
+
+
+def test_an_endpoint_that_does_not_count_tokens(ask, prompts, server, write):
+    def special(call):
+        answer = rules.completion(call.body["model"], write(call.body["messages"]), (0, 0))
+        del answer["usage"]
+        return rules.Answer(200, answer)
+
+    server.instead.append(special)
+    (asked,) = prompts(1)
+    with running(server) as url:
+        account = ask([asked], llm_at(url, price_in=10.0)).account
+    assert account.estimated == account.answers == 1
+    assert account.tokens_in >= (len(asked.system) + len(asked.user)) / 2
+    assert account.cost == pytest.approx(account.tokens_in * 1e-5)
+
+
+def test_limits_and_concurrency_are_kept(ask, prompts, server, tmp_path):
+    server.latency = 0.05
+    with running(server) as url:
+        ask(prompts(12), llm_at(url, concurrency=3))
+    assert server.busiest == 3
+    server.latency, arrivals = 0.0, []
+    server.on_arrival = lambda number: arrivals.append(time.monotonic())
+    with running(server) as url:
+        ask(prompts(24), llm_at(url, requests_per_minute=600), journal=tmp_path / "slow.sqlite")
+    assert len(arrivals) == 24
+    assert arrivals[-1] - arrivals[0] > 0.8  # ten a second, after a burst of ten

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from medteb_mteb.build.llm import Rejected, json_object
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"a": {"b": "}"}}',
+        ' \n{"a": {"b": "}"}}\n',
+        '```json\n{"a": {"b": "}"}}\n```',
+        '结果如下：\n```\n{"a": {"b": "}"}}\n```\n以上。',
+        '<think>先想 {一下} ```x```</think>\n{"a": {"b": "}"}}',
+        '好的，答案是{"a": {"b": "}"}}，请查收。',
+    ],
+)
+def test_what_stands_around_an_object_is_left_out(answer):
+    assert json_object(answer) == {"a": {"b": "}"}}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "",
+        "抱歉，我无法回答。",
+        '{"a": {"b": 1}',  # cut: the inner object is not the answer
+        '{"a": 1}{"a": 2}',
+        '["a"]',
+        '"a"',
+        "{a: 1}",
+        "}{",
+        '```json\n{"a": 1}\n```\n```json\n{"a": 2}\n```',
+        "{" * 100_000 + "}" * 100_000,
+    ],
+)
+def test_an_answer_without_one_object_is_rejected(answer):
+    with pytest.raises(Rejected) as rejected:
+        json_object(answer)
+    assert rejected.value.reason == "no-json"
