@@ -1,16 +1,22 @@
-"""Three judges that follow rules instead of thinking, behind an OpenAI-compatible endpoint.
+"""Models that follow rules instead of thinking, behind an OpenAI-compatible endpoint.
 
     python examples/rule_judges.py --port 8900
 
-They grade by the words that query and passage share, each with a bias of its own, so that a pipeline can be
-tried from end to end without a model, a key or a cent:
+With them a build can be tried from end to end without a model, a key or a cent. Three judges grade by the
+words that query and passage share, each with a bias of its own:
 
     rule-words    the share of the query's words in the passage
     rule-generous the same, half a grade better for whatever shares a word, and more for what is long
     rule-strict   half of it, and half the longest piece of the query that the passage has unbroken
 
-Standard library only. The server is not for production: it reads one request after another per connection and
-knows just what judging needs.
+And for the other steps that ask a model:
+
+    rule-rewriter puts the synonym in for `positive`, and asks something else for the two negatives
+    rule-sorter   puts documents with half of the query's words into `positive_document`
+    rule-questions asks about a document by its first words, and makes up tasks and examples of them
+
+A further model is a row of `ANSWERS`. Standard library only. The server is not for production: it reads one
+request after another per connection and knows just what a build needs.
 """
 
 from __future__ import annotations
@@ -18,15 +24,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import random
 import re
 import threading
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from functools import cache, partial
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 GRADES = "SABCD"
 #: What queries are made of besides their subject.
@@ -44,8 +54,8 @@ class Question:
     passages: dict[str, str]
 
 
-def read_prompt(messages: list[dict[str, str]]) -> Question:
-    """Find the query and the passages between the delimiters of a grading prompt."""
+def read_prompt(messages: list[dict[str, str]], tag: str = "passage") -> Question:
+    """Find the query and the passages (or what else `tag` says) between the delimiters of a prompt."""
     text = messages[-1]["content"]
     # The last pair stands in the prompt's own place; an earlier one is the explanation of the marks.
     query = re.findall(r"^<query-(\w+)>\n(.*?)\n</query-\1>$", text, re.DOTALL | re.MULTILINE)
@@ -53,7 +63,7 @@ def read_prompt(messages: list[dict[str, str]]) -> Question:
         raise ValueError("this is no grading prompt")
     word = re.escape(query[-1][0])
     passages = re.findall(
-        rf'^<passage-{word} id="([\w-]+)">\n(.*?)\n</passage-{word}>$', text, re.DOTALL | re.MULTILINE
+        rf'^<{tag}-{word} id="([\w-]+)">\n(.*?)\n</{tag}-{word}>$', text, re.DOTALL | re.MULTILINE
     )
     return Question(query[-1][1], dict(passages))
 
@@ -100,7 +110,103 @@ def grade(model: str, query: str, passage: str) -> str:
     return letter(found)
 
 
+#: What a question may be about: words by which it is known, and other ways to ask it.
+INTENTS = (
+    (("吃", "喝", "饮食", "食", "水果", "忌口"), ("{}平时饮食上要注意什么？", "{}不能吃哪些东西？")),
+    (
+        ("原因", "为什么", "引起", "导致", "怎么得", "病因"),
+        ("{}一般是什么原因引起的？", "为什么会出现{}这种情况？"),
+    ),
+    (("治", "药", "怎么办", "手术", "疗法", "偏方"), ("{}现在有什么好的治疗办法？", "{}应该用什么药？")),
+    (("传染", "遗传"), ("{}会不会传染给身边的人？", "{}会遗传给下一代吗？")),
+    (("检查", "化验", "诊断", "确诊", "标准"), ("怀疑{}需要做哪些检查？", "{}怎么才能确诊？")),
+    (("医院", "科", "挂号", "专家"), ("{}去医院应该挂哪个科？", "看{}哪个科室比较对口？")),
+    (("预防", "避免"), ("平时怎样才能预防{}？", "哪些习惯可以避免{}？")),
+    (("多少钱", "费用", "医保", "价格"), ("{}大概要花多少钱？", "{}的费用医保能报销吗？")),
+)
+
+
+def read_input(messages: list[dict[str, str]]) -> dict[str, Any]:
+    """Find the JSON object between the delimiters of a prompt that asks for a text."""
+    found = re.findall(
+        r"^<input-(\w+)>\n(.*?)\n</input-\1>$", messages[-1]["content"], re.DOTALL | re.MULTILINE
+    )
+    if not found:
+        raise ValueError("there is no input in this prompt")
+    content: dict[str, Any] = json.loads(found[-1][1])
+    return content
+
+
+def rewrites(origin: str, replace: str, asked: dict[str, str]) -> dict[str, str]:
+    """Three rewrites of a question.
+
+    Args:
+        origin: The term in the question.
+        replace: Its synonym.
+        asked: The question with either, by `origin` and `replace`.
+    """
+    question = asked["origin"]
+    # The same question gets the same answer, with no state and in any order.
+    rng = random.Random(question)
+    same = asked["replace"].rstrip("。．.！!？? ") + "？"
+    if rng.random() < 0.5 and len(same) + 2 <= 1.3 * len(question):
+        same = "请问" + same
+    others = [ways for known, ways in INTENTS if not any(word in question for word in known)]
+    hard, easy = rng.sample(others or [ways for _, ways in INTENTS], 2)
+    return {
+        "positive": same,
+        "negative-1": rng.choice(hard).format(replace),
+        "negative-2": rng.choice(easy).format(origin),
+    }
+
+
+def grades(model: str, question: Question) -> dict[str, str]:
+    """The grade of every passage, by key."""
+    return {key: grade(model, question.query, text) for key, text in question.passages.items()}
+
+
+def judged(model: str, messages: list[dict[str, str]]) -> dict[str, str]:
+    """What a judge answers."""
+    return grades(model, read_prompt(messages))
+
+
+def rewritten(messages: list[dict[str, str]]) -> dict[str, str]:
+    """What the rewriter answers."""
+    given = read_input(messages)
+    return rewrites(given["origin"], given["replace"], given["query_pairs"])
+
+
+def sorted_out(messages: list[dict[str, str]]) -> dict[str, list[str]]:
+    """What the sorter answers: the ids of documents that answer the query, and of those that do not."""
+    question = read_prompt(messages, "document")
+    lists: dict[str, list[str]] = {"positive_document": [], "negative_document": []}
+    for key, text in question.passages.items():
+        answers = share(question.query, text) >= 0.5
+        lists["positive_document" if answers else "negative_document"].append(key)
+    return lists
+
+
+@cache
+def rule_questions() -> Any:
+    """The module `rule_questions.py` beside this file, also where this one is loaded by its path."""
+    spec = spec_from_file_location("rule_questions", Path(__file__).with_name("rule_questions.py"))
+    if spec is None or spec.loader is None:
+        raise ValueError("there is no rule_questions.py beside the server")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+#: The judges.
 MODELS = ("rule-words", "rule-generous", "rule-strict")
+#: By the name of the model what makes its answer, a JSON object, out of the messages. ValueError, KeyError
+#: and TypeError mean that the prompt is not of its kind.
+ANSWERS: dict[str, Callable[[list[dict[str, str]]], Any]] = {
+    **{name: partial(judged, name) for name in MODELS},
+    "rule-rewriter": rewritten,
+    "rule-sorter": sorted_out,
+    "rule-questions": lambda messages: rule_questions().written(messages),
+}
 
 
 @dataclass
@@ -169,23 +275,24 @@ class Endpoint:
     async def answer(self, call: Call) -> Answer:
         """What a call is answered."""
         if call.method == "GET" and call.path == "/v1/models":
-            return Answer(200, {"object": "list", "data": [{"id": m, "object": "model"} for m in MODELS]})
+            return Answer(200, {"object": "list", "data": [{"id": m, "object": "model"} for m in ANSWERS]})
         if call.path != "/v1/chat/completions":
             return Answer(404, {"error": {"message": "no such path"}})
-        if call.body.get("model") not in MODELS:
-            return Answer(404, {"error": {"message": f"there is {', '.join(MODELS)}"}})
+        model = call.body.get("model")
+        if model not in ANSWERS:
+            return Answer(404, {"error": {"message": f"there is {', '.join(ANSWERS)}"}})
         await asyncio.sleep(self.latency)
         try:
-            question = read_prompt(call.body["messages"])
+            found = ANSWERS[model](call.body["messages"])
         except (ValueError, KeyError, TypeError) as error:
             return Answer(400, {"error": {"message": str(error)}})
-        content = json.dumps(self.grades(call.body["model"], question))
+        content = json.dumps(found, ensure_ascii=False)
         tokens = (len(call.body["messages"][-1]["content"]), len(content) // 3)
-        return Answer(200, completion(call.body["model"], content, tokens))
+        return Answer(200, completion(model, content, tokens))
 
     def grades(self, model: str, question: Question) -> dict[str, str]:
-        """The grade of every passage, by key."""
-        return {key: grade(model, question.query, text) for key, text in question.passages.items()}
+        """What a judge says; for servers that do more with it."""
+        return grades(model, question)
 
     async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection until either side has enough."""
@@ -246,13 +353,13 @@ def serving(endpoint: Endpoint, port: int = 0) -> Iterator[str]:
 async def serve(port: int, latency: float) -> None:
     """Serve until interrupted."""
     async with listening(Endpoint(latency), port=port) as url:
-        print(f"{', '.join(MODELS)} at {url}", flush=True)
+        print(f"{', '.join(ANSWERS)} at {url}", flush=True)
         await asyncio.Event().wait()
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and serve."""
-    parser = argparse.ArgumentParser(description="Rule-based judges behind an OpenAI-compatible endpoint.")
+    parser = argparse.ArgumentParser(description="Rule-based models behind an OpenAI-compatible endpoint.")
     parser.add_argument("--port", type=int, default=8900, help="0 takes a free one")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds that an answer takes")
     options = parser.parse_args(arguments)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from medteb_mteb.build.card import write_card
 from medteb_mteb.build.layout import write_qrels, write_rows, write_texts
+from medteb_mteb.build.place import placing, refuse_taken
 from medteb_mteb.build.records import BuildError
 from medteb_mteb.build.split import THRESHOLD, near_duplicates, split_queries
 from medteb_mteb.editions import load_edition, write_manifest
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Assembly", "Built", "assemble"]
 
+STEP = "assemble"
 RETRIEVAL, RERANKING = "MedTEBRetrieval", "MedTEBReranking"
+#: All that the step writes into a folder of data.
+NAMES = (RETRIEVAL, RERANKING, "train/triples.jsonl", "train/pairs.jsonl")
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ def assemble(
         labels: One for every judged pair.
         queries: Queries by id.
         documents: Documents by id.
-        out: A folder that is not there yet, or empty; written aside, then moved.
+        out: Folder of data, where `sts` may have written, too.
         how: Settings.
         training_queries: Queries that models were trained on, which must not come back in the test.
 
@@ -115,8 +118,7 @@ def assemble(
             training queries leak into the test and `leaks` is `fail`.
     """
     folder = Path(out)
-    if folder.exists() and any(folder.iterdir()):
-        raise BuildError(f"{folder} is not empty; give a new folder.")
+    refuse_taken(folder, STEP, NAMES)
     qrels, disputed = _by_query(labels, queries, documents)
     counts: Counter[str] = Counter(disputed=sum(map(len, disputed.values())))
     answered = {query: row for query, row in qrels.items() if any(row.values())}
@@ -135,25 +137,21 @@ def assemble(
             f"The test is empty: {len(answered)} queries have a positive, test is {how.test}, and "
             f"{counts['test queries near a training query']} leaked. Raise test, or give more queries."
         )
-    part = folder.with_name(folder.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
     chosen = {query: answered[query] for query in test}
-    triples = _write_triples(
-        part, {query: answered[query] for query in split.train}, queries, documents, counts
-    )
-    statistics = {
-        "clusters of near-duplicate queries": split.clusters,
-        "largest cluster": split.largest,
-        **{name: number for name, number in sorted(counts.items()) if number},
-    }
-    kept = _corpus(chosen, disputed, documents, how)
-    editions = [_retrieval(part, chosen, kept, queries, documents, how, statistics)]
-    lists = _lists(chosen, how, counts)
-    if lists:
-        editions.append(_reranking(part, chosen, lists, queries, documents, how))
-    if folder.exists():
-        folder.rmdir()
-    part.replace(folder)
+    with placing(folder, STEP, NAMES) as part:
+        triples = _write_triples(
+            part, {query: answered[query] for query in split.train}, queries, documents, counts
+        )
+        statistics = {
+            "clusters of near-duplicate queries": split.clusters,
+            "largest cluster": split.largest,
+            **{name: number for name, number in sorted(counts.items()) if number},
+        }
+        kept = _corpus(chosen, disputed, documents, how)
+        editions = [_retrieval(part, chosen, kept, queries, documents, how, statistics)]
+        lists = _lists(chosen, how, counts)
+        if lists:
+            editions.append(_reranking(part, chosen, lists, queries, documents, how))
     loaded = {edition.task: load_edition(folder / edition.task) for edition in editions}
     return Built(loaded, triples, {**statistics, **{n: c for n, c in sorted(counts.items()) if c}})
 

@@ -18,7 +18,17 @@ if TYPE_CHECKING:
 
     from mar_st.data import Triple
 
-__all__ = ["FIELDS", "HUB", "MANIFEST", "STEP", "read_texts", "read_triples", "source_digest", "source_files"]
+__all__ = [
+    "FIELDS",
+    "HUB",
+    "MANIFEST",
+    "STEP",
+    "file_rows",
+    "read_texts",
+    "read_triples",
+    "source_digest",
+    "source_files",
+]
 
 HUB = "hub:"
 SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
@@ -58,7 +68,7 @@ def read_texts(source: str | Path, columns: Mapping[str, str] | None = None) -> 
     files = source_files(source)
     path = Path(source)
     problems = Problems(path if path.is_dir() else path.parent)
-    rows = (row for file in files for row in _rows(file, problems))
+    rows = (row for file in files for row in file_rows(file, problems))
     # Only a step's word counts for what has been anonymised, not a column of that name.
     yield from _checked(rows, problems, columns, built=(path / STEP).is_file())
 
@@ -113,7 +123,13 @@ def source_digest(source: str | Path, columns: Mapping[str, str] | None = None) 
     return digest.hexdigest()
 
 
-def _rows(file: Path, problems: Problems) -> Iterator[Row]:
+def file_rows(file: Path, problems: Problems) -> Iterator[Row]:
+    """Rows of a JSONL, CSV, TSV or Parquet file; what cannot be read goes to the problems.
+
+    Args:
+        file: The file.
+        problems: Gathers what is wrong, with file and line.
+    """
     yield from _csv_rows(file, problems) if file.suffix.lower() == ".csv" else iter_rows(file, problems)
 
 

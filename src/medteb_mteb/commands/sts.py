@@ -1,0 +1,148 @@
+"""`medteb sts`: pairs of questions out of a dictionary of synonyms, queries and an LLM that rewrites them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from medteb_mteb.commands.errors import UserError
+
+if TYPE_CHECKING:
+    from medteb_mteb.build.sts import Estimate, Report
+
+__all__ = ["sts"]
+
+
+def sts(
+    dictionary: Annotated[Path, typer.Argument(help="TSV, CSV or JSONL with columns origin and replace.")],
+    queries: Annotated[str, typer.Argument(help="Queries: file, folder or hub:ORG/NAME.")],
+    out: Annotated[Path, typer.Argument(help="Folder of data; MEDTEB_DATA=OUT makes mteb use it.")],
+    llm: Annotated[Path, typer.Option(help="YAML file that names the LLM.")],
+    name: Annotated[str, typer.Option(help="Name of the edition.")],
+    licence: Annotated[str, typer.Option(help="Licence of the data, for instance cc-by-4.0.")],
+    version: Annotated[str, typer.Option(help="Version of the edition.")] = "1.0.0",
+    test: Annotated[float, typer.Option(help="Test queries, or their share if below 1.")] = 0.2,
+    probabilities: Annotated[
+        str, typer.Option(help="With which positive, negative-1, negative-2 is drawn for a test query.")
+    ] = "1/3,1/3,1/3",
+    tolerance: Annotated[
+        float, typer.Option(help="Share of the query's length by which the positive's may differ.")
+    ] = 0.3,
+    per_entry: Annotated[
+        int | None, typer.Option(help="Queries of one dictionary entry at most; default all.", min=1)
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Queries that are rewritten at most; default all.", min=1)
+    ] = None,
+    training: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against", help="Training set whose queries must not be in the test; repeat for more."
+        ),
+    ] = None,
+    threshold: Annotated[float, typer.Option(help="Similarity of near-duplicate queries.")] = 0.6,
+    seed: Annotated[int, typer.Option(help="Seed of every draw.")] = 42,
+    journal: Annotated[
+        Path | None,
+        typer.Option(help="Where answers are kept; default $MEDTEB_ANSWERS or answers.sqlite beside OUT."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be asked for, and what that costs.")
+    ] = False,
+    already_anonymous: Annotated[
+        bool, typer.Option("--already-anonymous", help="Send queries that have passed no anonymiser.")
+    ] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Ask again for what failed in earlier runs.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+) -> None:
+    """Have an LLM rewrite queries with a synonym, and make an STS edition and training rows of it.
+
+    Exit code 1: something is left to ask for; what was answered is kept, and the same command goes on.
+    """
+    from medteb_mteb.build import sts as building
+    from medteb_mteb.build.read import read_triples
+
+    shares = parse_probabilities(probabilities)
+    how = building.Settings(
+        name, licence, version, test, shares, tolerance, per_entry, limit, threshold, seed
+    )
+    if dry_run:
+        found = building.estimate(
+            dictionary, queries, out, llm, how, journal=journal, retry_failed=retry_failed
+        )
+        _show(found, estimate_text(found), as_json=as_json)
+        return
+    report = building.sts(
+        dictionary,
+        queries,
+        out,
+        llm,
+        how,
+        journal=journal,
+        already_anonymous=already_anonymous,
+        retry_failed=retry_failed,
+        training_queries=[triple.query for path in training or () for triple in read_triples(path)],
+        show_progress=not quiet,
+    )
+    _show(report, report_text(report), as_json=as_json)
+    if not report.complete:
+        typer.echo(f"medteb: stopped: {report.stopped}. The same command goes on.", err=True)
+        raise typer.Exit(1)
+
+
+def _show(found: Estimate | Report, text: str, *, as_json: bool) -> None:
+    typer.echo(json.dumps(found.to_json(), ensure_ascii=False, indent=2) if as_json else text)
+
+
+def parse_probabilities(text: str) -> tuple[float, float, float]:
+    """Three numbers with commas, each a decimal or a fraction such as 1/3.
+
+    Raises:
+        UserError: They are not.
+    """
+    from fractions import Fraction
+
+    try:
+        first, second, third = (float(Fraction(part.strip())) for part in text.split(","))
+    except (ValueError, ZeroDivisionError):
+        raise UserError(
+            f"--probabilities takes three numbers with commas, such as 0.5,0.25,0.25; got {text!r}"
+        ) from None
+    return first, second, third
+
+
+def estimate_text(found: Estimate) -> str:
+    """What would be asked for, for people."""
+    cost = found.cost
+    dropped = ", ".join(f"{reason} {count:,}" for reason, count in found.dropped.items()) or "none"
+    limit = f" (spent {cost.spent:.2f} of {cost.budget:g})" if cost.budget is not None else ""
+    return (
+        f"{found.queries:,} queries, {found.entries:,} dictionary entries; dropped: {dropped}\n"
+        f"{cost.prompts:,} rewrites of three questions, {cost.known:,} known, {cost.failed:,} failed before; "
+        f"{cost.requests:,} requests, about {cost.tokens_in:,} tokens in, {cost.tokens_out:,} out, cost "
+        f"{cost.cost:.2f}{limit}; nothing was sent"
+    )
+
+
+def report_text(report: Report) -> str:
+    """What came of it, for people."""
+    lines = [f"answers: {report.bought:,} bought, {report.known:,} known; {report.journal}"]
+    for kind, outcomes in report.rewrites.items():
+        counts = ", ".join(f"{reason} {count:,}" for reason, count in outcomes.items())
+        lines.append(f"{kind}: {counts}")
+    if report.edition is None:
+        return "\n".join([*lines, "nothing is written yet"])
+    counts = ", ".join(f"{number:,} {what}" for what, number in report.edition.counts.items())
+    lines.append(f"{report.edition.task}: {counts}; revision {report.edition.digest[:12]}")
+    lines.append(f"training triples: {report.triples:,}; {report.folder / 'train' / 'sts.jsonl'}")
+    lines += [f"  {what}: {number:,}" for what, number in report.statistics.items()]
+    lines.append(
+        f"score models on it: MEDTEB_DATA={report.folder} mteb run -t {report.edition.task} -m MODEL"
+    )
+    return "\n".join(lines)
