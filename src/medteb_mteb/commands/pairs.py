@@ -1,0 +1,49 @@
+"""`medteb pairs`: queries and documents, each paired with itself, for the `align` stage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from medteb_mteb.commands.columns import ColumnOption, parse_columns
+
+__all__ = ["pairs"]
+
+
+def pairs(
+    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    queries: Annotated[
+        list[str] | None,
+        typer.Option("--queries", help="Queries: SOURCE or SOURCE=SHARE, a drawn part of it; repeat."),
+    ] = None,
+    documents: Annotated[
+        list[str] | None, typer.Option("--documents", help="Documents, likewise; repeat.")
+    ] = None,
+    column: ColumnOption = None,
+    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 42,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+) -> None:
+    """Write the texts that a query encoder is aligned on, each once, several sources evenly mixed."""
+    from medteb_mteb.build.training import alignment_sets, weighted
+
+    report = alignment_sets(
+        out,
+        [weighted(source) for source in queries or ()],
+        [weighted(source) for source in documents or ()],
+        columns=parse_columns(column),
+        seed=seed,
+        show_progress=not quiet,
+    )
+    if as_json:
+        typer.echo(json.dumps(report.to_json(), ensure_ascii=False, indent=2))
+        return
+    for source in report.sources:
+        dropped = "".join(f", {number:,} {reason}" for reason, number in source["dropped"].items())
+        typer.echo(f"{source['role']}: {source['kept']:,} of {source['read']:,} {source['source']}{dropped}")
+    typer.echo("for the recipe:")
+    for line in report.data():
+        typer.echo(f"  {line}")

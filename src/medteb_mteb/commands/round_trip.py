@@ -1,0 +1,69 @@
+"""`medteb round-trip`: keep the pairs whose document a retriever finds for their query."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from medteb_mteb.build.training import RoundTripReport
+
+__all__ = ["round_trip"]
+
+
+def round_trip(
+    pairs: Annotated[Path, typer.Argument(help="Pairs or triples in any form that 'mar train' reads.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    retriever: Annotated[
+        str, typer.Option("-r", "--retriever", help="bm25, bm25:jieba, a model folder or a Hub name.")
+    ],
+    documents: Annotated[
+        str | None, typer.Option(help="Corpus to search; default the documents of the pairs.")
+    ] = None,
+    depth: Annotated[int, typer.Option(help="Rank up to which a pair is kept.")] = 3,
+    negatives: Annotated[int, typer.Option(help="Hard negatives added to a row.")] = 0,
+    top: Annotated[int, typer.Option(help="Ranks that are looked at; negatives are drawn from them.")] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 42,
+    store: Annotated[
+        Path | None, typer.Option(help="Folder that keeps vectors; default $MAR_STORE, or beside OUT.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="Texts encoded at once.", min=1)] = 64,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+) -> None:
+    """Keep the pairs whose document is among the first that a retriever finds for their query."""
+    from mar_st.store import store_root
+    from medteb_mteb.build.pool import open_retriever
+    from medteb_mteb.build.training import RoundTrip
+    from medteb_mteb.build.training import round_trip as run
+
+    how = RoundTrip(depth=depth, negatives=negatives, top=top, seed=seed)
+    report = run(
+        pairs,
+        out,
+        open_retriever(retriever, store=store or store_root(out), batch_size=batch_size),
+        how,
+        documents=documents,
+        show_progress=not quiet,
+    )
+    typer.echo(json.dumps(report.to_json(), ensure_ascii=False, indent=2) if as_json else report_text(report))
+
+
+def report_text(report: RoundTripReport) -> str:
+    """What came of it, some lines.
+
+    Args:
+        report: What `medteb_mteb.build.training.round_trip` found.
+    """
+    share = report.kept / report.read if report.read else 0.0
+    lines = [f"{report.kept:,} of {report.read:,} pairs kept ({share:.1%}), {report.rows['kept']:,} rows"]
+    lines += [f"  dropped: {number:,} {reason}" for reason, number in report.dropped.items()]
+    ranks = ", ".join(f"{rank}: {number:,}" for rank, number in report.ranks.items())
+    lines.append(f"found up to rank {ranks}; in {report.rows['documents']:,} documents")
+    if report.rows["negatives"]:
+        without = report.rows["without a negative"]
+        lines.append(f"{report.rows['negatives']:,} negatives; {without:,} rows without any")
+    return "\n".join([*lines, str(report.folder)])

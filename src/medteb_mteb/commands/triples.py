@@ -1,0 +1,161 @@
+"""`medteb triples`: training triples of pools, by an LLM that sorts documents into two lists."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from medteb_mteb.build.llm import Cost
+    from medteb_mteb.build.training import TriplesReport
+
+__all__ = ["triples"]
+
+
+def triples(
+    queries: Annotated[str, typer.Argument(help="Queries: a file, a folder, or hub:ORG/NAME.")],
+    documents: Annotated[str, typer.Argument(help="Documents, likewise.")],
+    pools: Annotated[Path, typer.Argument(help="pools.jsonl of 'medteb pool', or its folder.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    llm: Annotated[Path, typer.Option(help="YAML file that says which LLM.")],
+    depth: Annotated[int, typer.Option(help="Documents of a pool that are judged, the best ones.")] = 50,
+    documents_per_prompt: Annotated[
+        int, typer.Option("--documents", help="Documents of a prompt at most.")
+    ] = 10,
+    prompt_tokens: Annotated[int, typer.Option(help="Tokens of a prompt at most.")] = 16_000,
+    control_rate: Annotated[
+        float, typer.Option(help="Share of the prompts that carry a control document.")
+    ] = 1.0,
+    negatives: Annotated[int, typer.Option(help="Negatives of a triple at most.")] = 15,
+    choose: Annotated[str, typer.Option(help="Negatives where there are more: top or random.")] = "top",
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against", help="Edition or queries of a test that must not be trained on; repeat for more."
+        ),
+    ] = None,
+    threshold: Annotated[
+        float, typer.Option(help="Similarity from which a query is one of the test's.")
+    ] = 0.6,
+    seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 42,
+    journal: Annotated[
+        Path | None,
+        typer.Option(help="Where answers are kept; default $MEDTEB_ANSWERS or answers.sqlite beside OUT."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be asked for, and what that costs.")
+    ] = False,
+    already_anonymous: Annotated[
+        bool, typer.Option("--already-anonymous", help="Send texts that have passed no anonymiser.")
+    ] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Ask again for what failed in earlier runs.")
+    ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Move a damaged journal aside, keep what can be read, go on.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+) -> None:
+    """Have an LLM say which documents answer a query and which do not, and write training triples.
+
+    Exit code 1: something is left to ask for; what was answered is kept, and the same command goes on.
+    """
+    from medteb_mteb.build import training
+
+    how = training.TwoLists(
+        depth=depth,
+        documents=documents_per_prompt,
+        prompt_tokens=prompt_tokens,
+        control_rate=control_rate,
+        negatives=negatives,
+        choose=choose,  # type: ignore[arg-type]
+        seed=seed,
+    )
+    if repair:
+        _repair(out, journal)
+    held_out = training.read_held_out(against or [], threshold)
+    if dry_run:
+        cost = training.estimate_triples(
+            queries,
+            documents,
+            pools,
+            out,
+            llm,
+            how,
+            held_out=held_out,
+            journal=journal,
+            retry_failed=retry_failed,
+        )
+        typer.echo(json.dumps(asdict(cost), ensure_ascii=False, indent=2) if as_json else cost_text(cost))
+        return
+    report = training.make_triples(
+        queries,
+        documents,
+        pools,
+        out,
+        llm,
+        how,
+        held_out=held_out,
+        journal=journal,
+        already_anonymous=already_anonymous,
+        retry_failed=retry_failed,
+        show_progress=not quiet,
+    )
+    typer.echo(json.dumps(report.to_json(), ensure_ascii=False, indent=2) if as_json else report_text(report))
+    if not report.complete:
+        typer.echo(f"medteb: stopped: {report.stopped}. The same command goes on.", err=True)
+        raise typer.Exit(1)
+
+
+def _repair(out: Path, journal: Path | None) -> None:
+    from medteb_mteb.build.llm import answers_path, repair_answers
+
+    repaired = repair_answers(answers_path(out, journal))
+    typer.echo(f"{repaired.answers} answers are kept; the damaged journal is {repaired.moved}", err=True)
+
+
+def cost_text(cost: Cost) -> str:
+    """What would be asked for, in a line.
+
+    Args:
+        cost: What `medteb_mteb.build.training.estimate_triples` found.
+    """
+    of = f" of {cost.budget:g}" if cost.budget is not None else ""
+    return (
+        f"{cost.prompts} prompts, {cost.known} known, {cost.failed} failed before; {cost.requests} requests, "
+        f"about {cost.tokens_in} tokens in, {cost.tokens_out} out, cost {cost.cost:.2f} (spent "
+        f"{cost.spent:.2f}{of}); nothing was sent"
+    )
+
+
+def report_text(report: TriplesReport) -> str:
+    """What came of it, some lines.
+
+    Args:
+        report: What `medteb_mteb.build.training.make_triples` found.
+    """
+    counts = report.counts
+    lines = [
+        f"{counts.get('queries', 0):,} queries: {counts.get('triples', 0):,} triples, "
+        f"{counts.get('pairs', 0):,} pairs without a negative",
+        f"{counts.get('positives', 0):,} positives, {counts.get('negatives', 0):,} negatives, "
+        f"{counts.get('unlabelled', 0):,} documents that an answer left out",
+        f"{counts.get('prompts', 0):,} prompts: {report.bought:,} answers bought, {report.known:,} known",
+    ]
+    lines += [f"  dropped: {number:,} queries, {reason}" for reason, number in report.dropped.items()]
+    if report.failed:
+        reasons = ", ".join(f"{reason} {number:,}" for reason, number in report.failed.items())
+        lines.append(f"  failed: {reasons}; --retry-failed asks again")
+    paid = report.account
+    if paid.answers:
+        lines.append(
+            f"paid over all runs: {paid.answers:,} answers, {paid.tokens_in:,} tokens in, "
+            f"{paid.tokens_out:,} out, {paid.cost:.4g}"
+        )
+    lines += report.notes
+    return "\n".join([*lines, str(report.folder) if report.complete else "not complete"])
