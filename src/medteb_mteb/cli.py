@@ -12,12 +12,18 @@ import typer
 from medteb_mteb.commands.anonymize import anonymize
 from medteb_mteb.commands.assemble import assemble
 from medteb_mteb.commands.audit import audit
+from medteb_mteb.commands.build import build
 from medteb_mteb.commands.consensus import consensus, review_app
 from medteb_mteb.commands.dedup import dedup
 from medteb_mteb.commands.diversify import diversify
 from medteb_mteb.commands.judge import judge
+from medteb_mteb.commands.pairs import pairs
 from medteb_mteb.commands.pool import pool
 from medteb_mteb.commands.redundancy import leakage, redundancy
+from medteb_mteb.commands.round_trip import round_trip
+from medteb_mteb.commands.sts import sts
+from medteb_mteb.commands.synthesize import synthesize_app
+from medteb_mteb.commands.triples import triples
 
 if TYPE_CHECKING:
     from medteb_mteb.report import ResultTable
@@ -36,6 +42,7 @@ edition_app = typer.Typer(
     help="The data that tasks are scored on.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(edition_app, name="edition")
+app.command("build", no_args_is_help=True)(build)
 app.command("anonymize", no_args_is_help=True)(anonymize)
 app.command("dedup", no_args_is_help=True)(dedup)
 app.command("diversify", no_args_is_help=True)(diversify)
@@ -44,6 +51,11 @@ app.command("judge", no_args_is_help=True)(judge)
 app.command("consensus", no_args_is_help=True)(consensus)
 app.add_typer(review_app, name="review")
 app.command("assemble", no_args_is_help=True)(assemble)
+app.command("sts", no_args_is_help=True)(sts)
+app.command("triples", no_args_is_help=True)(triples)
+app.command("pairs", no_args_is_help=True)(pairs)
+app.add_typer(synthesize_app, name="synthesize")
+app.command("round-trip", no_args_is_help=True)(round_trip)
 app.command("audit", no_args_is_help=True)(audit)
 app.command("redundancy", no_args_is_help=True)(redundancy)
 app.command("leakage", no_args_is_help=True)(leakage)

@@ -1,0 +1,255 @@
+"""What each step of a pipeline does: the functions behind the commands, called with what the file says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import singledispatch
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.build.pipeline import steps
+from medteb_mteb.build.read import read_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from medteb_mteb.build.pipeline.schema import Pipeline
+    from medteb_mteb.build.records import Text
+    from medteb_mteb.build.step import Report
+
+__all__ = ["Job", "Outcome", "perform"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a step is given.
+
+    Attributes:
+        inputs: Paths, by key.
+        models: Where the models are, by the names that the step gives them.
+        folder: Folder to write.
+        root: Folder of the build.
+        base: Folder of the pipeline file.
+        pipeline: The whole pipeline.
+        retry_failed: Ask again for what failed in earlier runs.
+        show_progress: Show bars.
+        say: Receives lines for people.
+    """
+
+    inputs: dict[str, list[str]]
+    models: dict[str, str]
+    folder: Path
+    root: Path
+    base: Path
+    pipeline: Pipeline
+    retry_failed: bool
+    show_progress: bool
+    say: Callable[[str], None]
+
+    def path(self, key: str) -> str:
+        """The one path of an input."""
+        return self.inputs[key][0]
+
+    def texts(self, key: str) -> dict[str, Text]:
+        """Texts of an input, by id."""
+        return {text.id: text for text in read_texts(self.path(key))}
+
+    @property
+    def store(self) -> Path:
+        """Folder that keeps vectors."""
+        from mar_st.store import store_root
+
+        named = self.pipeline.store
+        return self.base / named if named else store_root(self.root / "run")
+
+    @property
+    def journal(self) -> Path | None:
+        """Journal of judgements; `None`: where it is by default."""
+        named = self.pipeline.journal
+        return self.base / named if named else None
+
+    @property
+    def answers(self) -> Path | None:
+        """Journal of what LLMs wrote; `None`: where it is by default."""
+        named = self.pipeline.answers
+        return self.base / named if named else None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a step has come to.
+
+    Attributes:
+        result: Numbers for people and programs, as JSON values.
+        stopped: Why it ended before its end; empty if it did not.
+    """
+
+    result: dict[str, Any] = field(default_factory=dict)
+    stopped: str = ""
+
+
+@singledispatch
+def perform(step: steps.StepBase, job: Job) -> Outcome:
+    """Do a step, or go on with it; a finished one comes back at once, to the same result.
+
+    Raises:
+        BuildError: As the step's function does.
+    """
+    raise NotImplementedError(step.step)
+
+
+def _texts(report: Report) -> dict[str, Any]:
+    return {"read": report.read, "kept": report.kept, "dropped": report.dropped}
+
+
+@perform.register
+def _(step: steps.Anonymize, job: Job) -> Outcome:
+    from medteb_mteb.build.anonymize.step import anonymize
+
+    done = anonymize(
+        job.path("in"),
+        job.folder,
+        mode=step.mode,
+        kinds=step.kinds,
+        # One secret for the whole build: a name in a query and in a document gets the same surrogate.
+        salt=job.root / "surrogates.salt",
+        keep_meta=step.keep_meta,
+        ids=step.ids,
+        columns=step.columns,
+        show_progress=job.show_progress,
+    )
+    return Outcome({**_texts(done.report), "identifiers": done.identifiers})
+
+
+@perform.register
+def _(step: steps.Dedup, job: Job) -> Outcome:
+    from medteb_mteb.build.near_duplicates import NearDuplicates
+    from medteb_mteb.build.step import run_step
+
+    made = NearDuplicates(step.threshold, step.width)
+    report = run_step(made, job.path("in"), job.folder, columns=step.columns, show_progress=job.show_progress)
+    return Outcome(_texts(report))
+
+
+@perform.register
+def _(step: steps.Diversify, job: Job) -> Outcome:
+    from medteb_mteb.build.diversify import THRESHOLDS, Encoded, Rule, Search, run_diversify
+
+    threshold = THRESHOLDS[step.kind] if step.threshold is None else step.threshold
+    vectors = Encoded(
+        job.models[step.model],
+        step.kind,
+        job.store,
+        batch_size=step.batch_size,
+        show_progress=job.show_progress,
+    )
+    report, measured = run_diversify(
+        job.path("in"),
+        job.folder,
+        vectors,
+        Rule(threshold, step.k, step.tolerated, step.seed_size),
+        Search(step.index, step.lists, step.probes),
+        columns=step.columns,
+        sample=step.sample,
+        show_progress=job.show_progress,
+    )
+    found = {"disagreement": measured.to_json()} if measured is not None else {}
+    return Outcome({**_texts(report), **found})
+
+
+@perform.register
+def _(step: steps.Pool, job: Job) -> Outcome:
+    from medteb_mteb.build.folder import read_json
+    from medteb_mteb.build.pool import Pooling, open_retriever, pool
+    from medteb_mteb.build.read import MANIFEST
+
+    pool(
+        list(job.texts("queries").values()),
+        list(job.texts("documents").values()),
+        [
+            open_retriever(job.models[name], store=job.store, batch_size=step.batch_size)
+            for name in step.retrievers
+        ],
+        job.folder,
+        Pooling(step.size, step.depth, step.merge),
+        show_progress=job.show_progress,
+        say=job.say,
+    )
+    manifest = read_json(job.folder / MANIFEST)
+    return Outcome({key: manifest[key] for key in ("queries", "documents", "pairs", "found by one alone")})
+
+
+@perform.register
+def _(_step: steps.Judge, job: Job) -> Outcome:
+    from medteb_mteb.build.judge import judge
+
+    assert job.pipeline.judges is not None  # noqa: S101 - checked when the pipeline was opened
+    report = judge(
+        job.path("queries"),
+        job.path("documents"),
+        job.path("pools"),
+        job.folder,
+        job.pipeline.judges,
+        journal=job.journal,
+        already_anonymous=job.pipeline.already_anonymous,
+        retry_failed=job.retry_failed,
+        show_progress=job.show_progress,
+    )
+    for note in report.notes:
+        job.say(note)
+    stopped = "; ".join(f"{one.name}: {one.stopped}" for one in report.judges if one.stopped)
+    return Outcome(report.to_json(), stopped)
+
+
+@perform.register
+def _(step: steps.Consensus, job: Job) -> Outcome:
+    from medteb_mteb.build.labelling import write_labels
+
+    return Outcome(write_labels(job.path("in"), job.folder, step.made()))
+
+
+@perform.register
+def _(step: steps.Review, job: Job) -> Outcome:
+    from medteb_mteb.build.grades import read_labels
+    from medteb_mteb.build.review import export_review
+
+    job.folder.mkdir(parents=True, exist_ok=True)
+    sheet = job.folder / "sheet.csv"
+    number = export_review(
+        read_labels(job.path("labels")),
+        job.texts("queries"),
+        job.texts("documents"),
+        sheet,
+        size=step.size,
+        seed=step.seed,
+        positives=step.positives,
+    )
+    return Outcome({"pairs": number, "sheet": str(sheet)})
+
+
+@perform.register
+def _(step: steps.Assemble, job: Job) -> Outcome:
+    from medteb_mteb.build.assemble import assemble
+    from medteb_mteb.build.grades import read_labels
+    from medteb_mteb.build.read import read_triples
+
+    built = assemble(
+        read_labels(job.path("labels")),
+        job.texts("queries"),
+        job.texts("documents"),
+        job.folder,
+        step.made(),
+        training_queries=[
+            triple.query for path in job.inputs.get("against", ()) for triple in read_triples(path)
+        ],
+    )
+    return Outcome(
+        {
+            "editions": {
+                task: {"digest": edition.digest, "counts": edition.counts}
+                for task, edition in built.editions.items()
+            },
+            "triples": built.triples,
+            "statistics": built.statistics,
+        }
+    )

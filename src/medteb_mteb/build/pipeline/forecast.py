@@ -1,0 +1,321 @@
+"""What a pipeline would do and cost, before a cent is spent.
+
+Steps that are finished are counted; those that are not are taken at most: as if no text were dropped and
+every pool were full. What a judge would be asked is exact as soon as its pools are there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from functools import singledispatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from medteb_mteb.build.judge.estimate import at_most, estimate
+from medteb_mteb.build.llm.budget import tokens_of
+from medteb_mteb.build.pipeline import steps
+from medteb_mteb.build.pipeline.run import Build, until_step
+from medteb_mteb.build.pipeline.state import State
+from medteb_mteb.build.read import read_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Charge", "Forecast", "Planned", "Volume", "forecast"]
+
+
+@dataclass(frozen=True)
+class Volume:
+    """How much there is of something.
+
+    Attributes:
+        items: Texts, pairs or triples.
+        tokens: Estimated tokens of texts, in all.
+        queries: Queries that pairs belong to.
+        exact: Counted; else at most so much.
+    """
+
+    items: int
+    tokens: int = 0
+    queries: int = 0
+    exact: bool = True
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What an LLM would be asked.
+
+    Attributes:
+        name: The LLM.
+        requests: Requests.
+        tokens_in: Estimated tokens of their prompts.
+        tokens_out: Estimated tokens of the answers.
+        cost: Their price.
+        known: Answers that the journal has.
+        exact: Counted; else at most so much, if every answer is good.
+    """
+
+    name: str
+    requests: int
+    tokens_in: int
+    tokens_out: int
+    cost: float
+    known: int = 0
+    exact: bool = True
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One step.
+
+    Attributes:
+        name: Its name.
+        step: Which it is.
+        kind: What it writes.
+        fate: `finished`; `to do`; `changed`: made of something else before, needs `redo`.
+        writes: How much it writes, where that can be said.
+        charges: What it asks LLMs for.
+    """
+
+    name: str
+    step: str
+    kind: steps.Kind
+    fate: Literal["finished", "to do", "changed"]
+    writes: Volume | None = None
+    charges: tuple[Charge, ...] = ()
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """All steps.
+
+    Attributes:
+        out: Folder of the build.
+        steps: The steps.
+    """
+
+    out: Path
+    steps: tuple[Planned, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values, with the sums."""
+        charges = [charge for step in self.steps for charge in step.charges]
+        return {
+            "out": str(self.out),
+            "steps": [asdict(step) for step in self.steps],
+            "requests": sum(charge.requests for charge in charges),
+            "tokens_in": sum(charge.tokens_in for charge in charges),
+            "tokens_out": sum(charge.tokens_out for charge in charges),
+            "cost": sum(charge.cost for charge in charges),
+            "exact": all(charge.exact for charge in charges),
+        }
+
+
+@dataclass
+class View:
+    """What a step's forecast is made from.
+
+    Attributes:
+        build: The pipeline in its folder.
+        paths: Paths of the step's inputs, by key.
+        volumes: Their volumes.
+        ready: All inputs are there.
+    """
+
+    build: Build
+    paths: dict[str, list[str]]
+    volumes: dict[str, list[Volume]] = field(default_factory=dict)
+    ready: bool = True
+
+    def path(self, key: str) -> str:
+        """The one path of an input."""
+        return self.paths[key][0]
+
+    @property
+    def journal(self) -> Path | None:
+        """Journal of judgements; `None`: where it is by default."""
+        named = self.build.pipeline.journal
+        return self.build.base / named if named else None
+
+    @property
+    def answers(self) -> Path | None:
+        """Journal of what LLMs wrote; `None`: where it is by default."""
+        named = self.build.pipeline.answers
+        return self.build.base / named if named else None
+
+    def volume(self, key: str) -> Volume:
+        """The one volume of an input."""
+        return self.volumes[key][0]
+
+
+def forecast(file: str | Path, *, until: str | None = None, retry_failed: bool = False) -> Forecast:
+    """What `build` would do; nothing is written or sent.
+
+    Args:
+        file: The pipeline.
+        until: Name of the last step; default all.
+        retry_failed: As for `build`.
+
+    Raises:
+        BuildError: The file or an input cannot be used.
+        FolderError: Rows of the input that cannot be used.
+    """
+    opened = Build.open(file)
+    state = State(opened.root)
+    raw: dict[str, Volume] = {}
+    written: dict[str, Volume | None] = {}
+    done: dict[str, bool] = {}
+    planned = []
+    for step in until_step(opened.pipeline, until):
+        sources = opened.sources[step.name]
+        ready = all(done[one.step] for found in sources.values() for one in found if one.step)
+        record = state.records.get(step.name)
+        changed = record is not None and ready and opened.fingerprint(step, state) != record.fingerprint
+        finished = bool(record and record.finished and ready and not changed and opened.folder(step).exists())
+        view = View(opened, {key: [one.path for one in found] for key, found in sources.items()}, ready=ready)
+        for key, mark, _ in step.inputs():
+            if key in view.volumes:
+                continue
+            view.volumes[key] = [
+                (written[one.step] or Volume(0, exact=False))
+                if one.step
+                else _raw(raw, mark.kinds[0], one.path, getattr(step, "columns", None))
+                for one in sources[key]
+            ]
+        volume = (
+            count(step.WRITES, str(opened.folder(step) / step.output())) if finished else expected(step, view)
+        )
+        charges = charged(step, view) if not finished or (retry_failed and step.ASKS) else ()
+        written[step.name], done[step.name] = volume, finished
+        fate: Literal["finished", "to do", "changed"] = (
+            "changed" if changed else "finished" if finished else "to do"
+        )
+        planned.append(Planned(step.name, step.step, step.WRITES, fate, volume, tuple(charges)))
+    return Forecast(opened.root, tuple(planned))
+
+
+def _raw(known: dict[str, Volume], kind: steps.Kind, path: str, columns: Mapping[str, str] | None) -> Volume:
+    if path not in known:
+        known[path] = count(kind, path, columns)
+    return known[path]
+
+
+def count(kind: steps.Kind, path: str, columns: Mapping[str, str] | None = None) -> Volume:
+    """How much there is in a file or folder.
+
+    Args:
+        kind: What it holds.
+        path: Where it is.
+        columns: See `read_texts`.
+    """
+    if kind == "texts":
+        items = tokens = 0
+        for text in read_texts(path, columns):
+            items, tokens = items + 1, tokens + tokens_of(text.full)
+        return Volume(items, tokens)
+    if kind == "pools":
+        from medteb_mteb.build.judge.pools import read_pools
+
+        pools = read_pools(path, _Anything(), _Anything())
+        return Volume(sum(map(len, pools.values())), queries=len(pools))
+    if kind == "judgements":
+        from medteb_mteb.build.grades import by_pair, read_judgements
+
+        _, grades = by_pair(read_judgements(path))
+        return Volume(len(grades), queries=len({query for query, _ in grades}))
+    if kind == "labels":
+        from medteb_mteb.build.grades import read_labels
+
+        labels = list(read_labels(path))
+        return Volume(len(labels), queries=len({label.query_id for label in labels}))
+    return Volume(_rows(Path(path))) if kind in ("pairs", "triples", "alignment") else Volume(0)
+
+
+def _rows(path: Path) -> int:
+    """Rows of a JSONL file, or of those of a folder that hold training data."""
+    names = ("triples.jsonl", "pairs.jsonl", "queries.jsonl", "corpus.jsonl")
+    files = [path] if path.is_file() else [path / name for name in names if (path / name).is_file()]
+    rows = 0
+    for file in files:
+        with file.open("rb") as stream:
+            rows += sum(1 for _ in stream)
+    return rows
+
+
+class _Anything:
+    """A container that holds everything."""
+
+    def __contains__(self, item: object) -> bool:
+        return True
+
+
+@singledispatch
+def expected(step: steps.StepBase, view: View) -> Volume | None:
+    """How much a step writes at most, before it is done.
+
+    Args:
+        step: The step.
+        view: Its inputs.
+    """
+    if step.WRITES != "texts":
+        return None
+    before = view.volume("in")
+    return Volume(before.items, before.tokens, exact=False)
+
+
+@expected.register
+def _(step: steps.Pool, view: View) -> Volume:
+    queries, documents = view.volume("queries"), view.volume("documents")
+    most = min(step.size, step.depth * len(step.retrievers), documents.items)
+    return Volume(queries.items * most, queries=queries.items, exact=False)
+
+
+@expected.register
+def _(_step: steps.Judge, view: View) -> Volume:
+    pools = view.volume("pools")
+    return Volume(pools.items, queries=pools.queries, exact=pools.exact)
+
+
+@expected.register
+def _(_step: steps.Consensus, view: View) -> Volume:
+    return view.volume("in")
+
+
+@singledispatch
+def charged(_step: steps.StepBase, _view: View) -> list[Charge]:
+    """What a step would ask LLMs for."""
+    return []
+
+
+@charged.register
+def _(step: steps.Judge, view: View) -> list[Charge]:
+    build = view.build
+    judges = build.pipeline.judges
+    assert judges is not None  # noqa: S101 - checked when the pipeline was opened
+    if view.ready:
+        found = estimate(
+            view.path("queries"),
+            view.path("documents"),
+            view.path("pools"),
+            judges,
+            journal=view.journal,
+            out=build.folder(step),
+        )
+        return [
+            Charge(one.judge, one.requests, one.tokens_in, one.tokens_out, one.cost, one.known)
+            for one in found
+        ]
+    queries, documents, pools = view.volume("queries"), view.volume("documents"), view.volume("pools")
+    found = [
+        at_most(
+            judge,
+            queries=pools.queries or queries.items,
+            query_tokens=queries.tokens / max(1, queries.items),
+            pairs=pools.items,
+            document_tokens=documents.tokens / max(1, documents.items),
+        )
+        for judge in judges.judges
+    ]
+    return [
+        Charge(one.judge, one.requests, one.tokens_in, one.tokens_out, one.cost, exact=False) for one in found
+    ]

@@ -1,0 +1,283 @@
+"""Doing a pipeline: step by step, going on where an earlier run ended."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from medteb_mteb.build.folder import alone
+from medteb_mteb.build.pipeline.actions import Job, perform
+from medteb_mteb.build.pipeline.publish import publish, published, withdraw
+from medteb_mteb.build.pipeline.resolve import model_places, resolve
+from medteb_mteb.build.pipeline.schema import load_pipeline
+from medteb_mteb.build.pipeline.state import FILE, Record, State, content_digest, fingerprint
+from medteb_mteb.build.records import BuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from medteb_mteb.build.pipeline.resolve import Source
+    from medteb_mteb.build.pipeline.schema import Pipeline
+    from medteb_mteb.build.pipeline.steps import StepBase
+
+__all__ = ["Build", "BuildReport", "StepReport", "build", "until_step"]
+
+#: Folder of a build with the editions and training sets of all its steps.
+DATA = "data"
+
+#: What becomes of a step.
+Fate = Literal["kept", "made", "stopped"]
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What became of one step.
+
+    Attributes:
+        name: Its name.
+        step: Which it is.
+        fate: `kept` from an earlier run, `made` in this one, or `stopped` before its end.
+        result: What it came to.
+        seconds: Wall time; of a kept step that of the run that made it.
+        stopped: Why it stopped.
+    """
+
+    name: str
+    step: str
+    fate: Fate
+    result: dict[str, Any]
+    seconds: float
+    stopped: str = ""
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """What a build has come to.
+
+    Attributes:
+        out: Its folder.
+        steps: Its steps, in order, as far as it went.
+        left: Names of the steps that are left, of those that were wanted.
+    """
+
+    out: Path
+    steps: tuple[StepReport, ...]
+    left: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that was wanted is there."""
+        return not self.left
+
+    @property
+    def data(self) -> Path | None:
+        """Folder with all editions and training sets, if there are any."""
+        return self.out / DATA if (self.out / DATA).is_dir() else None
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "out": str(self.out),
+            "data": str(self.data) if self.data else None,
+            "steps": [asdict(step) for step in self.steps],
+            "left": list(self.left),
+            "complete": self.complete,
+        }
+
+
+def build(
+    file: str | Path,
+    *,
+    until: str | None = None,
+    resume: bool = False,
+    redo: bool = False,
+    retry_failed: bool = False,
+    show_progress: bool = True,
+    say: Callable[[str], None] = print,
+) -> BuildReport:
+    """Do the steps of a pipeline file in their order.
+
+    Every step has a folder of its name in the build's folder. What is finished is kept; what was interrupted
+    goes on. A step whose settings or inputs have changed is not made anew unless `redo` says so; its old
+    folder is then moved aside. Judgements and other answers that were paid for are in journals, and never
+    bought again.
+
+    Args:
+        file: The pipeline, see `medteb_mteb.build.pipeline.schema.Pipeline`.
+        until: Name of the last step to do; default all.
+        resume: Refuse to start from nothing.
+        redo: Make steps anew that have changed.
+        retry_failed: Ask again for what failed in earlier runs.
+        show_progress: Show bars.
+        say: Receives lines for people.
+
+    Raises:
+        BuildError: The file cannot be used, there is nothing to resume, a step has changed, or a step cannot
+            be done.
+        FolderError: Rows of the input that cannot be used.
+    """
+    opened = Build.open(file)
+    wanted = until_step(opened.pipeline, until)
+    if resume and not (opened.root / FILE).is_file():
+        raise BuildError(f"{opened.root} holds no build to resume; leave out --resume to start one.")
+    with alone(opened.root):
+        return opened.run(wanted, redo=redo, retry_failed=retry_failed, show_progress=show_progress, say=say)
+
+
+def until_step(pipeline: Pipeline, until: str | None) -> list[StepBase]:
+    """The steps up to one of them, or all.
+
+    Raises:
+        BuildError: There is no such step.
+    """
+    names = [step.name for step in pipeline.steps]
+    if until is not None and until not in names:
+        raise BuildError(f"There is no step {until!r}; there is {', '.join(names)}.")
+    return list(pipeline.steps[: names.index(until) + 1 if until is not None else None])
+
+
+@dataclass
+class Build:
+    """A pipeline in its folder."""
+
+    pipeline: Pipeline
+    base: Path
+    root: Path
+    sources: dict[str, dict[str, list[Source]]]
+    models: dict[str, dict[str, str]]
+    #: Digests of raw inputs that were computed once.
+    _digests: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, file: str | Path) -> Build:
+        """Read a pipeline file and look for all its inputs.
+
+        Raises:
+            BuildError: The file or an input cannot be used.
+        """
+        pipeline, base = load_pipeline(file), Path(file).resolve().parent
+        sources = resolve(pipeline, base)
+        for step in pipeline.steps:
+            step.check(pipeline)
+        models = {step.name: model_places(step, base) for step in pipeline.steps}
+        return cls(pipeline, base, base / pipeline.out, sources, models)
+
+    def run(
+        self,
+        wanted: list[StepBase],
+        *,
+        redo: bool,
+        retry_failed: bool,
+        show_progress: bool,
+        say: Callable[[str], None],
+    ) -> BuildReport:
+        """Do steps, see `build`."""
+        state = State(self.root)
+        reports: list[StepReport] = []
+        for place, step in enumerate(wanted):
+            mark = self.fingerprint(step, state)
+            before = state.records.get(step.name)
+            again = retry_failed and step.ASKS
+            if before is not None and before.fingerprint != mark:
+                if not redo and not retry_failed:
+                    raise BuildError(self._changed(step, wanted[place:], state))
+                self._set_aside(step, say)
+                state.forget(step.name)
+                before = None
+            if before is not None and before.finished and self.folder(step).exists() and not again:
+                reports.append(StepReport(step.name, step.step, "kept", before.result, before.seconds))
+                if step.WRITES == "editions" and not published(self.folder(step), self.root / DATA):
+                    publish(self.folder(step), self.root / DATA)
+                continue
+            if before is not None and step.ATOMIC:
+                shutil.rmtree(self.folder(step), ignore_errors=True)
+            say(
+                f"[{place + 1}/{len(wanted)}] {step.name}"
+                + (f" ({step.step})" if step.name != step.step else "")
+            )
+            report = self._perform(step, mark, state, again, show_progress, say)
+            reports.append(report)
+            if report.stopped:
+                return BuildReport(self.root, tuple(reports), tuple(one.name for one in wanted[place:]))
+        return BuildReport(self.root, tuple(reports))
+
+    def _perform(
+        self,
+        step: StepBase,
+        mark: str,
+        state: State,
+        again: bool,
+        show_progress: bool,
+        say: Callable[[str], None],
+    ) -> StepReport:
+        state.put(step.name, Record(step.step, mark))
+        started = time.monotonic()
+        paths = {key: [one.path for one in found] for key, found in self.sources[step.name].items()}
+        models = self.models[step.name]
+        job = Job(
+            paths, models, self.folder(step), self.root, self.base, self.pipeline, again, show_progress, say
+        )
+        try:
+            outcome = perform(step, job)
+        except BuildError as error:
+            raise BuildError(f"Step {step.name!r}: {error}") from error
+        seconds = round(time.monotonic() - started, 1)
+        if outcome.stopped:
+            return StepReport(step.name, step.step, "stopped", outcome.result, seconds, outcome.stopped)
+        digest = content_digest(self.folder(step))
+        if step.WRITES == "editions":
+            publish(self.folder(step), self.root / DATA)
+        state.put(step.name, Record(step.step, mark, True, digest, outcome.result, seconds))
+        return StepReport(step.name, step.step, "made", outcome.result, seconds)
+
+    def folder(self, step: StepBase) -> Path:
+        """Folder of a step."""
+        return self.root / step.name
+
+    def fingerprint(self, step: StepBase, state: State) -> str:
+        """Digest of all that a step depends on; the steps before it must be finished."""
+        digests = {
+            key: [self._digest(one, state) for one in found] for key, found in self.sources[step.name].items()
+        }
+        models = {name: _model_digest(place) for name, place in self.models[step.name].items()}
+        return fingerprint(step, digests, models, self.pipeline)
+
+    def _digest(self, source: Source, state: State) -> str:
+        if source.step:
+            return state.records[source.step].digest
+        if source.path not in self._digests:
+            self._digests[source.path] = content_digest(source.path)
+        return self._digests[source.path]
+
+    def _changed(self, step: StepBase, left: list[StepBase], state: State) -> str:
+        after = [one.name for one in left[1:] if one.name in state.records]
+        also = f", and {', '.join(after)} after it" if after else ""
+        return (
+            f"Step {step.name!r} was made with other settings or inputs than it has now{also}. Give "
+            "--redo to make it anew (what was paid for stays in the journals), or another 'out'."
+        )
+
+    def _set_aside(self, step: StepBase, say: Callable[[str], None]) -> None:
+        """Move the folder of a step that has changed out of the way."""
+        folder = self.folder(step)
+        if not folder.exists():
+            return
+        number = 1
+        while (aside := folder.with_name(f"{folder.name}.old-{number}")).exists():
+            number += 1
+        if step.WRITES == "editions":
+            withdraw(folder, self.root / DATA)
+        folder.rename(aside)
+        say(f"{step.name} has changed; what was there is in {aside}")
+
+
+def _model_digest(place: str) -> str:
+    """Digest of a model's files; of one of the Hub its name."""
+    if place.startswith("bm25"):
+        return place
+    from mar_st.lineage import model_digest
+
+    return model_digest(place)

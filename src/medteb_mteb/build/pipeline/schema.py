@@ -1,0 +1,134 @@
+"""A pipeline file: where it writes, who judges and who writes, and its steps in order.
+
+Unknown keys, unknown steps and inputs that do not fit fail before anything is read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from medteb_mteb.build.judge.config import Judges, load_judges
+from medteb_mteb.build.llm.config import LLM, load_llm
+from medteb_mteb.build.pipeline import steps as s
+from medteb_mteb.build.pipeline import training_steps as t
+from medteb_mteb.build.records import BuildError
+
+__all__ = ["Pipeline", "load_pipeline"]
+
+AnyStep: TypeAlias = (
+    s.Anonymize
+    | s.Dedup
+    | s.Diversify
+    | s.Pool
+    | s.Judge
+    | s.Consensus
+    | s.Review
+    | s.Assemble
+    | t.Sts
+    | t.Triples
+    | t.Pairs
+    | t.SynthesizeQueries
+    | t.SynthesizeTasks
+    | t.RoundTrip
+)
+
+
+class Pipeline(BaseModel):
+    """One build.
+
+    Attributes:
+        out: Folder to write, from the folder of the file.
+        already_anonymous: Send texts that have passed no anonymiser.
+        judges: The judges, as in their file, or its path.
+        llm: The LLM that writes, likewise.
+        journal: Journal of judgements; default `$MEDTEB_JOURNAL`, or `judgements.sqlite` in `out`.
+        answers: Journal of what the LLM wrote; default `$MEDTEB_ANSWERS`, or `answers.sqlite` in `out`.
+        store: Folder that keeps vectors; default `$MAR_STORE`, or `teacher-store` in `out`.
+        steps: What is done, in this order.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    out: str = "build"
+    already_anonymous: bool = False
+    judges: Judges | None = None
+    llm: LLM | None = None
+    journal: str | None = None
+    answers: str | None = None
+    store: str | None = None
+    steps: tuple[Annotated[AnyStep, Field(discriminator="step")], ...] = Field(min_length=1)
+
+    @field_validator("steps")
+    @classmethod
+    def _told_apart(cls, steps: tuple[AnyStep, ...]) -> tuple[AnyStep, ...]:
+        names = [step.name for step in steps]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two steps are called {twice[0]!r}; give one of them another 'name'")
+        tasks = [task for step in steps for task in step.TASKS]
+        twice = sorted({task for task in tasks if tasks.count(task) > 1})
+        if twice:
+            raise ValueError(f"two steps write the edition {twice[0]}; put one of them into another pipeline")
+        return steps
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is there twice, where YAML takes the last one silently."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value]
+        for key, _ in node.value:
+            if keys.count(key.value) > 1:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} is there twice", key.start_mark
+                )
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+
+def load_pipeline(path: str | Path) -> Pipeline:
+    """The pipeline of a YAML file.
+
+    Raises:
+        BuildError: There is no such file, or it is not what `Pipeline` describes.
+    """
+    file = Path(path)
+    try:
+        content = yaml.load(file.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a safe loader
+    except OSError as error:
+        raise BuildError(f"{file} cannot be read ({error.strerror}).") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise BuildError(f"{file} is no YAML: {' '.join(str(error).split())[:300]}") from error
+    if not isinstance(content, dict):
+        raise BuildError(f"{file} has to be a mapping with 'steps', a list.")
+    if isinstance(content.get("judges"), str):
+        content["judges"] = load_judges(file.parent / content["judges"])
+    elif isinstance(content.get("judges"), list):
+        content["judges"] = {"judges": content["judges"]}
+    steps = content.get("steps")
+    for part in (content, *(steps if isinstance(steps, list) else ())):
+        if isinstance(part, dict) and isinstance(part.get("llm"), str):
+            part["llm"] = load_llm(file.parent / part["llm"])
+    try:
+        return Pipeline.model_validate(content)
+    except ValidationError as error:
+        raise BuildError(f"{file}: {_first(error)}") from error
+
+
+def _first(error: ValidationError) -> str:
+    lines = []
+    found = error.errors()
+    # A tuple whose items are wrong is called too short as well.
+    for one in [e for e in found if e["type"] != "too_short" or len(found) == 1][:5]:
+        message = one["msg"].replace("Value error, ", "")
+        if one["type"] == "union_tag_invalid":
+            context = one.get("ctx", {})
+            message = f"no step {context.get('tag')!r}; there is {context.get('expected_tags')}"
+        elif one["type"] == "union_tag_not_found":
+            message = "which 'step' it is has to be said"
+        lines.append(f"{'.'.join(map(str, one['loc'])) or 'file'}: {message}")
+    return "; ".join(lines)

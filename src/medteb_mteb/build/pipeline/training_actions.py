@@ -1,0 +1,125 @@
+"""What the steps do that ask an LLM to write, and those that make training sets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.build.pipeline import training_steps as steps  # noqa: TC001 - read by register
+from medteb_mteb.build.pipeline.actions import Job, Outcome, perform
+
+if TYPE_CHECKING:
+    from medteb_mteb.build.synthetic import SynthesisReport
+
+
+def _asking(step: steps.Written, job: Job) -> dict[str, Any]:
+    """What all functions take that ask an LLM."""
+    return {
+        "llm": step.writer(job.pipeline),
+        "journal": job.answers,
+        "retry_failed": job.retry_failed,
+        "show_progress": job.show_progress,
+    }
+
+
+def _noted(job: Job, report: Any) -> Outcome:
+    for note in report.notes:
+        job.say(note)
+    return Outcome(report.to_json(), report.stopped)
+
+
+@perform.register
+def _(step: steps.Sts, job: Job) -> Outcome:
+    from medteb_mteb.build.read import read_triples
+    from medteb_mteb.build.sts import sts
+
+    report = sts(
+        job.path("dictionary"),
+        job.path("queries"),
+        job.folder,
+        how=step.settings(),
+        already_anonymous=job.pipeline.already_anonymous,
+        training_queries=[t.query for path in job.inputs.get("against", ()) for t in read_triples(path)],
+        **_asking(step, job),
+    )
+    content = report.to_json()
+    if "edition" in content:
+        content["editions"] = {step.TASKS[0]: content.pop("edition")}
+    return Outcome(content, report.stopped)
+
+
+@perform.register
+def _(step: steps.Triples, job: Job) -> Outcome:
+    from medteb_mteb.build.training import make_triples, read_held_out
+
+    return _noted(
+        job,
+        make_triples(
+            job.path("queries"),
+            job.path("documents"),
+            job.path("pools"),
+            job.folder,
+            how=step.settings(),
+            held_out=read_held_out(job.inputs.get("against", ()), step.threshold),
+            already_anonymous=job.pipeline.already_anonymous,
+            **_asking(step, job),
+        ),
+    )
+
+
+@perform.register
+def _(step: steps.SynthesizeQueries, job: Job) -> Outcome:
+    from medteb_mteb.build.synthetic import synthesize_queries
+
+    report: SynthesisReport = synthesize_queries(
+        job.path("documents"),
+        job.folder,
+        settings=step.settings(),
+        already_anonymous=job.pipeline.already_anonymous,
+        **_asking(step, job),
+    )
+    return _noted(job, report)
+
+
+@perform.register
+def _(step: steps.SynthesizeTasks, job: Job) -> Outcome:
+    from medteb_mteb.build.synthetic import synthesize_tasks
+
+    settings = step.settings()
+    if step.tasks_from is not None:
+        settings = replace(settings, tasks_from=job.path("tasks_from"))
+    return _noted(job, synthesize_tasks(job.folder, settings=settings, **_asking(step, job)))
+
+
+@perform.register
+def _(step: steps.Pairs, job: Job) -> Outcome:
+    from medteb_mteb.build.training import Weighted, alignment_sets
+
+    def weighted(key: str, given: tuple[str, ...]) -> list[Weighted]:
+        paths = job.inputs.get(key, [])
+        return [Weighted(path, step.shares.get(name, 1.0)) for name, path in zip(given, paths, strict=True)]
+
+    report = alignment_sets(
+        job.folder,
+        weighted("queries", step.queries),
+        weighted("documents", step.documents),
+        seed=step.seed,
+        show_progress=job.show_progress,
+    )
+    return Outcome(report.to_json())
+
+
+@perform.register
+def _(step: steps.RoundTrip, job: Job) -> Outcome:
+    from medteb_mteb.build.pool import open_retriever
+    from medteb_mteb.build.training import round_trip
+
+    report = round_trip(
+        job.path("pairs"),
+        job.folder,
+        open_retriever(job.models[step.retriever], store=job.store, batch_size=step.batch_size),
+        step.settings(),
+        documents=job.path("documents") if step.documents is not None else None,
+        show_progress=job.show_progress,
+    )
+    return Outcome(report.to_json())

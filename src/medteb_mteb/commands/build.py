@@ -1,0 +1,137 @@
+"""`medteb build`: a whole build from one file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from medteb_mteb.build.pipeline import BuildReport, Forecast, Planned
+
+__all__ = ["build"]
+
+
+def build(
+    pipeline: Annotated[Path, typer.Argument(help="YAML file: who judges, and the steps in their order.")],
+    until: Annotated[str | None, typer.Option(help="Name of the last step to do; default all.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Refuse to start from nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be done and asked, and what that costs.")
+    ] = False,
+    redo: Annotated[
+        bool, typer.Option("--redo", help="Make steps anew that have changed; old folders are moved aside.")
+    ] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Ask LLMs again for what failed in earlier runs.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+) -> None:
+    """Build a benchmark and training data, step by step, from one file; a killed build goes on.
+
+    Exit code 1: a judge or writer stopped, for instance at its budget; the same command goes on.
+    """
+    from medteb_mteb.build import pipeline as building
+
+    if dry_run:
+        found = building.forecast(pipeline, until=until, retry_failed=retry_failed)
+        typer.echo(
+            json.dumps(found.to_json(), ensure_ascii=False, indent=2) if as_json else forecast_text(found)
+        )
+        return
+    report = building.build(
+        pipeline,
+        until=until,
+        resume=resume,
+        redo=redo,
+        retry_failed=retry_failed,
+        show_progress=not quiet,
+        say=lambda line: typer.echo(line, err=as_json) if not quiet else None,
+    )
+    typer.echo(json.dumps(report.to_json(), ensure_ascii=False, indent=2) if as_json else report_text(report))
+    if not report.complete:
+        stopped = report.steps[-1]
+        typer.echo(
+            f"medteb: step {stopped.name!r} stopped: {stopped.stopped}. The same command goes on.", err=True
+        )
+        raise typer.Exit(1)
+
+
+def forecast_text(found: Forecast) -> str:
+    """What would be done, a line per step and LLM, and the sum.
+
+    Args:
+        found: What `medteb_mteb.build.pipeline.forecast` gave.
+    """
+    width = max(len(step.name) for step in found.steps)
+    lines = []
+    for step in found.steps:
+        lines.append(f"{step.name:{width}}  {step.fate:8}  {_writes(step)}".rstrip())
+        lines += [
+            f"{'':{width}}  {'' if charge.exact else 'at most '}{charge.requests:,} requests to "
+            f"{charge.name}, {charge.tokens_in:,} tokens in, {charge.tokens_out:,} out, "
+            f"cost {charge.cost:.2f}" + (f" ({charge.known:,} answers known)" if charge.known else "")
+            for charge in step.charges
+        ]
+    total = found.to_json()
+    lines.append(
+        f"in all {'' if total['exact'] else 'at most '}{total['requests']:,} requests, "
+        f"{total['tokens_in']:,} tokens in, {total['tokens_out']:,} out, cost {total['cost']:.2f}; "
+        "nothing was sent"
+    )
+    if any(step.fate == "changed" for step in found.steps):
+        lines.append("what has changed is made anew with --redo")
+    return "\n".join(lines)
+
+
+def _writes(step: Planned) -> str:
+    volume = step.writes
+    if volume is None or not volume.items:
+        return step.step
+    most = "" if volume.exact else "at most "
+    what = {"texts": "texts", "pools": "pairs", "judgements": "pairs", "labels": "pairs"}
+    return f"{step.step}: {most}{volume.items:,} {what.get(step.kind, step.kind)}"
+
+
+def report_text(report: BuildReport) -> str:
+    """What was done, a line per step.
+
+    Args:
+        report: What `medteb_mteb.build.pipeline.build` gave.
+    """
+    width = max((len(step.name) for step in report.steps), default=0)
+    lines = [
+        f"{step.name:{width}}  {step.fate:7}  {step.seconds:7.1f} s  {summary(step.result)}".rstrip()
+        for step in report.steps
+    ]
+    data = report.data
+    if data is not None:
+        tasks = [path.parent.name for path in sorted(data.glob("*/manifest.json"))]
+        if tasks:
+            lines.append(f"score models on it: MEDTEB_DATA={data} mteb run -t {' '.join(tasks)} -m MODEL")
+    return "\n".join(lines)
+
+
+def summary(result: dict[str, Any]) -> str:
+    """The numbers of a step in one line.
+
+    Args:
+        result: As in `build.json`.
+    """
+    parts = []
+    for name, value in result.items():
+        if isinstance(value, bool):
+            continue
+        if isinstance(value, int):
+            parts.append(f"{value:,} {name}")
+        elif name in ("dropped", "labels", "identifiers") and isinstance(value, dict) and value:
+            parts.append(f"{name}: " + ", ".join(f"{number:,} {what}" for what, number in value.items()))
+        elif name == "editions":
+            parts += [
+                f"{task} ({', '.join(f'{number:,} {what}' for what, number in one['counts'].items())})"
+                for task, one in value.items()
+            ]
+    return "; ".join(parts)

@@ -1,0 +1,150 @@
+"""Every step that there is, in one build: inputs fit, forecasts hold, outputs are what their readers want."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import get_args
+
+import pytest
+import rule_judges
+import yaml
+
+from mar_st.data import read_source
+from mar_st.schema import Data
+from medteb_mteb.build import pipeline as building
+from medteb_mteb.build.pipeline.schema import AnyStep
+from medteb_mteb.build.records import BuildError
+from medteb_mteb.build.training.rows import TEST
+
+BOTH = {"queries": "queries", "documents": "documents"}
+EDITION = {"edition": "clinic", "licence": "mit", "test": 0.4}
+STEPS = [
+    {"step": "anonymize", "name": "queries", "in": "queries.jsonl"},
+    {"step": "anonymize", "name": "anonymous", "in": "documents.jsonl"},
+    {"step": "dedup", "in": "anonymous", "threshold": 0.95},
+    {"step": "diversify", "name": "documents", "in": "dedup", "kind": "documents", "model": "encoder",
+     "seed_size": 10, "threshold": 0.999},
+    {"step": "pool", **BOTH, "retrievers": ["bm25", "encoder"], "size": 8},
+    {"step": "judge", **BOTH, "pools": "pool"},
+    {"step": "consensus", "name": "labels", "in": "judge"},
+    {"step": "review", "labels": "labels", **BOTH, "size": 10},
+    {"step": "assemble", "labels": "labels", **BOTH, **EDITION},
+    {"step": "sts", "dictionary": "synonyms.tsv", "queries": "queries", **EDITION},
+    {"step": "triples", **BOTH, "pools": "pool", "depth": 8, "against": ["held-out.jsonl"]},
+    {"step": "pairs", "queries": ["queries"], "documents": ["documents"], "shares": {"documents": 0.5}},
+    {"step": "synthesize-queries", "name": "asked", "documents": "documents", "shortest": 5,
+     "per_document": 2},
+    {"step": "synthesize-tasks", "name": "tasks", "tasks": 3, "pairs_per_task": 2},
+    {"step": "round-trip", "pairs": "asked", "retriever": "bm25", "negatives": 1, "depth": 20},
+]  # fmt: skip
+SYNONYMS = {
+    "感冒": "伤风",
+    "高血压": "血压高",
+    "糖尿病": "消渴症",
+    "偏头痛": "头痛病",
+    "哮喘": "喘病",
+    "痛风": "风痛",
+    "肺炎": "肺病",
+    "贫血": "血虚",
+    "便秘": "便结",
+}
+
+
+@pytest.fixture
+def every(write, tmp_path, encoder_folder):
+    """Writes the pipeline of all steps, and what it reads."""
+    (tmp_path / "synonyms.tsv").write_text(
+        "".join(f"{a}\t{b}\n" for a, b in {"origin": "replace", **SYNONYMS}.items()), encoding="utf-8"
+    )
+    (tmp_path / "held-out.jsonl").write_text('{"_id": "t1", "text": "失眠怎么治疗"}\n', encoding="utf-8")
+    shutil.copytree(encoder_folder, tmp_path / "encoder")
+
+    def call(url, **content):
+        price = {"price_in": 1.0, "price_out": 4.0}
+        llms = {
+            model: {"name": model, "model": f"rule-{model}", "base_url": url, **price}
+            for model in ("rewriter", "sorter", "questions")
+        }
+        asked = {"sts": "rewriter", "triples": "sorter"}
+        steps = [{**s, "llm": llms[asked[s["step"]]]} if s["step"] in asked else s for s in STEPS]
+        return write(url, steps=steps, judge=price, llm=llms["questions"], **content)
+
+    return call
+
+
+def sources(folder):
+    """All training sets of a build, read as `mar train` reads them."""
+    data = folder / "data" / "train"
+    found = {
+        "triples": folder / "triples",
+        "tasks": folder / "tasks",
+        "asked": folder / "asked" / "pairs.jsonl",
+    }
+    found |= {"kept": folder / "round-trip" / "triples.jsonl", "sts": data / "sts.jsonl"}
+    found |= {"assembled": data / "triples.jsonl"}
+    return {
+        name: read_source(Data(name=name, path=str(path), prompt=""), 0).triples
+        for name, path in found.items()
+    }
+
+
+def test_every_step_is_in_this_build():
+    kinds = {kind for one in get_args(AnyStep) for kind in get_args(one.model_fields["step"].annotation)}
+    assert kinds == {step["step"] for step in STEPS}
+
+
+def test_all_steps_in_one_build(every, quiet, endpoint, tmp_path, medteb, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with rule_judges.serving(endpoint) as url:
+        path = every(url)
+        first = building.forecast(path).to_json()
+        assert endpoint.requests == 0
+        assert not (tmp_path / "build").exists()
+        report = quiet(path)
+        assert report.complete
+        asked = endpoint.requests
+        # All that was estimated to be asked at most.
+        assert 0 < asked <= first["requests"]
+    names = {step.name: step.result for step in report.steps}
+    read = sources(tmp_path / "build")
+    assert {name: len(rows) > 0 for name, rows in read.items()} == dict.fromkeys(read, True)
+    assert len(read["triples"]) == names["triples"]["counts"]["triples"]
+    assert names["triples"]["dropped"][TEST] == 1
+    aligned = read_source(
+        Data(name="d", path=str(tmp_path / "build/pairs"), form="texts", role="document"), 0
+    )
+    assert len(aligned.texts) == names["pairs"]["kept"]["document"]
+    # The server is gone: everything is kept, and a forecast asks for nothing.
+    assert {step.fate for step in quiet(path).steps} == {"kept"}
+    after = building.forecast(path).to_json()
+    assert (after["requests"], after["cost"], after["exact"]) == (0, 0, True)
+    data = tmp_path / "build" / "data"
+    assert {task.name for task in data.iterdir()} == {
+        "MedTEBRetrieval",
+        "MedTEBReranking",
+        "MedTEBSTS",
+        "train",
+    }
+    for task in ("MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS"):
+        code, out, err = medteb("run", "--data", data / task, "-m", "bm25-char-bigram", "-q", "--json")
+        assert code == 0, err
+        assert json.loads(out)["errors"] == []
+
+
+def test_a_writer_is_needed(write):
+    with pytest.raises(BuildError, match="Step 'tasks' needs an LLM"):
+        building.build(write(steps=[{"step": "synthesize-tasks", "name": "tasks"}]))
+
+
+def test_shares_name_sources(write):
+    steps = [{"step": "pairs", "queries": ["queries.jsonl"], "shares": {"documents": 0.5}}]
+    with pytest.raises(BuildError, match="a share of 'documents', which is none of its sources"):
+        building.build(write(steps=steps))
+
+
+def test_an_llm_may_be_in_a_file_of_its_own(write, server, quiet, tmp_path):
+    llm = {"llm": {"name": "w", "model": "rule-questions", "base_url": server}}
+    (tmp_path / "llm.yaml").write_text(yaml.safe_dump(llm))
+    steps = [{"step": "synthesize-tasks", "name": "tasks", "tasks": 2, "pairs_per_task": 2}]
+    assert quiet(write(server, steps=steps, llm="llm.yaml")).complete
