@@ -73,8 +73,7 @@ def release(*, compiled: bool = False) -> None:
 class ReturnMemory(TrainerCallback):
     """Trims the heap when the process has grown by half since it settled after the last trim.
 
-    It changes no number, costs a few per cent of the time where it acts, and does nothing on systems without
-    glibc.
+    It changes no number, and does nothing on systems without glibc.
 
     Args:
         measure: Gives the bytes occupied.
