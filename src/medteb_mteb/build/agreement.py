@@ -29,56 +29,67 @@ if TYPE_CHECKING:
 __all__ = ["Agreement", "Estimate", "agreement", "fleiss_kappa", "gwet_ac1", "krippendorff_alpha"]
 
 Level: TypeAlias = Literal["nominal", "ordinal", "interval"]
+Times: TypeAlias = "NDArray[np.float64] | NDArray[np.int64] | None"
 
 
-def fleiss_kappa(counts: NDArray[np.int64]) -> float:
+def fleiss_kappa(counts: NDArray[np.int64], times: Times = None) -> float:
     """Fleiss' kappa of `(items, categories)` counts of ratings.
 
     Items with fewer ratings than the item with most are left out.
 
+    Args:
+        counts: How many ratings of each category an item has.
+        times: `(items,)`, how often each item counts; default once.
+
     Returns:
         NaN where all ratings are of one category.
     """
-    counts = _complete(counts)
-    number = int(counts[0].sum()) if len(counts) else 0
-    if number < 2:
+    counts, weights = _counted(counts, times)
+    number = counts.sum(1)
+    most = int(number.max()) if len(number) else 0
+    if most < 2:
         return float("nan")
-    observed = ((counts**2).sum(1) - number) / (number * (number - 1))
-    shares = counts.sum(0) / counts.sum()
-    return _beyond_chance(float(observed.mean()), float((shares**2).sum()))
+    counts, weights = counts[number == most], weights[number == most]
+    observed = ((counts**2).sum(1) - most) / (most * (most - 1))
+    shares = weights @ counts / (weights.sum() * most)
+    return _beyond_chance(_mean(observed, weights), float((shares**2).sum()))
 
 
-def gwet_ac1(counts: NDArray[np.int64]) -> float:
-    """Gwet's AC1 of `(items, categories)` counts of ratings; items may have different numbers of ratings."""
-    counts = counts[counts.sum(1) > 0]
-    ratings = counts.sum(1, keepdims=True)
-    several = counts[ratings[:, 0] > 1]
-    if not len(several) or counts.shape[1] < 2:
+def gwet_ac1(counts: NDArray[np.int64], times: Times = None) -> float:
+    """Gwet's AC1 of `(items, categories)` counts of ratings; items may have different numbers of ratings.
+
+    Args:
+        counts: How many ratings of each category an item has.
+        times: `(items,)`, how often each item counts; default once.
+    """
+    counts, weights = _counted(counts, times)
+    observed = _observed(counts, weights)
+    if np.isnan(observed) or counts.shape[1] < 2:
         return float("nan")
-    total = several.sum(1)
-    observed = ((several * (several - 1)).sum(1) / (total * (total - 1))).mean()
-    shares = (counts / ratings).mean(0)
+    shares = weights @ (counts / counts.sum(1, keepdims=True)) / weights.sum()
     expected = (shares * (1 - shares)).sum() / (counts.shape[1] - 1)
-    return _beyond_chance(float(observed), float(expected))
+    return _beyond_chance(observed, float(expected))
 
 
-def krippendorff_alpha(counts: NDArray[np.int64], level: Level = "nominal") -> float:
+def krippendorff_alpha(counts: NDArray[np.int64], level: Level = "nominal", times: Times = None) -> float:
     """Krippendorff's alpha of `(items, categories)` counts of ratings; categories in their order.
 
     Args:
         counts: Items with one rating or none do not count.
         level: `nominal`: categories are equal or not. `ordinal`: distance by the ratings between two
             categories. `interval`: by their positions.
+        times: `(items,)`, how often each item counts; default once.
 
     Returns:
         NaN where all ratings are of one category.
     """
-    paired = counts[counts.sum(1) > 1].astype(float)
+    counts, weights = _counted(counts, times)
+    several = counts.sum(1) > 1
+    paired, weights = counts[several].astype(float), weights[several]
     if not len(paired):
         return float("nan")
-    number = paired.sum(1)
     # Coincidences: every ordered pair of ratings of an item, weighted by 1 / (ratings - 1).
-    weighted = paired / (number - 1)[:, None]
+    weighted = paired * (weights / (paired.sum(1) - 1))[:, None]
     coincidences = weighted.T @ paired - np.diag(weighted.sum(0))
     totals = coincidences.sum(1)
     distance = _distance(totals, level)
@@ -96,9 +107,15 @@ def _distance(totals: NDArray[np.float64], level: Level) -> NDArray[np.float64]:
     return np.asarray((ranks[:, None] - ranks[None, :]) ** 2)
 
 
-def _complete(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    number = counts.sum(1)
-    return counts[number == number.max()] if len(counts) else counts
+def _counted(counts: NDArray[np.int64], times: Times) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Items with a rating that count, and how often they do."""
+    weights = np.ones(len(counts)) if times is None else np.asarray(times, dtype=float)
+    there = (counts.sum(1) > 0) & (weights > 0)
+    return counts[there], weights[there]
+
+
+def _mean(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    return float(weights @ values / weights.sum())
 
 
 def _beyond_chance(observed: float, expected: float) -> float:
@@ -203,42 +220,53 @@ def _confusion(first: NDArray[np.int64], second: NDArray[np.int64]) -> list[list
     return rows
 
 
-def _observed(counts: NDArray[np.int64]) -> float:
-    several = counts[counts.sum(1) > 1]
-    total = several.sum(1)
-    return (
-        float(((several * (several - 1)).sum(1) / (total * (total - 1))).mean())
-        if len(several)
-        else float("nan")
-    )
+def _observed(counts: NDArray[np.int64], times: Times = None) -> float:
+    counts, weights = _counted(counts, times)
+    several = counts.sum(1) > 1
+    counts, weights = counts[several], weights[several]
+    if not len(counts):
+        return float("nan")
+    total = counts.sum(1)
+    return _mean((counts * (counts - 1)).sum(1) / (total * (total - 1)), weights)
 
 
 @dataclass(frozen=True)
 class _ByQuery:
-    """A coefficient by how often each query counts, as a sample for the bootstrap."""
+    """A coefficient by how often each query counts, as a sample for the bootstrap.
 
-    counts: NDArray[np.int64]
-    queries: NDArray[np.int64]
-    coefficient: Callable[[NDArray[np.int64]], float]
+    Coefficients ask only how many items have which counts. There are few different ones, so a resample is a
+    product with `table` in place of thousands of rows.
+
+    Attributes:
+        patterns: `(patterns, categories)`, the different rows of counts.
+        table: `(queries, patterns)`, items of each query with each of them.
+        coefficient: Of patterns, and how often each counts.
+    """
+
+    patterns: NDArray[np.int64]
+    table: NDArray[np.float64]
+    coefficient: Callable[[NDArray[np.int64], NDArray[np.float64]], float]
 
     def __len__(self) -> int:
-        return int(self.queries.max()) + 1
+        return len(self.table)
 
     def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """See `medteb_mteb.report.intervals.Sample`."""
-        times = weights.astype(int)[:, self.queries]
-        return np.array([self.coefficient(np.repeat(self.counts, row, axis=0)) for row in times])
+        return np.array([self.coefficient(self.patterns, times) for times in weights @ self.table])
 
 
 def _estimates(counts: NDArray[np.int64], level: Level, queries: NDArray[np.int64]) -> dict[str, Estimate]:
-    functions: dict[str, Callable[[NDArray[np.int64]], float]] = {
+    functions: dict[str, Callable[[NDArray[np.int64], Times], float]] = {
         "agreement": _observed,
         "fleiss_kappa": fleiss_kappa,
-        "krippendorff_alpha": lambda found: krippendorff_alpha(found, level),
+        "krippendorff_alpha": lambda found, times: krippendorff_alpha(found, level, times),
         "gwet_ac1": gwet_ac1,
     }
+    patterns, which = np.unique(counts, axis=0, return_inverse=True)
+    table = np.zeros((int(queries.max()) + 1, len(patterns)))
+    np.add.at(table, (queries, which.ravel()), 1)
     result = {}
     for name, function in functions.items():
-        low, high = interval(_ByQuery(counts, queries, function))
-        result[name] = Estimate(function(counts), low, high)
+        low, high = interval(_ByQuery(patterns, table, function))
+        result[name] = Estimate(function(counts, None), low, high)
     return result

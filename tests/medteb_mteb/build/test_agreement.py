@@ -133,3 +133,40 @@ def test_one_judge_agrees_with_nobody():
         agreement([Judgement("q", "d", "甲", "S")])
     with pytest.raises(BuildError, match="No pair was graded by two judges"):
         agreement([Judgement("q", "d", "甲", "S"), Judgement("q", "e", "乙", "S")])
+
+
+@pytest.mark.parametrize(
+    "coefficient",
+    [
+        fleiss_kappa,
+        gwet_ac1,
+        krippendorff_alpha,
+        lambda c, times=None: krippendorff_alpha(c, "ordinal", times),
+    ],
+)
+def test_counting_an_item_several_times_is_having_it_so_often(coefficient):
+    draw = np.random.default_rng(3)
+    counts = draw.multinomial(3, [0.4, 0.3, 0.2, 0.1], size=40)
+    counts[:5, 0] = np.maximum(counts[:5, 0] - 1, 0)  # some have fewer ratings
+    times = draw.integers(0, 4, size=40)
+    naive = coefficient(np.repeat(counts, times, axis=0))
+    assert coefficient(counts, times=times) == pytest.approx(naive, abs=1e-12)
+    assert coefficient(counts) != pytest.approx(naive, abs=1e-6)
+
+
+def test_intervals_are_those_of_resampled_queries():
+    draw = np.random.default_rng(5)
+    judgements = [
+        Judgement(f"q{q}", f"d{d}", judge, draw.choice(list("SABCD"), p=[0.3, 0.3, 0.2, 0.1, 0.1]))
+        for q in range(12)
+        for d in range(5)
+        for judge in ("a", "b")
+    ]
+    found = agreement(judgements).labels["gwet_ac1"]
+    grades = {(j.query_id, j.document_id, j.judge): j.grade in "SA" for j in judgements}
+    items = np.array(
+        [[(s := sum(grades[f"q{q}", f"d{d}", j] for j in "ab")), 2 - s] for q in range(12) for d in range(5)]
+    ).reshape(12, 5, 2)
+    values = [gwet_ac1(items[draw.integers(0, 12, 12)].reshape(-1, 2)) for _ in range(2000)]
+    low, high = np.quantile(values, [0.025, 0.975])
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.03)
