@@ -158,6 +158,7 @@ class Dense:
         symmetric: Encode documents as queries (paraphrases).
         precision: `bf16` encodes under autocast.
         batch_size: Texts per forward pass.
+        show_progress: Show a bar while encoding.
     """
 
     def __init__(
@@ -169,7 +170,9 @@ class Dense:
         symmetric: bool = False,
         precision: Literal["fp32", "bf16"] = "fp32",
         batch_size: int = 64,
+        show_progress: bool = True,
     ) -> None:
+        self.show_progress = show_progress
         self.store, self.prompt, self.batch_size = store, prompt, batch_size
         self.document_role: Side = "query" if symmetric else "document"
         self.autocast = precision == "bf16"
@@ -258,6 +261,7 @@ class Dense:
                 TeacherStore(self.store or "."),
                 autocast=self.autocast,
                 batch_size=self.batch_size,
+                show_progress=self.show_progress,
             )
             if self.prompt is not None:
                 teacher.asks["query"] = Ask("query", self.prompt)

@@ -59,6 +59,7 @@ class ModelTeacher:
         asks: How queries and documents are encoded.
         autocast: Compute in bfloat16 where torch deems it safe.
         batch_size: Texts per forward pass.
+        show_progress: Show a bar while vectors are computed.
     """
 
     def __init__(
@@ -69,7 +70,9 @@ class ModelTeacher:
         *,
         autocast: bool = False,
         batch_size: int = 64,
+        show_progress: bool = True,
     ) -> None:
+        self.show_progress = show_progress
         self.model, self.store, self.asks = model, store, dict(asks)
         self.autocast, self.batch_size = autocast, batch_size
         self._digests: dict[Side, str] = {}
@@ -118,7 +121,7 @@ class ModelTeacher:
 
     def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
         """Vectors of texts, from the store; those that are missing are computed."""
-        return self.store.vectors(self, texts, role)
+        return self.store.vectors(self, texts, role, show_progress=self.show_progress)
 
 
 def route(model: SentenceTransformer, task: Side) -> list[nn.Module]:

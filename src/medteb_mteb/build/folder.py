@@ -73,8 +73,11 @@ def lineage(source: str | Path) -> list[dict[str, Any]]:
     if not path.is_file() or not (Path(source) / STEP).is_file():
         return []
     manifest = read_json(path)
-    own = {name: manifest[name] for name in ("step", "settings", "read", "kept", "dropped")}
-    return [*manifest["before"], {**own, "manifest": sha256_of(path)}]
+    # Not every step counts what it has read, and some have several inputs.
+    names = ("step", "settings", "read", "kept", "dropped")
+    own = {name: manifest[name] for name in names if name in manifest}
+    before = manifest.get("before", [])
+    return [*(before if isinstance(before, list) else [before]), {**own, "manifest": sha256_of(path)}]
 
 
 def read_json(path: Path) -> dict[str, Any]:

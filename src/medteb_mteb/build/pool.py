@@ -93,13 +93,16 @@ def merge(runs: Mapping[str, Sequence[str]], how: Pooling) -> list[Candidate]:
     return [Candidate(document, ranks[document]) for document in sorted(ranks, key=order)[: how.size]]
 
 
-def open_retriever(name: str, *, store: str | Path | None = None, batch_size: int = 64) -> Retriever:
+def open_retriever(
+    name: str, *, store: str | Path | None = None, batch_size: int = 64, show_progress: bool = True
+) -> Retriever:
     """A retriever by name: `bm25`, `bm25:jieba`, or any sentence-transformers folder or Hub name.
 
     Args:
         name: The name.
         store: Folder in which vectors are kept for all builds; default none.
         batch_size: Texts per forward pass.
+        show_progress: Show a bar while texts are encoded.
     """
     from mar_st.mining.retrievers import BM25, Dense
 
@@ -107,7 +110,7 @@ def open_retriever(name: str, *, store: str | Path | None = None, batch_size: in
         return BM25()
     if name.startswith("bm25:"):
         return BM25(name.removeprefix("bm25:"))  # type: ignore[arg-type]
-    return Dense(name, store=store, batch_size=batch_size)
+    return Dense(name, store=store, batch_size=batch_size, show_progress=show_progress)
 
 
 def pool(

@@ -60,7 +60,7 @@ def audit(
     pools = pool(
         list(benchmark.queries.values()),
         list(benchmark.documents.values()),
-        [open_retriever(name, store=store_root(out)) for name in names],
+        [open_retriever(name, store=store_root(out), show_progress=not quiet) for name in names],
         out / "pools",
         Pooling(size=depth, depth=depth),
         show_progress=not quiet,

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from medteb_mteb.commands.repairing import RepairFlag, repair_answers, repair_judgements
+
 if TYPE_CHECKING:
-    from medteb_mteb.build.pipeline import BuildReport, Forecast, Planned
+    from medteb_mteb.build.pipeline import Build, BuildReport, Forecast, Planned
 
 __all__ = ["build"]
 
@@ -27,6 +29,7 @@ def build(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Ask LLMs again for what failed in earlier runs.")
     ] = False,
+    repair: RepairFlag = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
 ) -> None:
@@ -36,6 +39,8 @@ def build(
     """
     from medteb_mteb.build import pipeline as building
 
+    if repair:
+        _repair(building.Build.open(pipeline))
     if dry_run:
         found = building.forecast(pipeline, until=until, retry_failed=retry_failed)
         typer.echo(
@@ -58,6 +63,18 @@ def build(
             f"medteb: step {stopped.name!r} stopped: {stopped.stopped}. The same command goes on.", err=True
         )
         raise typer.Exit(1)
+
+
+def _repair(opened: Build) -> None:
+    """Repair those journals of a build that there are."""
+    from medteb_mteb.build.judge import journal_path
+    from medteb_mteb.build.llm import answers_path
+
+    inside = opened.root / "step"
+    if journal_path(inside, opened.journal).is_file():
+        repair_judgements(inside, opened.journal)
+    if answers_path(inside, opened.answers).is_file():
+        repair_answers(inside, opened.answers)
 
 
 def forecast_text(found: Forecast) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from medteb_mteb.commands.repairing import RepairFlag, repair_judgements
+
 if TYPE_CHECKING:
     from medteb_mteb.build.judge import Estimate, JudgeReport
 
@@ -36,9 +38,7 @@ def judge(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Ask again for what failed in earlier runs.")
     ] = False,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Move a damaged journal aside, keep what can be read, go on.")
-    ] = False,
+    repair: RepairFlag = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
 ) -> None:
@@ -49,12 +49,7 @@ def judge(
     from medteb_mteb.build import judge as judging
 
     if repair:
-        repaired = judging.repair_journal(judging.journal_path(out, journal))
-        typer.echo(
-            f"{repaired.judgements} judgements and {repaired.accounts} accounts are kept; the damaged "
-            f"journal is {repaired.moved}",
-            err=True,
-        )
+        repair_judgements(out, journal)
     if dry_run:
         estimates = judging.estimate(
             queries, documents, pools, judges, journal=journal, out=out, retry_failed=retry_failed

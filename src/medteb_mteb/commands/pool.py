@@ -39,7 +39,10 @@ def pool(
     path = run(
         list(read_texts(queries)),
         list(read_texts(documents)),
-        [open_retriever(name, store=vectors, batch_size=batch_size) for name in retriever],
+        [
+            open_retriever(name, store=vectors, batch_size=batch_size, show_progress=not quiet)
+            for name in retriever
+        ],
         out,
         how,
         show_progress=not quiet,

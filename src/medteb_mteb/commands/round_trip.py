@@ -44,7 +44,9 @@ def round_trip(
     report = run(
         pairs,
         out,
-        open_retriever(retriever, store=store or store_root(out), batch_size=batch_size),
+        open_retriever(
+            retriever, store=store or store_root(out), batch_size=batch_size, show_progress=not quiet
+        ),
         how,
         documents=documents,
         show_progress=not quiet,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from medteb_mteb.commands.errors import UserError
+from medteb_mteb.commands.repairing import RepairFlag, repair_answers
 
 if TYPE_CHECKING:
     from medteb_mteb.build.sts import Estimate, Report
@@ -58,6 +59,7 @@ def sts(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Ask again for what failed in earlier runs.")
     ] = False,
+    repair: RepairFlag = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
 ) -> None:
@@ -68,6 +70,8 @@ def sts(
     from medteb_mteb.build import sts as building
     from medteb_mteb.build.read import read_triples
 
+    if repair:
+        repair_answers(out, journal)
     shares = parse_probabilities(probabilities)
     how = building.Settings(
         name, licence, version, test, shares, tolerance, per_entry, limit, threshold, seed

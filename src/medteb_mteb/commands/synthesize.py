@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from medteb_mteb.commands.columns import ColumnOption, parse_columns
+from medteb_mteb.commands.repairing import RepairFlag, repair_answers
 
 if TYPE_CHECKING:
     from medteb_mteb.build.llm import Cost
@@ -65,6 +66,7 @@ def queries_command(
         bool, typer.Option("--already-anonymous", help="Send documents that have passed no anonymiser.")
     ] = False,
     retry_failed: RetryFlag = False,
+    repair: RepairFlag = False,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -74,6 +76,8 @@ def queries_command(
     """
     from medteb_mteb.build import synthetic
 
+    if repair:
+        repair_answers(out, journal)
     settings = synthetic.QuerySettings(
         language=synthetic.checked(language),
         per_document=per_document,
@@ -121,6 +125,7 @@ def tasks_command(
     journal: JournalOption = None,
     dry_run: DryRunFlag = False,
     retry_failed: RetryFlag = False,
+    repair: RepairFlag = False,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
@@ -130,6 +135,8 @@ def tasks_command(
     """
     from medteb_mteb.build import synthetic
 
+    if repair:
+        repair_answers(out, journal)
     settings = synthetic.TaskSettings(
         language=synthetic.checked(language),
         tasks=tasks,

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from medteb_mteb.commands.repairing import RepairFlag, repair_answers
+
 if TYPE_CHECKING:
     from medteb_mteb.build.llm import Cost
     from medteb_mteb.build.training import TriplesReport
@@ -55,9 +57,7 @@ def triples(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Ask again for what failed in earlier runs.")
     ] = False,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Move a damaged journal aside, keep what can be read, go on.")
-    ] = False,
+    repair: RepairFlag = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
 ) -> None:
@@ -77,7 +77,7 @@ def triples(
         seed=seed,
     )
     if repair:
-        _repair(out, journal)
+        repair_answers(out, journal)
     held_out = training.read_held_out(against or [], threshold)
     if dry_run:
         cost = training.estimate_triples(
@@ -110,13 +110,6 @@ def triples(
     if not report.complete:
         typer.echo(f"medteb: stopped: {report.stopped}. The same command goes on.", err=True)
         raise typer.Exit(1)
-
-
-def _repair(out: Path, journal: Path | None) -> None:
-    from medteb_mteb.build.llm import answers_path, repair_answers
-
-    repaired = repair_answers(answers_path(out, journal))
-    typer.echo(f"{repaired.answers} answers are kept; the damaged journal is {repaired.moved}", err=True)
 
 
 def cost_text(cost: Cost) -> str:

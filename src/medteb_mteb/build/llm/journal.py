@@ -81,8 +81,8 @@ CREATE TABLE accounts (llm TEXT PRIMARY KEY, answers INTEGER NOT NULL, tokens_in
     holder = "llm"
     table = "answers"
     remedy = (
-        "repair_answers of medteb_mteb.build.llm moves it aside and goes on with every answer that can still "
-        "be read."
+        "The same command with --repair (repair_answers of medteb_mteb.build.llm) moves it aside and goes on "
+        "with every answer that can still be read."
     )
 
     @property

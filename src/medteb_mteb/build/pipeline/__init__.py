@@ -5,10 +5,11 @@ from __future__ import annotations
 from medteb_mteb.build.pipeline import training_actions as _training_actions  # noqa: F401 - register steps
 from medteb_mteb.build.pipeline import training_forecast as _training_forecast  # noqa: F401
 from medteb_mteb.build.pipeline.forecast import Charge, Forecast, Planned, Volume, forecast
-from medteb_mteb.build.pipeline.run import BuildReport, StepReport, build
+from medteb_mteb.build.pipeline.run import Build, BuildReport, StepReport, build
 from medteb_mteb.build.pipeline.schema import Pipeline, load_pipeline
 
 __all__ = [
+    "Build",
     "BuildReport",
     "Charge",
     "Forecast",

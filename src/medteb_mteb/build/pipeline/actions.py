@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from medteb_mteb.build.pipeline.run import Build
     from medteb_mteb.build.pipeline.schema import Pipeline
     from medteb_mteb.build.records import Text
     from medteb_mteb.build.step import Report
@@ -25,26 +26,27 @@ class Job:
     """What a step is given.
 
     Attributes:
+        build: The pipeline in its folder.
         inputs: Paths, by key.
         models: Where the models are, by the names that the step gives them.
         folder: Folder to write.
-        root: Folder of the build.
-        base: Folder of the pipeline file.
-        pipeline: The whole pipeline.
         retry_failed: Ask again for what failed in earlier runs.
         show_progress: Show bars.
         say: Receives lines for people.
     """
 
+    build: Build
     inputs: dict[str, list[str]]
     models: dict[str, str]
     folder: Path
-    root: Path
-    base: Path
-    pipeline: Pipeline
     retry_failed: bool
     show_progress: bool
     say: Callable[[str], None]
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The whole pipeline."""
+        return self.build.pipeline
 
     def path(self, key: str) -> str:
         """The one path of an input."""
@@ -53,26 +55,6 @@ class Job:
     def texts(self, key: str) -> dict[str, Text]:
         """Texts of an input, by id."""
         return {text.id: text for text in read_texts(self.path(key))}
-
-    @property
-    def store(self) -> Path:
-        """Folder that keeps vectors."""
-        from mar_st.store import store_root
-
-        named = self.pipeline.store
-        return self.base / named if named else store_root(self.root / "run")
-
-    @property
-    def journal(self) -> Path | None:
-        """Journal of judgements; `None`: where it is by default."""
-        named = self.pipeline.journal
-        return self.base / named if named else None
-
-    @property
-    def answers(self) -> Path | None:
-        """Journal of what LLMs wrote; `None`: where it is by default."""
-        named = self.pipeline.answers
-        return self.base / named if named else None
 
 
 @dataclass(frozen=True)
@@ -112,7 +94,7 @@ def _(step: steps.Anonymize, job: Job) -> Outcome:
         mode=step.mode,
         kinds=step.kinds,
         # One secret for the whole build: a name in a query and in a document gets the same surrogate.
-        salt=job.root / "surrogates.salt",
+        salt=job.build.root / "surrogates.salt",
         keep_meta=step.keep_meta,
         ids=step.ids,
         columns=step.columns,
@@ -139,7 +121,7 @@ def _(step: steps.Diversify, job: Job) -> Outcome:
     vectors = Encoded(
         job.models[step.model],
         step.kind,
-        job.store,
+        job.build.store,
         batch_size=step.batch_size,
         show_progress=job.show_progress,
     )
@@ -167,7 +149,12 @@ def _(step: steps.Pool, job: Job) -> Outcome:
         list(job.texts("queries").values()),
         list(job.texts("documents").values()),
         [
-            open_retriever(job.models[name], store=job.store, batch_size=step.batch_size)
+            open_retriever(
+                job.models[name],
+                store=job.build.store,
+                batch_size=step.batch_size,
+                show_progress=job.show_progress,
+            )
             for name in step.retrievers
         ],
         job.folder,
@@ -190,7 +177,7 @@ def _(_step: steps.Judge, job: Job) -> Outcome:
         job.path("pools"),
         job.folder,
         job.pipeline.judges,
-        journal=job.journal,
+        journal=job.build.journal,
         already_anonymous=job.pipeline.already_anonymous,
         retry_failed=job.retry_failed,
         show_progress=job.show_progress,

@@ -131,18 +131,6 @@ class View:
         """The one path of an input."""
         return self.paths[key][0]
 
-    @property
-    def journal(self) -> Path | None:
-        """Journal of judgements; `None`: where it is by default."""
-        named = self.build.pipeline.journal
-        return self.build.base / named if named else None
-
-    @property
-    def answers(self) -> Path | None:
-        """Journal of what LLMs wrote; `None`: where it is by default."""
-        named = self.build.pipeline.answers
-        return self.build.base / named if named else None
-
     def volume(self, key: str) -> Volume:
         """The one volume of an input."""
         return self.volumes[key][0]
@@ -298,7 +286,7 @@ def _(step: steps.Judge, view: View) -> list[Charge]:
             view.path("documents"),
             view.path("pools"),
             judges,
-            journal=view.journal,
+            journal=build.journal,
             out=build.folder(step),
         )
         return [

@@ -217,9 +217,7 @@ class Build:
         started = time.monotonic()
         paths = {key: [one.path for one in found] for key, found in self.sources[step.name].items()}
         models = self.models[step.name]
-        job = Job(
-            paths, models, self.folder(step), self.root, self.base, self.pipeline, again, show_progress, say
-        )
+        job = Job(self, paths, models, self.folder(step), again, show_progress, say)
         try:
             outcome = perform(step, job)
         except BuildError as error:
@@ -232,6 +230,26 @@ class Build:
             publish(self.folder(step), self.root / DATA)
         state.put(step.name, Record(step.step, mark, True, digest, outcome.result, seconds))
         return StepReport(step.name, step.step, "made", outcome.result, seconds)
+
+    @property
+    def journal(self) -> Path | None:
+        """Journal of judgements; `None`: where it is by default."""
+        return self._named(self.pipeline.journal)
+
+    @property
+    def answers(self) -> Path | None:
+        """Journal of what LLMs wrote; `None`: where it is by default."""
+        return self._named(self.pipeline.answers)
+
+    @property
+    def store(self) -> Path:
+        """Folder that keeps vectors."""
+        from mar_st.store import store_root
+
+        return self._named(self.pipeline.store) or store_root(self.root / "step")
+
+    def _named(self, path: str | None) -> Path | None:
+        return self.base / Path(path).expanduser() if path else None
 
     def folder(self, step: StepBase) -> Path:
         """Folder of a step."""

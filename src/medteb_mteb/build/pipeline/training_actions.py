@@ -16,7 +16,7 @@ def _asking(step: steps.Written, job: Job) -> dict[str, Any]:
     """What all functions take that ask an LLM."""
     return {
         "llm": step.writer(job.pipeline),
-        "journal": job.answers,
+        "journal": job.build.answers,
         "retry_failed": job.retry_failed,
         "show_progress": job.show_progress,
     }
@@ -117,7 +117,12 @@ def _(step: steps.RoundTrip, job: Job) -> Outcome:
     report = round_trip(
         job.path("pairs"),
         job.folder,
-        open_retriever(job.models[step.retriever], store=job.store, batch_size=step.batch_size),
+        open_retriever(
+            job.models[step.retriever],
+            store=job.build.store,
+            batch_size=step.batch_size,
+            show_progress=job.show_progress,
+        ),
         step.settings(),
         documents=job.path("documents") if step.documents is not None else None,
         show_progress=job.show_progress,

@@ -67,7 +67,12 @@ def _(step: steps.Sts, view: View) -> list[Charge]:
     if view.ready:
         out = view.build.folder(step)
         found = estimate(
-            view.path("dictionary"), view.path("queries"), out, llm, step.settings(), journal=view.answers
+            view.path("dictionary"),
+            view.path("queries"),
+            out,
+            llm,
+            step.settings(),
+            journal=view.build.answers,
         )
         return _charge(llm, found.cost)
     queries = view.volume("queries")
@@ -91,7 +96,7 @@ def _(step: steps.Triples, view: View) -> list[Charge]:
             llm,
             step.settings(),
             held_out=read_held_out(view.paths.get("against", ()), step.threshold),
-            journal=view.answers,
+            journal=view.build.answers,
         )
         return _charge(llm, cost)
     pools, document = view.volume("pools"), _text(view.volume("documents"))
@@ -112,7 +117,7 @@ def _(step: steps.SynthesizeQueries, view: View) -> list[Charge]:
     if view.ready:
         out = view.build.folder(step)
         return _charge(
-            llm, estimate_queries(view.path("documents"), out, llm, settings, journal=view.answers)
+            llm, estimate_queries(view.path("documents"), out, llm, settings, journal=view.build.answers)
         )
     documents = view.volume("documents")
     forms = draw_forms(settings.forms, step.per_document, "")
@@ -129,4 +134,4 @@ def _(step: steps.SynthesizeTasks, view: View) -> list[Charge]:
     llm, settings = step.writer(view.build.pipeline), step.settings()
     if step.tasks_from is not None:
         settings = replace(settings, tasks_from=view.path("tasks_from"))
-    return _charge(llm, estimate_tasks(view.build.folder(step), llm, settings, journal=view.answers))
+    return _charge(llm, estimate_tasks(view.build.folder(step), llm, settings, journal=view.build.answers))

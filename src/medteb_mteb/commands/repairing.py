@@ -1,0 +1,43 @@
+"""The option that repairs a damaged journal before a step goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["RepairFlag", "repair_answers", "repair_judgements"]
+
+RepairFlag = Annotated[
+    bool, typer.Option("--repair", help="Move a damaged journal aside, keep what can be read, go on.")
+]
+
+
+def repair_judgements(out: Path, journal: Path | None) -> None:
+    """Repair a journal of judgements, and say what is kept.
+
+    Raises:
+        BuildError: There is none, or it is something else.
+    """
+    from medteb_mteb.build import judge as judging
+
+    repaired = judging.repair_journal(judging.journal_path(out, journal))
+    typer.echo(
+        f"{repaired.judgements} judgements and {repaired.accounts} accounts are kept; the damaged journal is "
+        f"{repaired.moved}",
+        err=True,
+    )
+
+
+def repair_answers(out: Path, journal: Path | None) -> None:
+    """Repair a journal of what LLMs wrote, and say what is kept.
+
+    Raises:
+        BuildError: There is none, or it is something else.
+    """
+    from medteb_mteb.build.llm import answers_path
+    from medteb_mteb.build.llm import repair_answers as run
+
+    repaired = run(answers_path(out, journal))
+    typer.echo(f"{repaired.answers} answers are kept; the damaged journal is {repaired.moved}", err=True)
