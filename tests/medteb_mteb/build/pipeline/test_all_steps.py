@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -148,3 +149,45 @@ def test_an_llm_may_be_in_a_file_of_its_own(write, server, quiet, tmp_path):
     (tmp_path / "llm.yaml").write_text(yaml.safe_dump(llm))
     steps = [{"step": "synthesize-tasks", "name": "tasks", "tasks": 2, "pairs_per_task": 2}]
     assert quiet(write(server, steps=steps, llm="llm.yaml")).complete
+
+
+def test_the_example_builds_as_it_stands(endpoint, quiet, texts, tmp_path):
+    """`examples/build.yaml`, but for the address of the server."""
+    (tmp_path / "synonyms.tsv").write_text(
+        "".join(f"{a}\t{b}\n" for a, b in {"origin": "replace", **SYNONYMS}.items()), encoding="utf-8"
+    )
+    documents = tmp_path / "documents.jsonl"
+    long = [json.loads(line) for line in documents.read_text(encoding="utf-8").splitlines()]
+    for number, row in enumerate(long):
+        row["text"] += f"第{number}种情形要看病程长短，必要时到医院复查。"
+    documents.write_text(
+        "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in long), encoding="utf-8"
+    )
+    example = Path(rule_judges.__file__).with_name("build.yaml").read_text(encoding="utf-8")
+    with rule_judges.serving(endpoint) as url:
+        path = tmp_path / "build.yaml"
+        path.write_text(example.replace("http://127.0.0.1:8900/v1", url), encoding="utf-8")
+        report = quiet(path)
+    assert report.complete
+    assert {"assemble", "sts", "triples", "round-trip"} <= {step.name for step in report.steps}
+
+
+def test_damaged_journals_are_repaired_and_little_is_asked_again(every, quiet, endpoint, tmp_path, medteb):
+    with rule_judges.serving(endpoint) as url:
+        path = every(url)
+        quiet(path, until="judge")
+        asked = endpoint.requests
+        journal = tmp_path / "build" / "judgements.sqlite"
+        content = bytearray(journal.read_bytes())
+        content[len(content) // 2 : len(content) // 2 + 300] = bytes(300)
+        journal.write_bytes(content)
+        shutil.rmtree(tmp_path / "build" / "judge")
+        code, _, err = medteb("build", path, "--until", "judge", "-q")
+        if code == 0:
+            pytest.skip("the damage hit no page that is read")
+        assert code == 2
+        assert "--repair" in err
+        code, _, err = medteb("build", path, "--until", "judge", "-q", "--repair")
+        assert code == 0, err
+    assert "judgements and" in err
+    assert endpoint.requests - asked < asked
