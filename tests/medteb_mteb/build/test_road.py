@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
-from pathlib import Path
 
 import pytest
+import rule_judges
 import yaml
 
 from mar_st.data import read_source
 from mar_st.schema import Data
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 DISEASES = [
     "感冒",
     "高血压",
@@ -28,19 +25,6 @@ DISEASES = [
     "便秘",
     "失眠",
 ]
-
-
-def load_judges():
-    spec = importlib.util.spec_from_file_location("rule_judges", REPOSITORY / "examples" / "rule_judges.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["rule_judges"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def rules():
-    return load_judges()
 
 
 @pytest.fixture
@@ -93,9 +77,9 @@ def judges_file(path, url, names):
 NAMES = ("rule-words", "rule-generous", "rule-strict")
 
 
-def test_from_texts_to_editions_and_triples(succeed, texts, rules, tmp_path):
+def test_from_texts_to_editions_and_triples(succeed, texts, tmp_path):
     succeed("pool", "queries.jsonl", "documents.jsonl", "pools", "-r", "bm25", "--size", "12", "-q")
-    with rules.serving(rules.Endpoint()) as url:
+    with rule_judges.serving(rule_judges.Endpoint()) as url:
         judges = judges_file(tmp_path / "judges.yaml", url, NAMES)
         judging = [
             "judge",
@@ -123,7 +107,7 @@ def test_from_texts_to_editions_and_triples(succeed, texts, rules, tmp_path):
     assert len(source.triples) == found["triples"]
 
 
-def test_an_audit_finds_what_the_qrels_miss(succeed, texts, rules, tmp_path):
+def test_an_audit_finds_what_the_qrels_miss(succeed, texts, tmp_path):
     folder = tmp_path / "clinic"
     folder.mkdir()
     for name, target in (("queries", "queries"), ("documents", "corpus")):
@@ -132,7 +116,7 @@ def test_an_audit_finds_what_the_qrels_miss(succeed, texts, rules, tmp_path):
     rows = [f"q{i}{j}\td{i}{3 if j == 2 else j}\t1" for i in range(len(DISEASES)) for j in range(3)]
     (folder / "qrels").mkdir()
     (folder / "qrels" / "test.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *rows]) + "\n")
-    with rules.serving(rules.Endpoint()) as url:
+    with rule_judges.serving(rule_judges.Endpoint()) as url:
         judges = judges_file(tmp_path / "judges.yaml", url, NAMES)
         args = ["audit", "clinic", "audited", "--judges", judges, "-r", "bm25", "--depth", "8", "-q"]
         assert "nothing was sent" in succeed(*args, "--dry-run")
