@@ -33,9 +33,17 @@ def anonymize(
     ids: Annotated[
         str, typer.Option(help="Given ids: check (refuse identifiers), keep, or digest (new ones).")
     ] = "check",
+    known: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of identifiers that are known: one on a line, a name, or with a tab and a kind."
+        ),
+    ] = None,
     salt: Annotated[
         Path | None,
-        typer.Option(help="File with the secret of surrogates; default OUT.salt, made if missing."),
+        typer.Option(
+            help="File with the secret of surrogates and --known; default OUT.salt, made if missing."
+        ),
     ] = None,
     check: Annotated[
         Path | None, typer.Option(help="Measure precision and recall on sentences marked by hand instead.")
@@ -53,7 +61,7 @@ def anonymize(
     if check is not None:
         if source is not None or out is not None:
             raise UserError("--check measures on a marked file; leave IN and OUT away")
-        _check(check, wanted, errors=errors, as_json=as_json)
+        _check(check, wanted, known, errors=errors, as_json=as_json)
         return
     if source is None or out is None:
         raise UserError("expected IN and OUT, or --check FILE")
@@ -69,6 +77,7 @@ def anonymize(
         salt=salt,
         keep_meta=keep_meta or (),
         ids=ids,  # type: ignore[arg-type]
+        known=known,
         columns=parse_columns(column),
         show_progress=not quiet,
     )
@@ -91,12 +100,13 @@ def as_text(result: Anonymised) -> str:
     return "\n".join(lines)
 
 
-def _check(file: Path, kinds: list[str] | None, *, errors: bool, as_json: bool) -> None:
+def _check(file: Path, kinds: list[str] | None, known: Path | None, *, errors: bool, as_json: bool) -> None:
     from medteb_mteb.build.anonymize.evaluate import quality, read_marked
     from medteb_mteb.build.anonymize.find import Finder
+    from medteb_mteb.build.anonymize.known import read_known
 
     sentences = read_marked(file)
-    finder = Finder(kinds)
+    finder = Finder(kinds, read_known(known) if known is not None else None)
     result = quality(sentences, finder, kinds=finder.kinds)
     if as_json:
         shown = {**result.to_json(), **({"errors": result.errors} if errors else {})}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from presidio_analyzer import AnalyzerEngine
 
+    from medteb_mteb.build.anonymize.known import Known
     from medteb_mteb.build.anonymize.recogniser import Recogniser
 
 __all__ = ["Finder", "analyzer", "recognisers"]
@@ -96,10 +97,12 @@ class Finder:
 
     Args:
         kinds: Kinds to look for, of `KINDS`; default all.
+        known: Identifiers that are known beforehand.
     """
 
-    def __init__(self, kinds: Iterable[str] | None = None) -> None:
+    def __init__(self, kinds: Iterable[str] | None = None, known: Known | None = None) -> None:
         self.kinds = chosen(kinds)
+        self.known = known
         self._recognisers = [one for one in _shared() if one.kind in self.kinds]
 
     def __call__(self, text: str) -> list[Span]:
@@ -126,6 +129,9 @@ class Finder:
                 while start >= 0:
                     spans.append(Span(start, start + len(value), kind))
                     start = text.find(value, start + len(value))
+        if self.known is not None:
+            for text, spans in zip(texts, found, strict=True):
+                spans.extend(self.known.spans(text, self.kinds))
         return [disjoint(spans, text) if spans else [] for text, spans in zip(texts, found, strict=True)]
 
     def _raw(self, text: str) -> list[tuple[Span, float]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from medteb_mteb.build.anonymize.find import Finder
 from medteb_mteb.build.anonymize.kinds import chosen, placeholder
+from medteb_mteb.build.anonymize.known import read_known
 from medteb_mteb.build.anonymize.salt import salt_for, salt_id
 from medteb_mteb.build.anonymize.surrogates import Surrogates
 from medteb_mteb.build.read import read_texts
@@ -20,6 +21,7 @@ from medteb_mteb.build.step import SHARD, Report, run_step
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from medteb_mteb.build.anonymize.known import Known
     from medteb_mteb.build.anonymize.spans import Span
 
 __all__ = ["ENTITIES", "FOUND", "VERSION", "Anonymise", "Anonymised", "Ids", "Mode", "anonymize"]
@@ -42,13 +44,14 @@ class Anonymise:
         mode: `placeholder` puts `[姓名]` in place of a name (`[NAME]` in a text without Chinese),
             `surrogate` another name, the same one wherever the same name stands.
         kinds: Kinds to look for; default all of `KINDS`.
-        salt: The secret of the surrogates; needed for them alone.
+        salt: The secret of the surrogates; needed for them, and for `known`.
         keep_meta: Keys of `meta` to keep. Their values are anonymised too, read with the key as their label;
             all other keys are left out, since a bare name or number in a column cannot be told.
         ids: What becomes of ids that came with the texts: `check` keeps them and refuses those that are an
             identifier themselves, `keep` keeps them unseen, `digest` makes new ones from the anonymised text.
             An id that `read_texts` made from the content is always made anew: with it guesses of what was
             replaced could be tested.
+        known: Identifiers that are known beforehand.
     """
 
     name = "anonymize"
@@ -61,6 +64,7 @@ class Anonymise:
         salt: bytes | None = None,
         keep_meta: Iterable[str] = (),
         ids: Ids = "check",
+        known: Known | None = None,
     ) -> None:
         if mode not in {"placeholder", "surrogate"}:
             raise BuildError(f"There is no mode {mode!r}; there is placeholder and surrogate.")
@@ -68,11 +72,15 @@ class Anonymise:
             raise BuildError(f"There is no way {ids!r} to treat ids; there is check, keep and digest.")
         if mode == "surrogate" and not salt:
             raise BuildError("Surrogates need a secret: give salt, for instance of salt_for(out).")
+        if known is not None and not salt:
+            raise BuildError("Known identifiers need a secret: give salt, for instance of salt_for(out).")
         self.mode: Mode = mode
         self.kinds = chosen(kinds)
         self.keep_meta = tuple(sorted(set(keep_meta)))
         self.ids: Ids = ids
         self._salt = salt if mode == "surrogate" else None
+        self._known = known
+        self._known_digest = known.digest(salt) if known is not None and salt else ""
         self._surrogates = Surrogates(self._salt) if self._salt else None
         self._finder: Finder | None = None
         self._taken: set[str] = set()
@@ -87,6 +95,8 @@ class Anonymise:
             "keep_meta": list(self.keep_meta),
             "ids": self.ids,
         }
+        if self._known_digest:
+            own["known"] = self._known_digest
         return {**own, "salt": salt_id(self._salt)} if self._salt else own
 
     @property
@@ -111,7 +121,7 @@ class Anonymise:
         kept = {key: text.meta[key] for key in self.keep_meta if key in text.meta}
         leaves = [leaf for key, value in kept.items() for leaf in _leaves(value, key)]
         fields = [text.title, text.text, *(f"{_label(key)}{value}" for key, value in leaves)]
-        finder = self._finder = self._finder or Finder(self.kinds)
+        finder = self._finder = self._finder or Finder(self.kinds, self._known)
         found = finder.together(fields)
         for number, (key, _) in enumerate(leaves, start=2):
             found[number] = [span for span in found[number] if span.end > len(_label(key))]
@@ -227,6 +237,7 @@ def anonymize(
     salt: str | Path | None = None,
     keep_meta: Iterable[str] = (),
     ids: Ids = "check",
+    known: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     shard: int = SHARD,
     show_progress: bool = True,
@@ -244,6 +255,7 @@ def anonymize(
         salt: File of the secret of surrogates, see `salt_for`.
         keep_meta: See `Anonymise`.
         ids: See `Anonymise`.
+        known: File of identifiers that are known beforehand, see `read_known`.
         columns: See `read_texts`.
         shard: Texts per shard.
         show_progress: Show a bar.
@@ -251,8 +263,9 @@ def anonymize(
     Raises:
         BuildError: As `run_step`, `Anonymise` and `salt_for` do.
     """
-    secret = salt_for(out, salt) if mode == "surrogate" else None
-    step = Anonymise(mode=mode, kinds=kinds, salt=secret, keep_meta=keep_meta, ids=ids)
+    listed = read_known(known) if known is not None else None
+    secret = salt_for(out, salt) if mode == "surrogate" or listed is not None else None
+    step = Anonymise(mode=mode, kinds=kinds, salt=secret, keep_meta=keep_meta, ids=ids, known=listed)
     report = run_step(step, source, out, columns=columns, shard=shard, show_progress=show_progress)
     path = Path(out) / ENTITIES
     if path.is_file():

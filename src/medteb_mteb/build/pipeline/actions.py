@@ -97,6 +97,7 @@ def _(step: steps.Anonymize, job: Job) -> Outcome:
         salt=job.build.root / "surrogates.salt",
         keep_meta=step.keep_meta,
         ids=step.ids,
+        known=job.path("known") if step.known is not None else None,
         columns=step.columns,
         show_progress=job.show_progress,
     )

@@ -129,6 +129,7 @@ class Anonymize(StepBase):
     columns: dict[str, str] = Field(default_factory=dict)
     keep_meta: tuple[str, ...] = ()
     ids: Literal["check", "keep", "digest"] = "check"
+    known: Annotated[str | None, Input(("file",))] = None
 
 
 class Dedup(StepBase):

@@ -8,13 +8,13 @@ from mar_st.normalisation import normalise
 from medteb_mteb.build.judge.injection import suspicious
 from medteb_mteb.build.sts.prompt import KINDS, POSITIVE
 from medteb_mteb.build.sts.question import bounds, is_question, says_little
-from medteb_mteb.build.sts.terms import fold
+from medteb_mteb.build.terms import fold
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from medteb_mteb.build.sts.select import Candidate
-    from medteb_mteb.build.sts.terms import Terms
+    from medteb_mteb.build.terms import Terms
 
 __all__ = ["REASONS", "check"]
 

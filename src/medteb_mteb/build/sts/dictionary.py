@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from medteb_mteb.build.read import file_rows, source_files
 from medteb_mteb.build.records import BuildError
-from medteb_mteb.build.sts.terms import Terms, fold
+from medteb_mteb.build.terms import Terms, fold
 from medteb_mteb.folders.problems import Problems
 from medteb_mteb.folders.rows import as_text
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.build.records import Text
     from medteb_mteb.build.sts.dictionary import Dictionary, Entry
-    from medteb_mteb.build.sts.terms import Found
+    from medteb_mteb.build.terms import Found
 
 __all__ = ["Candidate", "Selection", "select"]
 

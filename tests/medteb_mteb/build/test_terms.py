@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from medteb_mteb.build.sts.terms import Terms, fold
+from medteb_mteb.build.terms import Terms, fold
 
 
 def naive(terms, text):
