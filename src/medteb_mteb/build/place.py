@@ -7,7 +7,7 @@ killed while it moved is undone by the next start of the same step, which then w
 from __future__ import annotations
 
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,7 +79,9 @@ def placing(out: str | Path, step: str, names: Sequence[str]) -> Iterator[Path]:
             shutil.rmtree(ready)
         except OSError as error:
             shutil.rmtree(part, ignore_errors=True)
-            raise BuildError(f"{folder} cannot be written to ({error.strerror}).") from error
+            with suppress(OSError):  # what cannot be undone now is by the next start
+                _undo(folder, ready, names)
+            raise BuildError(f"{folder} cannot be written to ({error.strerror or error}).") from error
         except BaseException:
             shutil.rmtree(part, ignore_errors=True)
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -88,17 +89,19 @@ def forecast_text(found: Forecast) -> str:
     for step in found.steps:
         lines.append(f"{step.name:{width}}  {step.fate:8}  {_writes(step)}".rstrip())
         lines += [
-            f"{'':{width}}  {'' if charge.exact else 'at most '}{charge.requests:,} requests to "
+            f"{'':{width}}  {'' if charge.exact else 'about '}{charge.requests:,} requests to "
             f"{charge.name}, {charge.tokens_in:,} tokens in, {charge.tokens_out:,} out, "
             f"cost {charge.cost:.2f}" + (f" ({charge.known:,} answers known)" if charge.known else "")
             for charge in step.charges
         ]
     total = found.to_json()
     lines.append(
-        f"in all {'' if total['exact'] else 'at most '}{total['requests']:,} requests, "
+        f"in all {'' if total['exact'] else 'about '}{total['requests']:,} requests, "
         f"{total['tokens_in']:,} tokens in, {total['tokens_out']:,} out, cost {total['cost']:.2f}; "
         "nothing was sent"
     )
+    if not total["exact"]:
+        lines.append("(about: no text dropped, all pools full, texts of the mean length)")
     if any(step.fate == "changed" for step in found.steps):
         lines.append("what has changed is made anew with --redo")
     return "\n".join(lines)
@@ -128,7 +131,8 @@ def report_text(report: BuildReport) -> str:
     if data is not None:
         tasks = [path.parent.name for path in sorted(data.glob("*/manifest.json"))]
         if tasks:
-            lines.append(f"score models on it: MEDTEB_DATA={data} mteb run -t {' '.join(tasks)} -m MODEL")
+            place = shlex.quote(str(data))
+            lines.append(f"score models on it: MEDTEB_DATA={place} mteb run -t {' '.join(tasks)} -m MODEL")
     return "\n".join(lines)
 
 

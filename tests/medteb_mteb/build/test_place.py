@@ -103,6 +103,28 @@ def test_killed_at_any_move_and_started_again(tmp_path, monkeypatch, moves):
     assert files(out) == WHOLE
 
 
+def test_an_error_in_the_middle_of_the_moves_leaves_nothing(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    replace = Path.replace
+
+    def full(self, target):
+        if Path(target).name == "sts.jsonl":
+            raise OSError(28, "No space left on device")
+        return replace(self, target)
+
+    def place():
+        with placing(out, "sts", NAMES) as part:
+            write(part)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        with pytest.raises(BuildError, match="No space left"):
+            place()
+    assert files(out) == {}
+    place()
+    assert files(out) == WHOLE
+
+
 def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with (

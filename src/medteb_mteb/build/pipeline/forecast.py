@@ -1,25 +1,30 @@
 """What a pipeline would do and cost, before a cent is spent.
 
 Steps that are finished are counted; those that are not are taken at most: as if no text were dropped and
-every pool were full. What a judge would be asked is exact as soon as its pools are there.
+every pool were full. What that costs is reckoned with texts of the mean length. What a judge would be asked
+is exact as soon as its pools are there.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from functools import singledispatch
+from collections import Counter
+from dataclasses import asdict, dataclass
+from functools import partial, singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from medteb_mteb.build.folder import read_json
 from medteb_mteb.build.judge.estimate import at_most, estimate
 from medteb_mteb.build.llm.budget import tokens_of
 from medteb_mteb.build.pipeline import steps
 from medteb_mteb.build.pipeline.run import Build, until_step
 from medteb_mteb.build.pipeline.state import State
-from medteb_mteb.build.read import read_texts
+from medteb_mteb.build.read import MANIFEST, read_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from medteb_mteb.build.pipeline.resolve import Source
 
 __all__ = ["Charge", "Forecast", "Planned", "Volume", "forecast"]
 
@@ -52,7 +57,8 @@ class Charge:
         tokens_out: Estimated tokens of the answers.
         cost: Their price.
         known: Answers that the journal has.
-        exact: Counted; else at most so much, if every answer is good.
+        exact: Counted, if every answer is good; else reckoned with the most texts that there can be, of the
+            mean length.
     """
 
     name: str
@@ -118,14 +124,16 @@ class View:
     Attributes:
         build: The pipeline in its folder.
         paths: Paths of the step's inputs, by key.
-        volumes: Their volumes.
+        volumes: Gives their volumes, by key; what nobody asks for is not read.
         ready: All inputs are there.
+        retry_failed: What failed before is asked for again.
     """
 
     build: Build
     paths: dict[str, list[str]]
-    volumes: dict[str, list[Volume]] = field(default_factory=dict)
-    ready: bool = True
+    volumes: Callable[[str], list[Volume]]
+    ready: bool
+    retry_failed: bool
 
     def path(self, key: str) -> str:
         """The one path of an input."""
@@ -133,7 +141,7 @@ class View:
 
     def volume(self, key: str) -> Volume:
         """The one volume of an input."""
-        return self.volumes[key][0]
+        return self.volumes(key)[0]
 
 
 def forecast(file: str | Path, *, until: str | None = None, retry_failed: bool = False) -> Forecast:
@@ -150,42 +158,67 @@ def forecast(file: str | Path, *, until: str | None = None, retry_failed: bool =
     """
     opened = Build.open(file)
     state = State(opened.root)
-    raw: dict[str, Volume] = {}
-    written: dict[str, Volume | None] = {}
-    done: dict[str, bool] = {}
+    counts = _Counts(opened)
     planned = []
     for step in until_step(opened.pipeline, until):
         sources = opened.sources[step.name]
-        ready = all(done[one.step] for found in sources.values() for one in found if one.step)
+        ready = all(counts.done[one.step] for found in sources.values() for one in found if one.step)
         record = state.records.get(step.name)
-        changed = record is not None and ready and opened.fingerprint(step, state) != record.fingerprint
-        finished = bool(record and record.finished and ready and not changed and opened.folder(step).exists())
-        view = View(opened, {key: [one.path for one in found] for key, found in sources.items()}, ready=ready)
-        for key, mark, _ in step.inputs():
-            if key in view.volumes:
-                continue
-            view.volumes[key] = [
-                (written[one.step] or Volume(0, exact=False))
-                if one.step
-                else _raw(raw, mark.kinds[0], one.path, getattr(step, "columns", None))
-                for one in sources[key]
-            ]
+        other = record is not None and ready and opened.fingerprint(step, state) != record.fingerprint
+        changed = bool(other and record and opened.has_made(step, record))
+        finished = bool(record and record.finished and ready and not other and opened.folder(step).exists())
+        paths = {key: [one.path for one in found] for key, found in sources.items()}
+        view = View(opened, paths, partial(counts.inputs, step), ready, retry_failed)
         volume = (
             count(step.WRITES, str(opened.folder(step) / step.output())) if finished else expected(step, view)
         )
         charges = charged(step, view) if not finished or (retry_failed and step.ASKS) else ()
-        written[step.name], done[step.name] = volume, finished
+        counts.written[step.name], counts.done[step.name] = volume, finished
+        kept = finished and not any(charge.requests for charge in charges)
         fate: Literal["finished", "to do", "changed"] = (
-            "changed" if changed else "finished" if finished else "to do"
+            "changed" if changed else "finished" if kept else "to do"
         )
         planned.append(Planned(step.name, step.step, step.WRITES, fate, volume, tuple(charges)))
     return Forecast(opened.root, tuple(planned))
 
 
-def _raw(known: dict[str, Volume], kind: steps.Kind, path: str, columns: Mapping[str, str] | None) -> Volume:
-    if path not in known:
-        known[path] = count(kind, path, columns)
-    return known[path]
+class _Counts:
+    """The volumes of all inputs, each counted once, when it is asked for.
+
+    Args:
+        build: The pipeline in its folder.
+    """
+
+    def __init__(self, build: Build) -> None:
+        self.build = build
+        #: How much each step writes, and whether that is there.
+        self.written: dict[str, Volume | None] = {}
+        self.done: dict[str, bool] = {}
+        self._counted: dict[tuple[Any, ...], Volume] = {}
+
+    def inputs(self, step: steps.StepBase, key: str) -> list[Volume]:
+        """Volumes of the inputs of a key."""
+        kind = next(mark.kinds[0] for name, mark, _ in step.inputs() if name == key)
+        columns = getattr(step, "columns", {})
+        return [self._one(kind, source, columns) for source in self.build.sources[step.name][key]]
+
+    def _one(self, kind: steps.Kind, source: Source, columns: Mapping[str, str]) -> Volume:
+        if source.step and not (source.inside and self.done[source.step]):
+            written = self.written[source.step]
+            return written if written is not None else self._most(source.step)
+        mark = (kind, source.path, *sorted(columns.items()))
+        if mark not in self._counted:
+            self._counted[mark] = count(kind, source.path, columns)
+        return self._counted[mark]
+
+    def _most(self, name: str) -> Volume:
+        """No file that a step writes has more than all that it reads."""
+        step = next(one for one in self.build.pipeline.steps if one.name == name)
+        read = [
+            one for key in dict.fromkeys(k for k, _, _ in step.inputs()) for one in self.inputs(step, key)
+        ]
+        queries = max((one.queries for one in read), default=0)
+        return Volume(sum(one.items for one in read), sum(one.tokens for one in read), queries, exact=False)
 
 
 def count(kind: steps.Kind, path: str, columns: Mapping[str, str] | None = None) -> Volume:
@@ -209,13 +242,16 @@ def count(kind: steps.Kind, path: str, columns: Mapping[str, str] | None = None)
     if kind == "judgements":
         from medteb_mteb.build.grades import by_pair, read_judgements
 
+        manifest = Path(path) / MANIFEST
+        if manifest.is_file() and "pairs" in (found := read_json(manifest)):
+            return Volume(found["pairs"])
         _, grades = by_pair(read_judgements(path))
         return Volume(len(grades), queries=len({query for query, _ in grades}))
     if kind == "labels":
         from medteb_mteb.build.grades import read_labels
 
-        labels = list(read_labels(path))
-        return Volume(len(labels), queries=len({label.query_id for label in labels}))
+        queries = Counter(label.query_id for label in read_labels(path))
+        return Volume(queries.total(), queries=len(queries))
     return Volume(_rows(Path(path))) if kind in ("pairs", "triples", "alignment") else Volume(0)
 
 
@@ -288,6 +324,7 @@ def _(step: steps.Judge, view: View) -> list[Charge]:
             judges,
             journal=build.journal,
             out=build.folder(step),
+            retry_failed=view.retry_failed,
         )
         return [
             Charge(one.judge, one.requests, one.tokens_in, one.tokens_out, one.cost, one.known)

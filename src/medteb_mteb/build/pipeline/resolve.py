@@ -12,10 +12,12 @@ from medteb_mteb.build.records import BuildError
 
 if TYPE_CHECKING:
     from medteb_mteb.build.pipeline.schema import Pipeline
-    from medteb_mteb.build.pipeline.steps import StepBase
+    from medteb_mteb.build.pipeline.steps import Kind, StepBase
 
 __all__ = ["Source", "model_places", "resolve"]
 
+#: Retrievers that are no models.
+BM25 = ("bm25", "bm25:char-bigram", "bm25:jieba")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -26,10 +28,14 @@ class Source:
     Attributes:
         path: File, folder, or `hub:ORG/NAME`.
         step: Name of the step that writes it; empty if it was there before.
+        inside: Where in the folder of that step, if the file of the pipeline says so.
+        texts: It can only be read by `read_texts`.
     """
 
     path: str
     step: str = ""
+    inside: str = ""
+    texts: bool = False
 
 
 def resolve(pipeline: Pipeline, base: Path) -> dict[str, dict[str, list[Source]]]:
@@ -45,7 +51,7 @@ def resolve(pipeline: Pipeline, base: Path) -> dict[str, dict[str, list[Source]]
     Raises:
         BuildError: An input that is not there, comes later, or is of another kind.
     """
-    out = base / pipeline.out
+    out = base / Path(pipeline.out).expanduser()
     places = {step.name: place for place, step in enumerate(pipeline.steps)}
     return {
         step.name: _inputs(step, place, places, pipeline, base, out)
@@ -60,7 +66,8 @@ def _inputs(
     for key, mark, value in step.inputs():
         name, _, inside = value.partition("/")
         if name not in places:
-            found.setdefault(key, []).append(Source(_path(step, key, value, pipeline, base)))
+            path, texts = _path(step, key, mark.kinds, value, pipeline, base), mark.kinds == ("texts",)
+            found.setdefault(key, []).append(Source(path, texts=texts))
             continue
         if places[name] >= place:
             raise BuildError(
@@ -74,15 +81,24 @@ def _inputs(
                 f"Step {step.name!r}, {key}: expected {' or '.join(mark.kinds)}, but {value!r} "
                 f"({other.step}) writes {other.WRITES}."
             )
-        found.setdefault(key, []).append(Source(str(out / name / (inside or other.output())), name))
+        path = str(out / name / (inside or other.output()))
+        found.setdefault(key, []).append(Source(path, name, inside))
     return found
 
 
-def _path(step: StepBase, key: str, value: str, pipeline: Pipeline, base: Path) -> str:
+def _path(
+    step: StepBase, key: str, kinds: tuple[Kind, ...], value: str, pipeline: Pipeline, base: Path
+) -> str:
     if value.startswith(HUB):
+        if not {"texts", "triples", "pairs"} & {*kinds}:
+            raise BuildError(f"Step {step.name!r}, {key}: {value} cannot be read from the Hub; give a path.")
         return value
     path = base / Path(value).expanduser()
-    if not path.exists():
+    try:
+        there = bool(value) and path.exists()
+    except OSError:  # a name too long, or a folder that may not be looked into
+        there = False
+    if not there:
         names = ", ".join(one.name for one in pipeline.steps)
         raise BuildError(
             f"Step {step.name!r}, {key}: there is no step {value!r} and no {path}. Steps: {names}."
@@ -103,9 +119,9 @@ def model_places(step: StepBase, base: Path) -> dict[str, str]:
     found = {}
     for name in step.models():
         folder = base / Path(name).expanduser()
-        if folder.is_dir():
+        if name and folder.is_dir():
             found[name] = str(folder)
-        elif name == "bm25" or name.startswith("bm25:") or _HUB_NAME.fullmatch(name):
+        elif _HUB_NAME.fullmatch(name) or (name in BM25 and step.step != "diversify"):
             found[name] = name
         else:
             raise BuildError(

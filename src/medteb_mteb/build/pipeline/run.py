@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import shutil
 import time
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from mar_st.errors import MarError
 from medteb_mteb.build.folder import alone
 from medteb_mteb.build.pipeline.actions import Job, perform
 from medteb_mteb.build.pipeline.publish import publish, published, withdraw
 from medteb_mteb.build.pipeline.resolve import model_places, resolve
-from medteb_mteb.build.pipeline.schema import load_pipeline
+from medteb_mteb.build.pipeline.schema import DATA, load_pipeline
 from medteb_mteb.build.pipeline.state import FILE, Record, State, content_digest, fingerprint
+from medteb_mteb.build.read import MANIFEST
 from medteb_mteb.build.records import BuildError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from medteb_mteb.build.pipeline.resolve import Source
     from medteb_mteb.build.pipeline.schema import Pipeline
     from medteb_mteb.build.pipeline.steps import StepBase
 
 __all__ = ["Build", "BuildReport", "StepReport", "build", "until_step"]
-
-#: Folder of a build with the editions and training sets of all its steps.
-DATA = "data"
 
 #: What becomes of a step.
 Fate = Literal["kept", "made", "stopped"]
@@ -110,7 +110,7 @@ def build(
         until: Name of the last step to do; default all.
         resume: Refuse to start from nothing.
         redo: Make steps anew that have changed.
-        retry_failed: Ask again for what failed in earlier runs.
+        retry_failed: Ask again for what failed in earlier runs, and make anew what comes of it.
         show_progress: Show bars.
         say: Receives lines for people.
 
@@ -149,7 +149,7 @@ class Build:
     sources: dict[str, dict[str, list[Source]]]
     models: dict[str, dict[str, str]]
     #: Digests of raw inputs that were computed once.
-    _digests: dict[str, str] = field(default_factory=dict)
+    _digests: dict[Source, str] = field(default_factory=dict)
 
     @classmethod
     def open(cls, file: str | Path) -> Build:
@@ -163,7 +163,7 @@ class Build:
         for step in pipeline.steps:
             step.check(pipeline)
         models = {step.name: model_places(step, base) for step in pipeline.steps}
-        return cls(pipeline, base, base / pipeline.out, sources, models)
+        return cls(pipeline, base, base / Path(pipeline.out).expanduser(), sources, models)
 
     def run(
         self,
@@ -176,15 +176,23 @@ class Build:
     ) -> BuildReport:
         """Do steps, see `build`."""
         state = State(self.root)
+        self._withdraw_left_out(state, say)
         reports: list[StepReport] = []
+        asked_again: set[str] = set()
         for place, step in enumerate(wanted):
             mark = self.fingerprint(step, state)
             before = state.records.get(step.name)
             again = retry_failed and step.ASKS
+            given = [one for some in self.sources[step.name].values() for one in some]
+            follows = any(one.step in asked_again for one in given)
             if before is not None and before.fingerprint != mark:
-                if not redo and not retry_failed:
+                kept = self.has_made(step, before)
+                if kept and not redo and not follows:
                     raise BuildError(self._changed(step, wanted[place:], state))
-                self._set_aside(step, say)
+                if kept:
+                    self._set_aside(step, say)
+                else:
+                    self._discard(step, state)
                 state.forget(step.name)
                 before = None
             if before is not None and before.finished and self.folder(step).exists() and not again:
@@ -193,12 +201,19 @@ class Build:
                     publish(self.folder(step), self.root / DATA)
                 continue
             if before is not None and step.ATOMIC:
-                shutil.rmtree(self.folder(step), ignore_errors=True)
+                self._discard(step, state)
+            elif before is not None and again:
+                # Killed while it is asked again it must not pass for what it was.
+                state.put(step.name, Record(step.step, mark))
+                with self._writing():
+                    (self.folder(step) / MANIFEST).unlink(missing_ok=True)
             say(
                 f"[{place + 1}/{len(wanted)}] {step.name}"
                 + (f" ({step.step})" if step.name != step.step else "")
             )
             report = self._perform(step, mark, state, again, show_progress, say)
+            if again or follows:
+                asked_again.add(step.name)
             reports.append(report)
             if report.stopped:
                 return BuildReport(self.root, tuple(reports), tuple(one.name for one in wanted[place:]))
@@ -220,8 +235,11 @@ class Build:
         job = Job(self, paths, models, self.folder(step), again, show_progress, say)
         try:
             outcome = perform(step, job)
-        except BuildError as error:
+        except (BuildError, MarError) as error:
             raise BuildError(f"Step {step.name!r}: {error}") from error
+        except OSError as error:
+            what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            raise BuildError(f"Step {step.name!r}: {what}. Mend that, and start again to go on.") from error
         seconds = round(time.monotonic() - started, 1)
         if outcome.stopped:
             return StepReport(step.name, step.step, "stopped", outcome.result, seconds, outcome.stopped)
@@ -255,6 +273,10 @@ class Build:
         """Folder of a step."""
         return self.root / step.name
 
+    def has_made(self, step: StepBase, record: Record) -> bool:
+        """Whether there is something of a step to lose: all, or a part that it could go on from."""
+        return self.folder(step).exists() and (record.finished or not step.ATOMIC)
+
     def fingerprint(self, step: StepBase, state: State) -> str:
         """Digest of all that a step depends on; the steps before it must be finished."""
         digests = {
@@ -265,10 +287,10 @@ class Build:
 
     def _digest(self, source: Source, state: State) -> str:
         if source.step:
-            return state.records[source.step].digest
-        if source.path not in self._digests:
-            self._digests[source.path] = content_digest(source.path)
-        return self._digests[source.path]
+            return f"{state.records[source.step].digest} {source.inside}".rstrip()
+        if source not in self._digests:
+            self._digests[source] = content_digest(source.path, texts=source.texts)
+        return self._digests[source]
 
     def _changed(self, step: StepBase, left: list[StepBase], state: State) -> str:
         after = [one.name for one in left[1:] if one.name in state.records]
@@ -286,10 +308,39 @@ class Build:
         number = 1
         while (aside := folder.with_name(f"{folder.name}.old-{number}")).exists():
             number += 1
-        if step.WRITES == "editions":
-            withdraw(folder, self.root / DATA)
-        folder.rename(aside)
+        with self._writing():
+            if step.WRITES == "editions":
+                withdraw(folder, self.root / DATA)
+            folder.rename(aside)
         say(f"{step.name} has changed; what was there is in {aside}")
+
+    def _discard(self, step: StepBase, state: State) -> None:
+        """Remove the folder of a step that is made from the start; its record goes first."""
+        before = state.records[step.name]
+        state.put(step.name, Record(before.step, before.fingerprint))
+        with self._writing():
+            if step.WRITES == "editions":
+                withdraw(self.folder(step), self.root / DATA)
+            if self.folder(step).exists():
+                shutil.rmtree(self.folder(step))
+
+    def _withdraw_left_out(self, state: State, say: Callable[[str], None]) -> None:
+        """Take out of the common folder what steps wrote that the file no longer has."""
+        names = {step.name for step in self.pipeline.steps}
+        with self._writing():
+            for name in sorted(state.records.keys() - names):
+                if withdraw(self.root / name, self.root / DATA):
+                    say(f"{name} is no step any more; what it wrote is taken out of {self.root / DATA}")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise BuildError(
+                f"{error.filename or self.root} cannot be written to ({error.strerror or error}). Mend that, "
+                "and start again to go on."
+            ) from error
 
 
 def _model_digest(place: str) -> str:

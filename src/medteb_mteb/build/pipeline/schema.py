@@ -5,6 +5,7 @@ Unknown keys, unknown steps and inputs that do not fit fail before anything is r
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -17,7 +18,12 @@ from medteb_mteb.build.pipeline import steps as s
 from medteb_mteb.build.pipeline import training_steps as t
 from medteb_mteb.build.records import BuildError
 
-__all__ = ["Pipeline", "load_pipeline"]
+__all__ = ["DATA", "Pipeline", "load_pipeline"]
+
+#: Folder of a build with the editions and training sets of all its steps.
+DATA = "data"
+#: Folders of a build that belong to no step.
+TAKEN = (DATA, "teacher-store")
 
 AnyStep: TypeAlias = (
     s.Anonymize
@@ -65,10 +71,14 @@ class Pipeline(BaseModel):
     @field_validator("steps")
     @classmethod
     def _told_apart(cls, steps: tuple[AnyStep, ...]) -> tuple[AnyStep, ...]:
-        names = [step.name for step in steps]
-        twice = sorted({name for name in names if names.count(name) > 1})
+        # Folders of these names are one to some file systems.
+        names = Counter(step.name.casefold() for step in steps)
+        twice = sorted(step.name for step in steps if names[step.name.casefold()] > 1)
         if twice:
             raise ValueError(f"two steps are called {twice[0]!r}; give one of them another 'name'")
+        taken = [name for name in TAKEN if names[name]]
+        if taken:
+            raise ValueError(f"{taken[0]!r} is a folder of the build; give the step another 'name'")
         tasks = [task for step in steps for task in step.TASKS]
         twice = sorted({task for task in tasks if tasks.count(task) > 1})
         if twice:
@@ -96,27 +106,32 @@ def load_pipeline(path: str | Path) -> Pipeline:
     Raises:
         BuildError: There is no such file, or it is not what `Pipeline` describes.
     """
-    file = Path(path)
+    # Of a link the folder that it points into: the paths inside are from there.
+    file = Path(path).resolve()
     try:
         content = yaml.load(file.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a safe loader
     except OSError as error:
         raise BuildError(f"{file} cannot be read ({error.strerror}).") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # no UTF-8, or a date such as 2024-13-01
         raise BuildError(f"{file} is no YAML: {' '.join(str(error).split())[:300]}") from error
     if not isinstance(content, dict):
         raise BuildError(f"{file} has to be a mapping with 'steps', a list.")
     if isinstance(content.get("judges"), str):
-        content["judges"] = load_judges(file.parent / content["judges"])
+        content["judges"] = load_judges(_beside(file, content["judges"]))
     elif isinstance(content.get("judges"), list):
         content["judges"] = {"judges": content["judges"]}
     steps = content.get("steps")
     for part in (content, *(steps if isinstance(steps, list) else ())):
         if isinstance(part, dict) and isinstance(part.get("llm"), str):
-            part["llm"] = load_llm(file.parent / part["llm"])
+            part["llm"] = load_llm(_beside(file, part["llm"]))
     try:
         return Pipeline.model_validate(content)
     except ValidationError as error:
         raise BuildError(f"{file}: {_first(error)}") from error
+
+
+def _beside(file: Path, path: str) -> Path:
+    return file.parent / Path(path).expanduser()
 
 
 def _first(error: ValidationError) -> str:
@@ -128,6 +143,8 @@ def _first(error: ValidationError) -> str:
         if one["type"] == "union_tag_invalid":
             context = one.get("ctx", {})
             message = f"no step {context.get('tag')!r}; there is {context.get('expected_tags')}"
+        elif one["type"] == "tuple_type":
+            message = "has to be a list"
         elif one["type"] == "union_tag_not_found":
             message = "which 'step' it is has to be said"
         lines.append(f"{'.'.join(map(str, one['loc'])) or 'file'}: {message}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.build.folder import read_json, write_text
-from medteb_mteb.build.read import HUB, MANIFEST, source_digest
+from medteb_mteb.build.read import HUB, MANIFEST, STEP, source_digest
 from medteb_mteb.build.records import BuildError
 from medteb_mteb.editions import sha256_of
 
@@ -55,12 +55,22 @@ class State:
         self.path = root / FILE
         self.records: dict[str, Record] = {}
         if self.path.is_file():
-            content = read_json(self.path)
-            if content.get("schema_version") != SCHEMA_VERSION:
+            try:
+                content = read_json(self.path)
+                version = content["schema_version"]
+                if version == SCHEMA_VERSION:
+                    self.records = {name: Record(**row) for name, row in content["steps"].items()}
+            except OSError as error:
+                raise BuildError(f"{self.path} cannot be read ({error.strerror}).") from error
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                raise BuildError(
+                    f"{self.path} is damaged. Put it back as it was; or give another 'out', with 'journal' "
+                    "and 'answers' where they are now: what was paid for is kept there."
+                ) from error
+            if version != SCHEMA_VERSION:
                 raise BuildError(
                     f"{self.path} is of another version of medteb; give another 'out', or delete the folder."
                 )
-            self.records = {name: Record(**row) for name, row in content["steps"].items()}
 
     def put(self, name: str, record: Record) -> None:
         """Keep a record."""
@@ -105,17 +115,28 @@ def fingerprint(
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def content_digest(path: str | Path) -> str:
+def content_digest(path: str | Path, *, texts: bool = False) -> str:
     """Digest (64 hex digits) of a step's output or of a raw input.
 
     Of a folder with a manifest it is that of the manifest, which holds the digests of the files.
 
+    Args:
+        path: File, folder, or `hub:ORG/NAME`.
+        texts: It is read by `read_texts`: of a folder that no step wrote only what that reads counts.
+
     Raises:
-        BuildError: There is no such source.
+        BuildError: There is no such source, or it cannot be read.
     """
-    if str(path).startswith(HUB):
-        return source_digest(path)
+    try:
+        return _content_digest(path, texts=texts)
+    except OSError as error:
+        raise BuildError(f"{error.filename or path} cannot be read ({error.strerror or error}).") from error
+
+
+def _content_digest(path: str | Path, *, texts: bool) -> str:
     place = Path(path)
+    if str(path).startswith(HUB) or (texts and place.is_dir() and not (place / STEP).is_file()):
+        return source_digest(path)
     if place.is_file():
         return sha256_of(place)
     if (place / MANIFEST).is_file():

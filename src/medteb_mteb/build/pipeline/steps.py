@@ -83,7 +83,7 @@ class StepBase(_Strict):
     @model_validator(mode="before")
     @classmethod
     def _named(cls, values: Any) -> Any:
-        if isinstance(values, dict) and not values.get("name"):
+        if isinstance(values, dict) and values.get("name") in (None, ""):
             return {**values, "name": values.get("step", "")}
         return values
 

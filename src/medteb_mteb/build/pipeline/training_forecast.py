@@ -53,7 +53,7 @@ def _(_step: steps.RoundTrip, view: View) -> Volume:
 
 @expected.register
 def _(_step: steps.Pairs, view: View) -> Volume:
-    return Volume(sum(one.items for found in view.volumes.values() for one in found), exact=False)
+    return Volume(sum(one.items for key in view.paths for one in view.volumes(key)), exact=False)
 
 
 @charged.register
@@ -73,6 +73,7 @@ def _(step: steps.Sts, view: View) -> list[Charge]:
             llm,
             step.settings(),
             journal=view.build.answers,
+            retry_failed=view.retry_failed,
         )
         return _charge(llm, found.cost)
     queries = view.volume("queries")
@@ -97,6 +98,7 @@ def _(step: steps.Triples, view: View) -> list[Charge]:
             step.settings(),
             held_out=read_held_out(view.paths.get("against", ()), step.threshold),
             journal=view.build.answers,
+            retry_failed=view.retry_failed,
         )
         return _charge(llm, cost)
     pools, document = view.volume("pools"), _text(view.volume("documents"))
@@ -115,10 +117,15 @@ def _(step: steps.SynthesizeQueries, view: View) -> list[Charge]:
 
     llm, settings = step.writer(view.build.pipeline), step.settings()
     if view.ready:
-        out = view.build.folder(step)
-        return _charge(
-            llm, estimate_queries(view.path("documents"), out, llm, settings, journal=view.build.answers)
+        cost = estimate_queries(
+            view.path("documents"),
+            view.build.folder(step),
+            llm,
+            settings,
+            journal=view.build.answers,
+            retry_failed=view.retry_failed,
         )
+        return _charge(llm, cost)
     documents = view.volume("documents")
     forms = draw_forms(settings.forms, step.per_document, "")
     like = query_prompt("x", _text(documents)[: step.longest], forms, step.language)
@@ -130,8 +137,11 @@ def _(step: steps.SynthesizeTasks, view: View) -> list[Charge]:
     from dataclasses import replace
 
     from medteb_mteb.build.synthetic import estimate_tasks
+    from medteb_mteb.build.synthetic.tasks import TASKS
 
-    llm, settings = step.writer(view.build.pipeline), step.settings()
-    if step.tasks_from is not None:
-        settings = replace(settings, tasks_from=view.path("tasks_from"))
-    return _charge(llm, estimate_tasks(view.build.folder(step), llm, settings, journal=view.build.answers))
+    llm, settings, out = step.writer(view.build.pipeline), step.settings(), view.build.folder(step)
+    known = (out / TASKS).is_file()
+    if step.tasks_from is not None and view.ready:
+        settings, known = replace(settings, tasks_from=view.path("tasks_from")), True
+    cost = estimate_tasks(out, llm, settings, journal=view.build.answers, retry_failed=view.retry_failed)
+    return [replace(one, exact=known) for one in _charge(llm, cost)]

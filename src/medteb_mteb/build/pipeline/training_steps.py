@@ -64,6 +64,8 @@ class Sts(Written):
     """See `medteb sts`."""
 
     WRITES = "editions"
+    # Its answers are in the journal; what it made of them is made anew.
+    ATOMIC = True
     TASKS = ("MedTEBSTS",)
     step: Literal["sts"]
     dictionary: Annotated[str, Input(("file",))]
@@ -235,6 +237,11 @@ class Pairs(StepBase):
             raise BuildError(
                 f"Step {self.name!r} has a share of {unknown[0]!r}, which is none of its sources."
             )
+        for source, share in self.shares.items():
+            if not 0 < share <= 1:
+                raise BuildError(
+                    f"Step {self.name!r}: a share is above 0 and up to 1; that of {source!r} is {share:g}."
+                )
 
 
 class RoundTrip(StepBase):
