@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mar_st.errors import MarError
 from medteb_mteb.build.folder import alone
 from medteb_mteb.build.pipeline.actions import Job, perform
+from medteb_mteb.build.pipeline.preflight import check_before
 from medteb_mteb.build.pipeline.publish import publish, published, withdraw
 from medteb_mteb.build.pipeline.resolve import model_places, resolve
 from medteb_mteb.build.pipeline.schema import DATA, load_pipeline
@@ -176,6 +177,8 @@ class Build:
     ) -> BuildReport:
         """Do steps, see `build`."""
         state = State(self.root)
+        records = state.records
+        check_before(self, [s for s in wanted if s.name not in records or not records[s.name].finished])
         self._withdraw_left_out(state, say)
         reports: list[StepReport] = []
         asked_again: set[str] = set()

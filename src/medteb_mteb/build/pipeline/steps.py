@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from medteb_mteb.build.assemble import Assembly
+    from medteb_mteb.build.llm.config import LLM
     from medteb_mteb.build.pipeline.schema import Pipeline
 
 __all__ = [
@@ -93,6 +94,11 @@ class StepBase(_Strict):
 
     def models(self) -> tuple[str, ...]:
         """Names of the models that it loads."""
+        return ()
+
+    def llms(self, pipeline: Pipeline) -> tuple[LLM, ...]:
+        """The LLMs that it asks."""
+        del pipeline
         return ()
 
     def depends_on(self, pipeline: Pipeline) -> Any:
@@ -197,6 +203,10 @@ class Judge(StepBase):
     queries: Texts
     documents: Texts
     pools: Annotated[str, Input(("pools",))]
+
+    def llms(self, pipeline: Pipeline) -> tuple[LLM, ...]:
+        """The judges."""
+        return tuple(pipeline.judges.judges) if pipeline.judges else ()
 
     def depends_on(self, pipeline: Pipeline) -> Any:
         """The judges' settings, not where and how fast they are asked."""

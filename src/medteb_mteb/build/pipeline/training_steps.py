@@ -50,6 +50,10 @@ class Written(StepBase):
             raise BuildError(f"Step {self.name!r} needs an LLM; give 'llm', or the path of its file.")
         return found
 
+    def llms(self, pipeline: Pipeline) -> tuple[LLM, ...]:
+        """The one that writes."""
+        return (self.writer(pipeline),)
+
     def depends_on(self, pipeline: Pipeline) -> Any:
         """The LLM's settings, not where and how fast it is asked."""
         return self.writer(pipeline).settings(self.prompts())

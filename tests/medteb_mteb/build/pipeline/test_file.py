@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from medteb_mteb.build import pipeline as building
+from medteb_mteb.build.records import BuildError
 
 
 @pytest.mark.parametrize(
@@ -80,3 +81,30 @@ def test_a_home_is_a_home(write, texts, tmp_path, monkeypatch):
     building.build(path, show_progress=False, say=lambda line: None)
     assert (tmp_path / "home" / "mine" / "build.json").is_file()
     assert not (tmp_path / "~").exists()
+
+
+def test_private_texts_are_refused_before_the_first_step(write, quiet, tmp_path):
+    raw = [
+        {"step": "pool", "queries": "queries.jsonl", "documents": "documents.jsonl", "retrievers": ["bm25"]},
+        {"step": "judge", "queries": "queries.jsonl", "documents": "documents.jsonl", "pools": "pool"},
+    ]
+    with pytest.raises(BuildError, match=r"Step 'judge' sends queries of .*queries\.jsonl to an LLM"):
+        quiet(write(steps=raw))
+    clean = {"step": "anonymize", "name": "clean", "in": "queries.jsonl"}
+    dedup = {"step": "dedup", "name": "few", "in": "clean"}
+    half = [clean, dedup, raw[0], {**raw[1], "queries": "few"}]
+    with pytest.raises(BuildError, match=r"Step 'judge' sends documents of .*documents\.jsonl to an LLM"):
+        quiet(write(steps=half))
+    assert not list((tmp_path / "build").glob("pool"))
+
+
+def test_a_missing_key_is_said_before_the_first_step(write, quiet, monkeypatch, tmp_path):
+    monkeypatch.delenv("CLINIC_KEY", raising=False)
+    steps = [
+        {"step": "anonymize", "name": "queries", "in": "queries.jsonl"},
+        {"step": "synthesize-tasks", "name": "tasks"},
+    ]
+    llm = {"name": "w", "model": "m", "base_url": "https://llm.example/v1", "api_key_env": "CLINIC_KEY"}
+    with pytest.raises(BuildError, match=r"Step 'tasks': .*CLINIC_KEY"):
+        quiet(write(steps=steps, llm=llm))
+    assert not (tmp_path / "build" / "queries").exists()
