@@ -11,7 +11,7 @@ from medteb_mteb.build.records import BuildError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Found", "Terms", "fold"]
+__all__ = ["Found", "Terms", "fold", "joined"]
 
 
 class _Fold(dict[int, int]):
@@ -73,23 +73,30 @@ class Terms:
 
         Of terms that overlap the longest counts, of equally long ones the first.
         """
-        folded = fold(text)
-        every = [
-            Found(start, end, self._terms[number])
-            for number, start, end in self._search.find_matches_as_indexes(folded, overlapping=True)
-            if not (_joined(folded, start) or _joined(folded, end))
-        ]
+        every = self.every(text)
         if len(every) < 2:
             return every
         every.sort(key=lambda found: (found.start - found.end, found.start))
         kept: list[Found] = []
+        taken = bytearray(len(text))
         for found in every:
-            if all(found.end <= other.start or other.end <= found.start for other in kept):
+            # What was kept before is no shorter, so it holds an end of all that it overlaps with.
+            if not (taken[found.start] or taken[found.end - 1]):
+                taken[found.start : found.end] = b"\1" * (found.end - found.start)
                 kept.append(found)
         return sorted(kept, key=lambda found: found.start)
 
+    def every(self, text: str) -> list[Found]:
+        """The terms of a text, those that overlap as well."""
+        folded = fold(text)
+        return [
+            Found(start, end, self._terms[number])
+            for number, start, end in self._search.find_matches_as_indexes(folded, overlapping=True)
+            if not (joined(folded, start) or joined(folded, end))
+        ]
 
-def _joined(text: str, place: int) -> bool:
+
+def joined(text: str, place: int) -> bool:
     """Whether a place is in the middle of a Latin word or a number."""
     if not 0 < place < len(text):
         return False

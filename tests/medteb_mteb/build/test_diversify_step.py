@@ -178,6 +178,35 @@ def test_vectors_are_found_by_id(source, vectors, tmp_path):
         Given(tmp_path / "gone.npy", names)
 
 
+def test_a_vector_of_no_use_is_called_by_the_id_of_its_text(source, vectors, tmp_path):
+    bad = np.load(vectors)
+    bad[47, 3] = np.nan
+    np.save(vectors, bad)
+    for index in ("exact", "ivf"):
+        with pytest.raises(BuildError, match="text 't47' has NaN"):
+            run(Diversify, source, vectors, tmp_path / index, index)
+
+
+def test_ids_beside_vectors_are_part_of_what_the_step_is(source, vectors, tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    np.save(folder / "vectors.npy", np.load(vectors))
+    names = [f"t{i}" for i in range(90)]
+
+    def write(order):
+        ids = "".join(json.dumps({"_id": name}) + "\n" for name in order)
+        (folder / "texts.jsonl").write_text(ids, encoding="utf-8")
+        return Given(folder, names)
+
+    step = Diversify(write(names), Rule(0.8, seed_size=10), Search())
+    run_step(step, source, tmp_path / "out", show_progress=False)
+    step = Diversify(write(names[::-1]), Rule(0.8, seed_size=10), Search())
+    with pytest.raises(BuildError, match="another settings"):
+        run_step(step, source, tmp_path / "out", show_progress=False)
+    with pytest.raises(BuildError, match="holds 't0' twice"):
+        write([*names[:-1], "t0"])
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
@@ -67,3 +68,15 @@ def test_places_are_those_of_the_text():
     (place,) = Terms(["hpv阳性"]).find(text)
     assert text[place.start : place.end] == "ＨＰＶ阳性"
     assert len(fold(text)) == len(text)
+
+
+def test_every_term_is_told_where_they_overlap():
+    found = Terms(["急性胃", "胃肠炎", "胃肠炎症"]).every("急性胃肠炎症")
+    assert sorted((f.start, f.end) for f in found) == [(0, 3), (2, 5), (2, 6)]
+
+
+def test_the_time_grows_with_the_length_of_the_text():
+    text = "高血压。糖尿病足" * 12_500
+    start = time.process_time()
+    assert len(Terms(["高血压", "糖尿病", "血压", "尿病足", "糖尿病足"]).find(text)) == 25_000
+    assert time.process_time() - start < 5

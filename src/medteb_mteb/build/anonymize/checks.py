@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import unicodedata
 
-__all__ = ["digits_of", "id_card_digit", "is_date", "is_id_card", "luhn_digit", "passes_luhn"]
+__all__ = ["digits_of", "id_card_digit", "is_date", "is_id_card", "luhn_digit", "narrow", "passes_luhn"]
 
 #: First two digits of an identity card: the province.
 PROVINCES = frozenset(
     f"{number}"
     for number in (*range(11, 16), 21, 22, 23, *range(31, 38), *range(41, 47), *range(50, 55), *range(61, 66))
 ) | {"71", "81", "82", "83"}
+#: Letters, digits and what joins them, of full width; punctuation stays, the rules know it.
+_WIDE = "".join(map(chr, (*range(0xFF10, 0xFF1A), *range(0xFF21, 0xFF3B), *range(0xFF41, 0xFF5B)))) + "＠＿－"
+_NARROW = str.maketrans({char: unicodedata.normalize("NFKC", char) for char in _WIDE})
+_HAS_WIDE = re.compile(f"[{_WIDE}]")
+_WIDE_DOT = re.compile("(?<=[A-Za-z0-9])．(?=[A-Za-z0-9])")
 _WEIGHTS = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
 
 
 def digits_of(text: str) -> str:
     """The digits of a text, full-width ones as ASCII."""
     return "".join(str(unicodedata.digit(char)) for char in text if char.isdigit())
+
+
+def narrow(text: str) -> str:
+    """The text with letters and digits of full width as ASCII; each character stays in its place."""
+    return _WIDE_DOT.sub(".", text.translate(_NARROW)) if _HAS_WIDE.search(text) else text
 
 
 def id_card_digit(first: str) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from medteb_mteb.build.anonymize.checks import narrow
 from medteb_mteb.build.anonymize.kinds import chosen
 from medteb_mteb.build.anonymize.spans import Span, disjoint
 from medteb_mteb.build.records import BuildError
+from medteb_mteb.build.terms import joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -114,6 +116,7 @@ class Finder:
 
         What is known in one of them by its label is found in the others without it.
         """
+        texts = list(map(narrow, texts))
         scored = [self._raw(text) for text in texts]
         found = [[span for span, _ in spans] for spans in scored]
         known = {
@@ -127,8 +130,11 @@ class Finder:
             for text, spans in zip(texts, found, strict=True):
                 start = text.find(value)
                 while start >= 0:
-                    spans.append(Span(start, start + len(value), kind))
-                    start = text.find(value, start + len(value))
+                    end = start + len(value)
+                    # A number inside a longer one is another number: of a lot, a date.
+                    if not (joined(text, start) or joined(text, end)):
+                        spans.append(Span(start, end, kind))
+                    start = text.find(value, end)
         if self.known is not None:
             for text, spans in zip(texts, found, strict=True):
                 spans.extend(self.known.spans(text, self.kinds))

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from medteb_mteb.build.anonymize.kinds import chosen
+import regex
+
+from medteb_mteb.build.anonymize.kinds import KINDS
 from medteb_mteb.build.anonymize.spans import Span
 from medteb_mteb.build.records import BuildError
 from medteb_mteb.build.terms import Terms
@@ -24,9 +27,15 @@ __all__ = ["Known", "read_known"]
 #: Letters and digits of a known identifier at least; one character stands in too many words.
 SHORTEST = 2
 
+_DOTS = str.maketrans(dict.fromkeys("•・･‧∙⋅．", "·"))
+_HAN = r"[\p{Han}·]"
+_BLANK = r"[^\S\r\n]|[\u200b-\u200d\ufeff]"
+#: Blanks in a name: none between Chinese characters, one between words.
+_GAP = regex.compile(rf"(?P<none>(?<={_HAN})(?:{_BLANK})+(?={_HAN}))|[\u200b-\u200d\ufeff]+|\s{{2,}}|[^\S ]")
+
 
 class Known:
-    """Identifiers that are looked for as they are; case and width do not count.
+    """Identifiers that are looked for as they are; case, width, blanks and the form of a dot do not count.
 
     Args:
         values: Identifiers by kind.
@@ -37,22 +46,41 @@ class Known:
 
     def __init__(self, values: Mapping[str, Sequence[str]]) -> None:
         self.values = {kind: tuple(sorted(set(found))) for kind, found in sorted(values.items())}
-        self._terms = {kind: Terms(found) for kind, found in self.values.items()}
+        self._terms = {kind: Terms(_even(value)[0] for value in found) for kind, found in self.values.items()}
 
     def __len__(self) -> int:
         return sum(map(len, self.values.values()))
 
     def spans(self, text: str, kinds: Sequence[str]) -> Iterator[Span]:
-        """Mentions of those kinds in a text."""
+        """Mentions of those kinds in a text, those that overlap as well."""
+        even, places = _even(text)
         for kind, terms in self._terms.items():
             if kind in kinds:
-                for found in terms.find(text):
-                    yield Span(found.start, found.end, kind)
+                for found in terms.every(even):
+                    yield Span(places[found.start], places[found.end - 1] + 1, kind)
 
     def digest(self, salt: bytes) -> str:
         """By what the list is known in the settings of a step: 16 hex digits that tell nobody."""
         content = "\n".join(f"{kind}\t{value}" for kind, found in self.values.items() for value in found)
         return hmac.digest(salt, content.encode(), hashlib.sha256).hex()[:16]
+
+
+def _even(text: str) -> tuple[str, Sequence[int]]:
+    """A text with dots of one form and single blanks between words alone; where each character was."""
+    text = text.translate(_DOTS)
+    made: list[str] = []
+    places: list[int] = []
+    position = 0
+    for gap in _GAP.finditer(text):
+        made.append(text[position : gap.start()])
+        places.extend(range(position, gap.start()))
+        if gap["none"] is None and gap.group().strip("\u200b\u200c\u200d\ufeff"):
+            made.append(" ")
+            places.append(gap.start())
+        position = gap.end()
+    if not position:
+        return text, range(len(text))
+    return "".join([*made, text[position:]]), [*places, *range(position, len(text))]
 
 
 def read_known(path: str | Path) -> Known:
@@ -68,7 +96,7 @@ def read_known(path: str | Path) -> Known:
         raise BuildError(f"{file} cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError as error:
         raise BuildError(f"{file} is no text in UTF-8; give one identifier on each line.") from error
-    values: dict[str, list[str]] = {}
+    values: defaultdict[str, list[str]] = defaultdict(list)
     for number, line in enumerate(lines, start=1):
         value, _, kind = (part.strip() for part in line.partition("\t"))
         if not value:
@@ -76,11 +104,11 @@ def read_known(path: str | Path) -> Known:
         # The line itself stays out of messages: it is private.
         if sum(char.isalnum() for char in value) < SHORTEST:
             raise BuildError(f"{file}, line {number}: a known identifier has {SHORTEST} characters or more.")
-        try:
-            (found,) = chosen([kind or "NAME"])
-        except BuildError as error:
-            raise BuildError(f"{file}, line {number}: {error}") from None
-        values.setdefault(found, []).append(value)
+        if (found := kind.upper() or "NAME") not in KINDS:
+            raise BuildError(
+                f"{file}, line {number}: after the tab a kind is expected; there is {', '.join(KINDS)}."
+            )
+        values[found].append(value)
     if not values:
         raise BuildError(f"{file} holds no identifiers; give one on each line.")
     return Known(values)

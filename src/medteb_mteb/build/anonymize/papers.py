@@ -10,7 +10,10 @@ from medteb_mteb.build.anonymize.recogniser import Recogniser, Rule, of_a_thing
 __all__ = ["BankCard", "IdentityCard", "Papers", "Plate", "RecordNumber", "SocialSecurity"]
 
 #: Between a label and its value.
-SEP = r"\s*(?:[（(][^（）()\n]{0,8}[)）])?\s*(?:[:：#＃=]|号码|编号|是|为|No\.?|no\.?)?\s*[（(]?\s*"
+SEP = (
+    r"[\"”]?\s*(?:[（(][^（）()\n]{0,8}[)）])?\s*"
+    r"(?:[:：#＃=]\s*[\"“]?|号码|编号|是|为|No\.?|no\.?)?\s*[（(]?\s*"
+)
 
 
 class IdentityCard(Recogniser):
@@ -108,6 +111,12 @@ class RecordNumber(Recogniser):
             rf"(?:{_VALUE}|\K\d{{3}}\s\d{{3}}\s\d{{4}}(?!\d))",
         ),
     )
+    #: Numbers in registers of clinical trials, which are public.
+    _trial = regex.compile(r"(?i:ChiCTR|NCT\d{8}|ISRCTN|CTR20\d{6}|EUCTR)")
+
+    def check(self, match: regex.Match[str], rule: Rule) -> float:
+        """No number of a trial."""
+        return 0 if self._trial.match(match.group()) else rule.score
 
 
 class BankCard(Recogniser):

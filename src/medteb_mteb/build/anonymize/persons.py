@@ -21,26 +21,31 @@ _FOREIGN = characters("foreign")
 _NO_BEGINNING = frozenset(words("no-beginnings"))
 
 _LABEL = regex.compile(
-    rf"(?P<form>(?:(?i:(?:patient |full )?name(?=\s?[:：]))|{alternatives('form-labels')})(?:姓名|签名|签字)?"
-    r"(?:[（(][^（）()\n]{0,8}[)）])?(?P<sep>\s*[:：]\s*|\s+|))"
-    rf"|(?P<role>(?:{alternatives('role-labels')})(?:姓名|签名|签字)?(?P<colon>\s*[:：]\s*|\s*)[“\"]?)"
+    rf"(?P<form>(?:(?i:(?:patient |full )?name(?=[\"”]?\s?[:：]))|{alternatives('form-labels')})"
+    r"(?:姓名|签名|签字)?"
+    r"(?:[（(][^（）()\n]{0,8}[)）])?(?P<sep>[\"”]?\s*[:：]\s*[\"“]?|\s+|))"
+    rf"|(?P<role>(?:{alternatives('role-labels')})(?:姓名|签名|签字)?(?P<colon>[\"”]?\s*[:：]\s*|\s*)[“\"]?)"
 )
 _TITLE = regex.compile(alternatives("titles"))
 _HARD = regex.compile(r"$|[，,。；;、：:（）()\[\]【】《》“”\"'！!？?…—\-/|\s\d\n~～<>＜＞]|[A-Za-z]")
 _SOFT = regex.compile(alternatives("after-names"))
-#: A name without a label: after a bed, or before sex, age, phone or another identifier.
+#: A name without a label: after a bed or a long number, before sex, age, phone or another identifier, or
+#: where something is done for a person or told to one.
 _ENTRY = regex.compile(
-    r"(?<![\p{Han}A-Za-z])(?=\p{Han}{2,4}[，,、\s]{1,3}"
+    r"(?<![\p{Han}A-Za-z])(?=\p{Han}{2,4}[，,、（(\s]{1,3}"
     r"(?:[男女](?:[性，,。、；;\s\d]|$)|\d{1,3}岁|性别|电话|手机|身份证|住院号|病[历案]号|微信|联系|1[3-9]\d{9}"
     r"|(?P<number>\d{15})|(?:19|20)\d{2}[年./-]))"
-    r"|(?P<bed>(?<=\d号?床[，,、：:\s]{0,2})(?=\p{Han}))"
+    r"|(?<=\d{9}[，,、；;\s]{1,2})(?=\p{Han}{3}(?:[，,。；;\s]|$))"
+    r"|(?P<open>(?<=联系|通知|告知|致电|[系由经与向])(?=\p{Han}{2,3}本人)"
+    r"|(?<=[给帮替为陪带])(?=\p{Han}{2,3}(?:挂号|看病|取药|缴费)))"
+    r"|(?P<bed>(?<=\d号?床(?:[，,、：:\s]{0,2}|的))(?=\p{Han}))"
 )
 _OTHER_SCRIPT = regex.compile(
     r"[FOREIGN]{1,8}(?:[·•・．‧][FOREIGN]{1,8}){1,3}".replace("FOREIGN", "".join(words("foreign")))
 )
 _SPACED = regex.compile(r"\p{Han}[ 　]{1,3}\p{Han}(?!\p{Han})")
 _LATIN = regex.compile(r"[A-Z][a-z]+(?: [A-Z][a-z]+){1,2}(?![A-Za-z-])")
-_MORE = regex.compile(r"[、/／]\s?")
+_MORE = regex.compile(r"[、/／]\s?|[和与及]")
 #: What may stand before a surname that is often another word.
 _OPEN = regex.compile(
     r"(?:\P{Han}|[找请问谢叫姓挂给见看的是了烦帮转听遵跟和与经在让过科生师位名士我您有]|问下|一下|今天|昨天)$"
@@ -52,7 +57,7 @@ _CERTAIN = ("姓名", "户名")
 #: Labels that leave little doubt.
 _PATIENT = ("患者", "病人", "病员", "患儿", "产妇", "孕妇", "伤者", "死者")
 #: Labels that say little: a name must end at a mark.
-_VAGUE = ("叫", "是", "主任", "院长", "教授")
+_VAGUE = ("叫", "是", "主任", "院长", "教授", "麻醉")
 
 
 class PersonName(Recogniser):
@@ -71,7 +76,8 @@ class PersonName(Recogniser):
             yield from self._after_label(text, match)
         for match in _ENTRY.finditer(text):
             sure = match["number"] is not None
-            if end := self._name_at(text, match.end(), sure=sure, hard=match["bed"] is None):
+            hard = match["bed"] is None and match["open"] is None
+            if end := self._name_at(text, match.end(), sure=sure, hard=hard):
                 yield match.end(), end, 0.6
         for match in _TITLE.finditer(text):
             if length := self._before_title(text, match.start()):
@@ -115,7 +121,8 @@ class PersonName(Recogniser):
                 return end
         if sure and (match := _SPACED.match(text, start)) and _HARD.match(text, match.end()):
             return int(match.end())
-        return 0
+        # 阿, 马, 白 begin such names too.
+        return self._foreign(text, start, sure=False)
 
     def _ends(self, text: str, start: int, end: int) -> bool:
         """Whether a new word begins at `end`, and none reaches over it."""

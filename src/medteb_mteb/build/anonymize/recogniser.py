@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import regex
 from presidio_analyzer import LocalRecognizer, RecognizerResult
 
+from medteb_mteb.build.anonymize.checks import narrow
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -89,6 +91,7 @@ class Recogniser(LocalRecognizer):
             nlp_artifacts: Not used.
         """
         del nlp_artifacts
+        text = narrow(text)
         if (entities and self.kind not in entities) or not self.needed.search(text):
             return []
         metadata = {

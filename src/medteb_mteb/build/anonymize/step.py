@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from medteb_mteb.build.anonymize.kinds import chosen, placeholder
 from medteb_mteb.build.anonymize.known import read_known
 from medteb_mteb.build.anonymize.salt import salt_for, salt_id
 from medteb_mteb.build.anonymize.surrogates import Surrogates
+from medteb_mteb.build.folder import write_text
 from medteb_mteb.build.read import read_texts
 from medteb_mteb.build.records import BuildError, Text
 from medteb_mteb.build.step import SHARD, Report, run_step
@@ -27,11 +29,17 @@ if TYPE_CHECKING:
 __all__ = ["ENTITIES", "FOUND", "VERSION", "Anonymise", "Anonymised", "Ids", "Mode", "anonymize"]
 
 #: Goes up with every change of what is found or put in its place.
-VERSION = 1
+VERSION = 2
 #: Key of `meta` that holds how many identifiers of each kind a text had.
 FOUND = "identifiers"
 #: File beside the manifest with the counts over all texts.
 ENTITIES = "entities.json"
+
+#: Ids that are digests or random: one in some thousands has the digits of a phone.
+_DIGEST = re.compile(
+    r"(?=[0-9-]*[a-f])(?:[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}"
+    r"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-\d+)?"
+)
 
 Mode = Literal["placeholder", "surrogate"]
 Ids = Literal["check", "keep", "digest"]
@@ -51,6 +59,7 @@ class Anonymise:
             identifier themselves, `keep` keeps them unseen, `digest` makes new ones from the anonymised text.
             An id that `read_texts` made from the content is always made anew: with it guesses of what was
             replaced could be tested.
+        id_label: Column that ids were read from; `check` reads it as their label.
         known: Identifiers that are known beforehand.
     """
 
@@ -64,6 +73,7 @@ class Anonymise:
         salt: bytes | None = None,
         keep_meta: Iterable[str] = (),
         ids: Ids = "check",
+        id_label: str = "",
         known: Known | None = None,
     ) -> None:
         if mode not in {"placeholder", "surrogate"}:
@@ -78,12 +88,14 @@ class Anonymise:
         self.kinds = chosen(kinds)
         self.keep_meta = tuple(sorted(set(keep_meta)))
         self.ids: Ids = ids
+        self.id_label = id_label
         self._salt = salt if mode == "surrogate" else None
-        self._known = known
+        self.known = known
         self._known_digest = known.digest(salt) if known is not None and salt else ""
         self._surrogates = Surrogates(self._salt) if self._salt else None
         self._finder: Finder | None = None
         self._taken: set[str] = set()
+        self._numbers: dict[str, int] = {}
         self._seen = 0
 
     def settings(self) -> Mapping[str, Any]:
@@ -121,20 +133,27 @@ class Anonymise:
         kept = {key: text.meta[key] for key in self.keep_meta if key in text.meta}
         leaves = [leaf for key, value in kept.items() for leaf in _leaves(value, key)]
         fields = [text.title, text.text, *(f"{_label(key)}{value}" for key, value in leaves)]
-        finder = self._finder = self._finder or Finder(self.kinds, self._known)
+        given = self.ids != "digest" and text.id != _content_id(text.title, text.text)
+        if checked := given and self.ids == "check" and not _DIGEST.fullmatch(text.id):
+            fields.append(f"{_label(self.id_label)}{text.id}")
+        finder = self._finder = self._finder or Finder(self.kinds, self.known)
         found = finder.together(fields)
+        if checked:
+            self._check_id([span for span in found.pop() if span.end > len(_label(self.id_label))])
         for number, (key, _) in enumerate(leaves, start=2):
             found[number] = [span for span in found[number] if span.end > len(_label(key))]
         clean = {
             leaf: self.replaced(field, spans).removeprefix(_label(leaf[0]))
-            for leaf, field, spans in zip(leaves, fields[2:], found[2:], strict=True)
+            for leaf, field, spans in zip(leaves, fields[2:], found[2:], strict=False)
             if spans
         }
         meta = {key: _rebuilt(value, key, clean) for key, value in kept.items()}
         if counts := Counter(span.kind for spans in found for span in spans):
             meta[FOUND] = dict(sorted(counts.items()))
         title, body = self.replaced(text.title, found[0]), self.replaced(text.text, found[1])
-        return Text(self._id(text, title, body), body, title, mark or self.mark, meta)
+        identity = text.id if given else self._new_id(title, body)
+        self._taken.add(identity)
+        return Text(identity, body, title, mark or self.mark, meta)
 
     def replaced(self, text: str, spans: Sequence[Span]) -> str:
         """A text with stand-ins for the spans (sorted, without overlap); nothing else is touched."""
@@ -151,21 +170,20 @@ class Anonymise:
             position = end
         return "".join([*made, text[position:]])
 
-    def _id(self, text: Text, title: str, body: str) -> str:
-        if self.ids != "digest" and text.id != _content_id(text.title, text.text):
-            if self.ids == "check" and self._finder and (spans := self._finder(text.id)):
-                raise BuildError(
-                    f"The id of text {self._seen} of the input is itself an identifier ({spans[0].kind}). "
-                    "--ids digest makes new ids from the anonymised texts; --ids keep keeps them all."
-                )
-            self._taken.add(text.id)
-            return text.id
+    def _check_id(self, spans: Sequence[Span]) -> None:
+        if spans:
+            raise BuildError(
+                f"The id of text {self._seen} of the input is itself an identifier ({spans[0].kind}). "
+                "--ids digest makes new ids from the anonymised texts; --ids keep keeps them all."
+            )
+
+    def _new_id(self, title: str, body: str) -> str:
         identity = first = _content_id(title, body)
-        number = 1
+        number = self._numbers.get(first, 1)
         while identity in self._taken:
             number += 1
             identity = f"{first}-{number}"
-        self._taken.add(identity)
+        self._numbers[first] = number
         return identity
 
 
@@ -175,7 +193,7 @@ def _content_id(title: str, text: str) -> str:
 
 def _label(key: str) -> str:
     """A key as the recognisers know labels: `patient_name` as `patient name：`."""
-    return f"{key.replace('_', ' ')}："
+    return f"{key.replace('_', ' ')}：" if key else ""
 
 
 def _leaves(value: Any, label: str) -> Iterator[tuple[str, str]]:
@@ -194,9 +212,15 @@ def _leaves(value: Any, label: str) -> Iterator[tuple[str, str]]:
 def _rebuilt(value: Any, label: str, clean: Mapping[tuple[str, str], str]) -> Any:
     """The JSON value with the leaves of `clean` replaced; a number that is an identifier becomes a string."""
     if isinstance(value, dict):
-        return {
-            clean.get(("", str(key)), key): _rebuilt(inner, str(key), clean) for key, inner in value.items()
-        }
+        made: dict[Any, Any] = {}
+        for key, inner in value.items():
+            name = first = clean.get(("", str(key)), key)
+            number = 1
+            while name in made:  # two keys with the same stand-in
+                number += 1
+                name = f"{first}-{number}"
+            made[name] = _rebuilt(inner, str(key), clean)
+        return made
     if isinstance(value, (list, tuple)):
         return [_rebuilt(inner, label, clean) for inner in value]
     return value if value is None or isinstance(value, bool) else clean.get((label, str(value)), value)
@@ -265,16 +289,22 @@ def anonymize(
     """
     listed = read_known(known) if known is not None else None
     secret = salt_for(out, salt) if mode == "surrogate" or listed is not None else None
-    step = Anonymise(mode=mode, kinds=kinds, salt=secret, keep_meta=keep_meta, ids=ids, known=listed)
+    step = Anonymise(
+        mode=mode,
+        kinds=kinds,
+        salt=secret,
+        keep_meta=keep_meta,
+        ids=ids,
+        id_label=(columns or {}).get("id", ""),
+        known=listed,
+    )
     report = run_step(step, source, out, columns=columns, shard=shard, show_progress=show_progress)
     path = Path(out) / ENTITIES
     if path.is_file():
         there = json.loads(path.read_text(encoding="utf-8"))
         return Anonymised(report, there["identifiers"], there["texts_with"], tuple(there["left_out"]))
     result = _counted(report, _left_out(source, columns, step))
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(result.to_json(), ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-    part.replace(path)
+    write_text(path, json.dumps(result.to_json(), ensure_ascii=False, indent=2) + "\n")
     return result
 
 
@@ -293,5 +323,5 @@ def _counted(report: Report, left_out: tuple[str, ...]) -> Anonymised:
 def _left_out(source: str | Path, columns: Mapping[str, str] | None, step: Anonymise) -> tuple[str, ...]:
     """The keys of `meta` that the step did not keep; a key may hold an identifier too."""
     keys = {key for text in read_texts(source, columns) for key in text.meta} - {*step.keep_meta, FOUND}
-    finder = Finder(step.kinds)
+    finder = Finder(step.kinds, step.known)
     return tuple(sorted({step.replaced(key, finder(key)) for key in keys}))

@@ -13,7 +13,7 @@ import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from medteb_mteb.build.anonymize.checks import digits_of, id_card_digit, luhn_digit
+from medteb_mteb.build.anonymize.checks import digits_of, id_card_digit, luhn_digit, narrow
 from medteb_mteb.build.anonymize.words import words
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Surrogates:
 
     def __call__(self, kind: str, value: str) -> str:
         """The stand-in for an identifier."""
-        return self._make[kind](value)
+        return self._make[kind](narrow(value))
 
     def _digest(self, kind: str, key: str) -> bytes:
         return hmac.digest(self._salt, f"{kind}\n{key}".encode(), hashlib.sha256)
@@ -167,11 +167,9 @@ class Surrogates:
         if re.search("[A-Za-z]", value):
             return re.sub(r"[A-Za-z][A-Za-z'’-]*", self._latin_word(value.split()[-1]), value)
         if re.search("[·•・．‧]", value):
-            return re.sub(
-                "[\u4e00-\u9fff]",
-                lambda char: self._pick("NAME", value + str(char.start()), self._given),
-                value,
-            )
+            plain = "".join(re.findall("[\u4e00-\u9fff]", value))
+            fresh = iter(self._pick("NAME", f"{plain} {place}", self._given) for place in range(len(plain)))
+            return re.sub("[\u4e00-\u9fff]", lambda _: next(fresh), value)
         plain = "".join(value.split())
         surname = plain[:2] if plain[:2] in words("compound") else plain[:1]
         made = self._next_surname.get(surname) or self._pick("surname", surname, self._surnames)

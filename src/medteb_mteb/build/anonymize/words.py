@@ -30,10 +30,10 @@ def alternatives(name: str) -> str:
 
 @cache
 def known_words() -> frozenset[str]:
-    """Words of two to four characters that are no names of persons: jieba's dictionary, and `no-names`."""
+    """Words that are no names of persons, of two to four characters: jieba's, `no-names` and `ordinary`."""
     import jieba
 
     with jieba.get_dict_file() as lines:
         rows = (line.decode("utf-8").split() for line in lines)
         ordinary = {word for word, _, tag in rows if 2 <= len(word) <= 4 and not tag.startswith("nr")}
-    return frozenset(ordinary.union(words("no-names")))
+    return frozenset(ordinary.union(words("no-names"), words("ordinary")))

@@ -106,14 +106,20 @@ class Given:
             )
         self._array = array
         self._row = {name: row for row, name in enumerate(named)}
+        if len(self._row) != len(named):
+            again = next(name for row, name in enumerate(named) if self._row[name] != row)
+            raise BuildError(f"{path / 'texts.jsonl'} holds {again!r} twice; a text has one vector.")
+        #: In a folder the ids say whose vectors these are, so the decisions depend on them too.
+        self._names = hashlib.sha256("\n".join(named).encode()).hexdigest() if path.is_dir() else ""
         missing = [name for name in ids if name not in self._row]
         if missing:
             raise BuildError(f"{path} has no vector for {len(missing)} texts, for instance {missing[0]!r}.")
 
     def identity(self) -> dict[str, Any]:
-        """Digest of the file."""
+        """Digest of the file, and of the ids that lie beside it."""
         with self.path.open("rb") as file:
-            return {"kind": "file", "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+            own = {"kind": "file", "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+        return {**own, "ids": self._names} if self._names else own
 
     def vectors(self, texts: Sequence[Text]) -> Rows:
         """Vectors of texts, read where they lie."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.build.diversify.centres import PER_LIST, find_centres, sample_rows
 from medteb_mteb.build.diversify.core import make_filter
+from medteb_mteb.build.diversify.vectors import NotFiniteError
 from medteb_mteb.build.read import read_texts
-from medteb_mteb.build.records import Dropped, Text
+from medteb_mteb.build.records import BuildError, Dropped, Text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    import numpy as np
     import torch
 
     from medteb_mteb.build.diversify.core import Search
@@ -71,7 +74,9 @@ class Diversify:
     def __call__(self, texts: Sequence[Text]) -> Iterable[Text | Dropped]:
         """Decide about the texts of the next shard."""
         vectors = self.source.vectors(texts)
-        decisions = self._ready(vectors).feed(vectors)
+        ready = self._ready(vectors)
+        with _named(texts):
+            decisions = ready.feed(vectors)
         self._ids.extend(text.id for text, kept in zip(texts, decisions.kept, strict=True) if kept)
         for text, kept, neighbour, similarity in zip(texts, *decisions, strict=True):
             if kept:
@@ -85,13 +90,28 @@ class Diversify:
                 self.rule,
                 self.search,
                 vectors.shape[1],
-                lambda: find_centres(
-                    lambda: self.source.vectors(self.sample)[:], self.search.lists, self.centres_file
-                ),
+                self._centres,
                 dtype=self.dtype,
                 neighbours=True,
             )
         return self._filter
+
+    def _centres(self) -> np.ndarray:
+        with _named(self.sample):
+            return find_centres(
+                lambda: self.source.vectors(self.sample)[:], self.search.lists, self.centres_file
+            )
+
+
+@contextmanager
+def _named(texts: Sequence[Text]) -> Iterator[None]:
+    """Call a vector of no use by the id of its text; its row in a shard says nothing."""
+    try:
+        yield
+    except NotFiniteError as error:
+        raise BuildError(
+            f"The vector of the text {texts[error.row].id!r} has NaN or infinite values; encode it again."
+        ) from error
 
 
 def centres_sample(

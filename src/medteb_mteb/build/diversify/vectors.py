@@ -11,13 +11,25 @@ from medteb_mteb.build.records import BuildError
 if TYPE_CHECKING:
     from mar_st.store import Vectors
 
-__all__ = ["Kept", "Pairs", "Rows", "inner_products", "unit"]
+__all__ = ["Kept", "NotFiniteError", "Pairs", "Rows", "inner_products", "unit"]
 
 #: Vectors `(n, dim)` that can be asked for by slice or row numbers: an array, a memmap, files of a store.
 Rows: TypeAlias = "np.ndarray | Vectors"
 
 #: Pairs that are computed at once.
 CHUNK = 16_384
+
+
+class NotFiniteError(BuildError):
+    """A vector with NaN or infinite values.
+
+    Attributes:
+        row: Its number.
+    """
+
+    def __init__(self, row: int) -> None:
+        super().__init__(f"Vector {row} has NaN or infinite values; encode its text again.")
+        self.row = row
 
 
 class Pairs(NamedTuple):
@@ -51,13 +63,12 @@ def unit(vectors: np.ndarray, first: int = 0) -> np.ndarray:
         `(n, dim)` float32, C order.
 
     Raises:
-        BuildError: NaN or infinite values.
+        NotFiniteError: NaN or infinite values.
     """
     wide = np.ascontiguousarray(vectors, dtype=np.float64)
     length = np.sqrt(np.square(wide).sum(axis=1, keepdims=True))
     if not np.isfinite(length).all():
-        row = first + int(np.flatnonzero(~np.isfinite(length[:, 0]))[0])
-        raise BuildError(f"Vector {row} has NaN or infinite values; encode its text again.")
+        raise NotFiniteError(first + int(np.flatnonzero(~np.isfinite(length[:, 0]))[0]))
     wide /= np.where(length == 0, 1, length)
     return wide.astype(np.float32)
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from medteb_mteb.build.anonymize.checks import id_card_digit, luhn_digit, passes_luhn
-from medteb_mteb.build.anonymize.find import Finder
+from medteb_mteb.build.anonymize.find import Finder, analyzer
 from medteb_mteb.build.anonymize.kinds import KINDS
 from medteb_mteb.build.anonymize.spans import Span, disjoint
 from medteb_mteb.build.records import BuildError
@@ -133,3 +133,72 @@ def test_thousands_of_texts_a_second(finder):
 )
 def test_a_form_without_a_name(finder, text):
     assert finder(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "kind"),
+    [
+        ("住院号：２０２３００１２３４", "２０２３００１２３４", "RECORD_NUMBER"),
+        ("邮箱ｚｈａｎｇ＠１６３．ｃｏｍ", "ｚｈａｎｇ＠１６３．ｃｏｍ", "EMAIL"),
+        ("浙Ａ１２３４５送入", "浙Ａ１２３４５", "PLATE"),
+        ("微信ｌｉｘｍ＿１９９２", "ｌｉｘｍ＿１９９２", "ACCOUNT"),
+    ],
+)
+def test_full_width_letters_and_digits_are_read(text, value, kind):
+    assert [(text[span.start : span.end], span.kind) for span in Finder()(text)] == [(value, kind)]
+    (found,) = analyzer().analyze(text, language="zh")
+    assert (text[found.start : found.end], found.entity_type) == (value, kind)
+
+
+def test_a_number_that_is_known_is_not_looked_for_inside_longer_ones():
+    text = "住院号：100523，疫苗批号1005231，白蛋白批号A100523，100523号患者"
+    assert [span.start for span in Finder()(text)] == [4, text.index("，100523号") + 1]
+
+
+@pytest.mark.parametrize("label", ["患者", "患儿", "宝宝", "医生", "麻醉："])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("麻木", "苏醒", "青紫", "陈述", "毛发稀疏", "易激惹", "易疲劳", "尚平稳"),
+        *("张力高", "齐全", "艾灸", "全麻", "平卧位", "黄染", "许可", "干燥"),
+    ],
+)
+def test_what_a_patient_has_is_no_name(label, words):
+    for mark in "，。":
+        assert Finder()(f"{label}{words}{mark}于今日") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "临床试验登记号ChiCTR2300071382",
+        "江苏省人民医院3号楼5楼检验科",
+        "3张床上有血迹",
+        "帮孩子挂号，替老人取药，由患者本人签字",
+        "高血压（3级），肺炎（男，3岁）",
+        "麻醉满意，安返病房",
+        "大家父母都有高血压",
+    ],
+)
+def test_what_is_no_identifier_stays(text):
+    assert Finder()(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ('{"patient_name": "王秀兰", "病历号": "20210034567"}', ["王秀兰", "20210034567"]),
+        ("王秀兰（女，54岁）来院", ["王秀兰"]),
+        ("我叫阿依古丽，孕20周", ["阿依古丽"]),
+        ("去年住37床的潘秀英，胆结石", ["37床", "潘秀英"]),
+        ("6号床上机困难", ["6号床"]),
+        ("我给蒋雨桐挂号", ["蒋雨桐"]),
+        ("已联系游志强本人", ["游志强"]),
+        ("电话13812345678，王秀兰。", ["13812345678", "王秀兰"]),
+        ("患者王秀兰和李建国，", ["王秀兰", "李建国"]),
+        ("户籍地：安徽省阜阳市颍上县", ["安徽省阜阳市颍上县"]),
+        ("姓名：苏醒", ["苏醒"]),
+    ],
+)
+def test_identifiers_in_natural_wording(text, values):
+    assert [text[span.start : span.end] for span in Finder()(text)] == values

@@ -10,7 +10,7 @@ from medteb_mteb.build.anonymize.find import Finder
 from medteb_mteb.build.anonymize.known import Known, read_known
 from medteb_mteb.build.anonymize.step import Anonymise, anonymize
 from medteb_mteb.build.read import read_texts
-from medteb_mteb.build.records import BuildError
+from medteb_mteb.build.records import BuildError, Text
 
 BARE = "昨天王秀兰说胸闷，复查后好转，Anna Li也来了，流水ZY20230017。"
 
@@ -83,7 +83,7 @@ def test_the_digest_needs_the_secret():
     ("content", "message"),
     [
         ("王\n", "line 1: a known identifier has 2 characters"),
-        ("张三丰\n李四\tNAMES\n", "line 2: There is no kind of identifier 'NAMES'"),
+        ("张三丰\n李四\t13812345678\n", "line 2: after the tab a kind is expected; there is URL"),
         ("\n \n", "holds no identifiers"),
     ],
 )
@@ -93,8 +93,44 @@ def test_a_list_that_cannot_be_used_is_refused_without_telling_it(tmp_path, cont
     with pytest.raises(BuildError, match=message) as error:
         read_known(path)
     assert "李四" not in str(error.value)
+    assert "13812345678" not in str(error.value)
 
 
 def test_a_missing_list_is_said(tmp_path):
     with pytest.raises(BuildError, match="cannot be read"):
         read_known(tmp_path / "none.txt")
+
+
+@pytest.mark.parametrize(
+    ("known", "text", "mention"),
+    [
+        ("阿卜杜·热西提", "昨日阿卜杜•热西提来电", "阿卜杜•热西提"),
+        ("阿卜杜・热西提", "昨日阿卜杜‧热西提来电", "阿卜杜‧热西提"),
+        ("阿卜杜·热西提", "昨日阿卜杜 · 热西提来电", "阿卜杜 · 热西提"),
+        ("李明", "昨日李　明来电", "李　明"),
+        ("李 明", "昨日李明来电", "李明"),
+        ("王秀兰", "昨日王 秀\u200b兰来电", "王 秀\u200b兰"),
+        ("Anna Li", "then Anna\n Li called", "Anna\n Li"),
+        ("Anna Li", "then ＡＮＮＡ　ＬＩ called", "ＡＮＮＡ　ＬＩ"),
+    ],
+)
+def test_blanks_width_and_the_form_of_a_dot_do_not_count(known, text, mention):
+    assert found(Finder(known=Known({"NAME": [known]})), text) == {(mention, "NAME")}
+
+
+def test_lines_are_not_joined():
+    assert found(Finder(known=Known({"NAME": ["李明"]})), "行李\n明天取") == set()
+
+
+def test_of_known_names_that_overlap_nothing_stays():
+    step = Anonymise(known=Known({"NAME": ["王秀兰", "兰芳芳", "王秀"]}), salt=b"0" * 16)
+    assert step.one(Text("a", "昨日王秀兰芳芳来电")).text == "昨日[姓名][姓名]来电"
+
+
+def test_a_column_named_after_somebody_known_is_not_told(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    path.write_text(json.dumps({"_id": "a", "text": "好转", "王秀兰": "1"}) + "\n", encoding="utf-8")
+    listed = tmp_path / "known.txt"
+    listed.write_text("王秀兰\n", encoding="utf-8")
+    result = anonymize(path, tmp_path / "out", known=listed, show_progress=False)
+    assert result.left_out == ("[姓名]",)

@@ -15,7 +15,7 @@ from medteb_mteb.build.anonymize.step import Anonymise
 from medteb_mteb.build.records import Text
 
 FOLDER = Path(__file__).parent / "labelled"
-FILES = ("develop", "held-out", "hard")
+FILES = ("develop", "held-out", "hard", "later")
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,13 @@ def test_unusual_wording_loses_recall_but_no_precision(finder):
     assert result.recall() >= 0.9, result.errors
     assert result.precision() >= 0.95, result.errors
     assert result.disturbed == 0
+
+
+def test_natural_wording(finder):
+    result = quality(read_marked(FOLDER / "later.txt"), finder)
+    assert result.recall() >= 0.93, result.errors
+    assert result.precision() >= 0.95, result.errors
+    assert result.disturbed <= 2
 
 
 def test_every_kind_by_itself(finder, sentences):

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 import os
 
 import pytest
 
-from medteb_mteb.build.anonymize.step import ENTITIES, FOUND, Anonymise, anonymize
+from medteb_mteb.build.anonymize.known import read_known
+from medteb_mteb.build.anonymize.step import ENTITIES, FOUND, VERSION, Anonymise, anonymize
 from medteb_mteb.build.read import read_texts
 from medteb_mteb.build.records import BuildError, Text
 from medteb_mteb.build.step import run_step
@@ -51,7 +53,7 @@ def test_placeholders(source, tmp_path):
     assert texts[2].title == "[姓名]医生的出院小结"
     assert texts[0].meta == {FOUND: {"NAME": 1, "PHONE": 1}}
     assert texts[1].meta == {}
-    assert all(text.anonymised.startswith("anonymize/1:") for text in texts)
+    assert all(text.anonymised.startswith(f"anonymize/{VERSION}:") for text in texts)
     assert result.identifiers == {"ACCOUNT": 1, "NAME": 2, "PHONE": 1, "RECORD_NUMBER": 1}
     assert (result.texts_with, result.left_out) == (3, ("note", "phone"))
     assert json.loads((tmp_path / "out" / ENTITIES).read_text()) == result.to_json()
@@ -198,3 +200,81 @@ def test_killed_and_resumed_gives_the_same_bytes(tmp_path):
     assert (
         anonymize(source, tmp_path / "killed", shard=3, show_progress=False).identifiers == result.identifiers
     )
+
+
+def test_an_id_that_the_text_says_is_a_number_of_the_patient_is_refused(tmp_path):
+    source = write(tmp_path / "r.jsonl", [{"_id": "20210034567", "text": "住院号：20210034567，好转。"}])
+    with pytest.raises(BuildError, match=r"is itself an identifier \(RECORD_NUMBER\)"):
+        anonymize(source, tmp_path / "out", show_progress=False)
+
+
+def test_an_id_is_read_with_its_column_as_label(tmp_path):
+    source = write(tmp_path / "r.jsonl", [{"病历号": "20210034567", "序号": "20210034567", "text": "好转。"}])
+    with pytest.raises(BuildError, match=r"is itself an identifier \(RECORD_NUMBER\)"):
+        anonymize(source, tmp_path / "a", columns={"id": "病历号"}, show_progress=False)
+    anonymize(source, tmp_path / "b", columns={"id": "序号"}, show_progress=False)
+    anonymize(source, tmp_path / "c", columns={"id": "病历号"}, ids="keep", show_progress=False)
+
+
+def test_keys_that_become_the_same_keep_their_values():
+    meta = {"calls": {"13812345678": 1, "13912345678": 2}}
+    text = Anonymise(keep_meta=["calls"]).one(Text("1", "头疼", meta=meta))
+    assert text.meta["calls"] == {"[PHONE]": 1, "[PHONE]-2": 2}
+
+
+def test_many_texts_that_become_the_same_take_no_longer_each():
+    step = Anonymise()
+    looked = 0
+
+    class Taken(set):
+        def __contains__(self, item):
+            nonlocal looked
+            looked += 1
+            return super().__contains__(item)
+
+    step._taken = Taken()
+    for number in range(300):
+        body = f"电话1381234{number:04d}"
+        step.one(Text(hashlib.sha256(f"\n{body}".encode()).hexdigest()[:16], body))
+    assert len(step._taken) == 300
+    assert looked < 1000
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [
+        "13812345678abcde",
+        "13812345678abcde-2",
+        "13812345678abcde1234567890abcdef",
+        "138c2345-6789-4bcd-8234-13812345678a",
+    ],
+)
+def test_a_digest_with_the_digits_of_a_phone_is_no_identifier(identity):
+    assert Anonymise().one(Text(identity, "头疼")).id == identity
+    with pytest.raises(BuildError, match="PHONE"):
+        Anonymise().one(Text("13812345678", "头疼"))
+
+
+def test_killed_and_resumed_with_known_names_and_surrogates(tmp_path):
+    rows = [{"text": f"王秀兰来电1381234567{number % 10}，第{number % 3}天"} for number in range(20)]
+    source = write(tmp_path / "r.jsonl", rows)
+    listed = tmp_path / "known.txt"
+    listed.write_text("王 秀兰\n秀兰\n", encoding="utf-8")
+    salt = tmp_path / "salt"
+    salt.write_text("s" * 32, encoding="utf-8")
+    options = {"mode": "surrogate", "known": listed, "salt": salt, "shard": 3, "show_progress": False}
+    anonymize(source, tmp_path / "whole", **options)
+    step = Dies(mode="surrogate", salt=salt.read_bytes(), known=read_known(listed))
+    killed = multiprocessing.get_context("fork").Process(
+        target=run_step,
+        args=(step, source, tmp_path / "killed"),
+        kwargs={"shard": 3, "show_progress": False},
+    )
+    killed.start()
+    killed.join()
+    assert killed.exitcode == 9
+    assert anonymize(source, tmp_path / "killed", **options).report.resumed == 9
+    for folder in (tmp_path / "whole", tmp_path / "killed"):
+        (folder / ".lock").unlink(missing_ok=True)
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+    assert "秀兰" not in content(tmp_path / "whole")

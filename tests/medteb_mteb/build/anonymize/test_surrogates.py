@@ -120,3 +120,10 @@ def test_the_secret_lies_beside_the_output_for_its_owner_only(tmp_path):
     file.write_text("short")
     with pytest.raises(BuildError, match="at least 16"):
         salt_for(tmp_path / "out")
+
+
+def test_width_and_the_form_of_a_dot_do_not_count():
+    stand_in = Surrogates(b"0" * 32)
+    assert stand_in("RECORD_NUMBER", "ＺＹ２０２３０１") == stand_in("RECORD_NUMBER", "ZY202301")
+    one, other = stand_in("NAME", "阿卜杜·热西提"), stand_in("NAME", "阿卜杜 • 热西提")
+    assert one.split("·") == other.split(" • ")
