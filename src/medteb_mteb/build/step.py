@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from medteb_mteb.build.folder import alone, claim, lineage, read_json, write_text
-from medteb_mteb.build.read import MANIFEST, read_texts, source_digest
+from medteb_mteb.build.read import MANIFEST, concealed, read_texts, source_digest
 from medteb_mteb.build.records import BuildError, Dropped, Text
 from medteb_mteb.editions import sha256_of
 
@@ -34,7 +34,11 @@ SCHEMA_VERSION = 1
 
 
 class Step(Protocol):
-    """One step: texts in, texts out, each dropped one with a reason."""
+    """One step: texts in, texts out, each dropped one with a reason.
+
+    One that reads what nobody may guess at says so by an attribute `reads_private`; the digest of its input is
+    then written concealed.
+    """
 
     name: str
 
@@ -98,11 +102,14 @@ def run_step(
     if not str(source).startswith("hub:") and folder.resolve() == Path(source).resolve():
         raise BuildError(f"{folder} is the input; give another folder to write to.")
     total = sum(1 for _ in read_texts(source, columns))
+    digest = source_digest(source, columns)
+    if getattr(step, "reads_private", False):
+        digest = concealed(digest)
     identity = {
         "schema_version": SCHEMA_VERSION,
         "step": step.name,
         "settings": dict(step.settings()),
-        "input": source_digest(source, columns),
+        "input": digest,
         "shard": shard,
     }
     with alone(folder):

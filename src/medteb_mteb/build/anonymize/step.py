@@ -64,6 +64,7 @@ class Anonymise:
     """
 
     name = "anonymize"
+    reads_private = True
 
     def __init__(
         self,

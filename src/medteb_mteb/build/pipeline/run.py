@@ -17,7 +17,7 @@ from medteb_mteb.build.pipeline.publish import publish, published, withdraw
 from medteb_mteb.build.pipeline.resolve import model_places, resolve
 from medteb_mteb.build.pipeline.schema import DATA, load_pipeline
 from medteb_mteb.build.pipeline.state import FILE, Record, State, content_digest, fingerprint
-from medteb_mteb.build.read import MANIFEST
+from medteb_mteb.build.read import MANIFEST, concealed
 from medteb_mteb.build.records import BuildError
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ class Build:
         if source.step:
             return f"{state.records[source.step].digest} {source.inside}".rstrip()
         if source not in self._digests:
-            self._digests[source] = content_digest(source.path, texts=source.texts)
+            self._digests[source] = concealed(content_digest(source.path, texts=source.texts))
         return self._digests[source]
 
     def _changed(self, step: StepBase, left: list[StepBase], state: State) -> str:

@@ -9,7 +9,8 @@ import pytest
 
 from medteb_mteb.build.anonymize.known import read_known
 from medteb_mteb.build.anonymize.step import ENTITIES, FOUND, VERSION, Anonymise, anonymize
-from medteb_mteb.build.read import read_texts
+from medteb_mteb.build.folder import read_json
+from medteb_mteb.build.read import read_texts, source_digest
 from medteb_mteb.build.records import BuildError, Text
 from medteb_mteb.build.step import run_step
 
@@ -278,3 +279,11 @@ def test_killed_and_resumed_with_known_names_and_surrogates(tmp_path):
         (folder / ".lock").unlink(missing_ok=True)
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
     assert "秀兰" not in content(tmp_path / "whole")
+
+
+def test_the_manifest_holds_no_plain_digest_of_the_raw_file(source, tmp_path):
+    """Else who knows all but one identifier of it could try that one until the digest is right."""
+    anonymize(source, tmp_path / "out", show_progress=False)
+    written = "".join((tmp_path / "out" / name).read_text() for name in ("step.json", "manifest.json"))
+    assert source_digest(source) not in written
+    assert len(read_json(tmp_path / "out" / "step.json")["input"]) == 64
