@@ -19,6 +19,7 @@ from mteb.types import PromptType
 from medteb_mteb import _autoload
 from medteb_mteb._model_folder import describe_folder, folder_revision
 from medteb_mteb.bm25 import BM25Model
+from medteb_mteb.packaged import mini_folder
 from medteb_mteb.tasks._edition_task import CITATION
 
 if TYPE_CHECKING:
@@ -208,13 +209,6 @@ def load_bm25(name: str, revision: str | None = None, **kwargs: Any) -> BM25Mode
     del revision
     kwargs.pop("device", None)  # mteb passes one to every loader
     return BM25Model(name.split("/")[1].removeprefix("bm25-"), **kwargs)
-
-
-def mini_folder() -> Path:
-    """Where the packaged model lies; it need not be there."""
-    import mar_st
-
-    return Path(str(mar_st.__file__)).parent / "models" / "mar-mini"
 
 
 def _load_folder(folder: Path, device: str | None, embed_dim: int | None, options: dict[str, Any]) -> MAR:

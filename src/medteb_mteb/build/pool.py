@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from medteb_mteb.build.encoders import encoder_source
 from medteb_mteb.build.folder import alone, claim, write_text
 from medteb_mteb.build.read import MANIFEST
 from medteb_mteb.build.records import BuildError
@@ -94,12 +95,18 @@ def merge(runs: Mapping[str, Sequence[str]], how: Pooling) -> list[Candidate]:
 
 
 def open_retriever(
-    name: str, *, store: str | Path | None = None, batch_size: int = 64, show_progress: bool = True
+    name: str,
+    *,
+    source: str | None = None,
+    store: str | Path | None = None,
+    batch_size: int = 64,
+    show_progress: bool = True,
 ) -> Retriever:
-    """A retriever by name: `bm25`, `bm25:jieba`, or any sentence-transformers folder or Hub name.
+    """A retriever by name: `bm25`, `bm25:jieba`, `mar-mini`, a sentence-transformers folder, or a Hub name.
 
     Args:
-        name: The name.
+        name: The name; pools call it so.
+        source: Where a model is, if not where its name says.
         store: Folder in which vectors are kept for all builds; default none.
         batch_size: Texts per forward pass.
         show_progress: Show a bar while texts are encoded.
@@ -110,7 +117,10 @@ def open_retriever(
         return BM25()
     if name.startswith("bm25:"):
         return BM25(name.removeprefix("bm25:"))  # type: ignore[arg-type]
-    return Dense(name, store=store, batch_size=batch_size, show_progress=show_progress)
+    place = encoder_source(source or name)
+    retriever = Dense(place, store=store, batch_size=batch_size, show_progress=show_progress)
+    retriever.name = name
+    return retriever
 
 
 def pool(

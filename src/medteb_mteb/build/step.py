@@ -36,8 +36,8 @@ SCHEMA_VERSION = 1
 class Step(Protocol):
     """One step: texts in, texts out, each dropped one with a reason.
 
-    One that reads what nobody may guess at says so by an attribute `reads_private`; the digest of its input is
-    then written concealed.
+    One that reads what nobody may guess at says so by an attribute `reads_private`; the digest of its input
+    is then written concealed.
     """
 
     name: str

@@ -15,7 +15,7 @@ def pool(
     out: Annotated[Path, typer.Argument(help="Folder to write pools.jsonl to.")],
     retriever: Annotated[
         list[str],
-        typer.Option("-r", "--retriever", help="bm25, bm25:jieba, a model folder or a Hub name; repeat."),
+        typer.Option("-r", "--retriever", help="bm25, bm25:jieba, mar-mini, a folder or a Hub name; repeat."),
     ],
     size: Annotated[int, typer.Option(help="Documents of a pool at most.")] = 500,
     depth: Annotated[int, typer.Option(help="Documents taken of each retriever.")] = 500,

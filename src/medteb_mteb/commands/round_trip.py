@@ -18,7 +18,8 @@ def round_trip(
     pairs: Annotated[Path, typer.Argument(help="Pairs or triples in any form that 'mar train' reads.")],
     out: Annotated[Path, typer.Argument(help="Folder to write.")],
     retriever: Annotated[
-        str, typer.Option("-r", "--retriever", help="bm25, bm25:jieba, a model folder or a Hub name.")
+        str,
+        typer.Option("-r", "--retriever", help="bm25, bm25:jieba, mar-mini, a folder or a Hub name."),
     ],
     documents: Annotated[
         str | None, typer.Option(help="Corpus to search; default the documents of the pairs.")

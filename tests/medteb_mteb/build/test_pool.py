@@ -8,8 +8,9 @@ import pytest
 
 from mar_st.mining.retrievers import BM25, Found
 from medteb_mteb.build.folder import read_json
-from medteb_mteb.build.pool import Candidate, Pooling, merge, pool
+from medteb_mteb.build.pool import Candidate, Pooling, merge, open_retriever, pool
 from medteb_mteb.build.records import BuildError, Text
+from medteb_mteb.packaged import mini_folder
 
 DOCUMENTS = [
     Text("d0", "多喝水，注意休息。", "感冒"),
@@ -155,3 +156,15 @@ def test_the_command_with_two_retrievers(medteb, tmp_path, monkeypatch):
     code, _, err = medteb(*args[:4], "-r", "./gone")
     assert code == 2
     assert "there is no folder ./gone" in err
+
+
+def test_the_packaged_model_is_a_retriever_by_its_name(tmp_path):
+    if not (mini_folder() / "modules.json").is_file():
+        pytest.skip("this installation comes without the packaged model")
+    queries = [Text("q", "感冒了怎么办")]
+    documents = [Text("a", "感冒要多休息，多喝水。"), Text("b", "骨折后要固定。")]
+    retriever = open_retriever("mar-mini", store=tmp_path / "store", show_progress=False)
+    path = pool(queries, documents, [retriever], tmp_path / "out", show_progress=False)
+    row = json.loads(path.read_text(encoding="utf-8"))
+    assert set(row["corpus-ids"]) == {"a", "b"}
+    assert list(row["ranks"]) == ["mar-mini"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from medteb_mteb.build.encoders import encoder_source
 from medteb_mteb.build.records import BuildError
 
 if TYPE_CHECKING:
@@ -143,11 +144,7 @@ def _ids(path: Path) -> list[str]:
 def _load(name: str) -> Any:
     from sentence_transformers import SentenceTransformer
 
-    folder = Path(name).expanduser()
-    if name.removeprefix(OURS) == "mar-mini" and not folder.is_dir():
-        import mar_st
-
-        folder = Path(str(mar_st.__file__)).parent / "models" / "mar-mini"
+    folder = Path(encoder_source(name))
     if folder.is_dir():
         return SentenceTransformer(str(folder), local_files_only=True).eval()
     if "/" not in name or name.startswith((".", "/", "~", OURS)):

@@ -151,7 +151,8 @@ def _(step: steps.Pool, job: Job) -> Outcome:
         list(job.texts("documents").values()),
         [
             open_retriever(
-                job.models[name],
+                name,
+                source=job.models[name],
                 store=job.build.store,
                 batch_size=step.batch_size,
                 show_progress=job.show_progress,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from medteb_mteb.build.read import HUB
 from medteb_mteb.build.records import BuildError
+from medteb_mteb.packaged import NAMES, mini_folder
 
 if TYPE_CHECKING:
     from medteb_mteb.build.pipeline.schema import Pipeline
@@ -107,7 +108,7 @@ def _path(
 
 
 def model_places(step: StepBase, base: Path) -> dict[str, str]:
-    """Where the models of a step are: a folder, from that of the file, a name of the Hub, or `bm25`.
+    """Where the models of a step are: a folder (from that of the file), a Hub name, `mar-mini`, or `bm25`.
 
     Args:
         step: The step.
@@ -121,6 +122,8 @@ def model_places(step: StepBase, base: Path) -> dict[str, str]:
         folder = base / Path(name).expanduser()
         if name and folder.is_dir():
             found[name] = str(folder)
+        elif name in NAMES:
+            found[name] = str(mini_folder())
         elif _HUB_NAME.fullmatch(name) or (name in BM25 and step.step != "diversify"):
             found[name] = name
         else:

@@ -118,7 +118,8 @@ def _(step: steps.RoundTrip, job: Job) -> Outcome:
         job.path("pairs"),
         job.folder,
         open_retriever(
-            job.models[step.retriever],
+            step.retriever,
+            source=job.models[step.retriever],
             store=job.build.store,
             batch_size=step.batch_size,
             show_progress=job.show_progress,
