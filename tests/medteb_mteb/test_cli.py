@@ -281,6 +281,7 @@ def test_editions_are_written_listed_shown_and_verified(medteb, make_folder, mon
     assert load_edition(folder) == edition  # a refused write changes nothing
 
 
+@pytest.mark.slow
 def test_the_mini_edition_is_built_anew(medteb, tmp_path, monkeypatch):
     monkeypatch.delenv("MEDTEB_DATA", raising=False)
     out = tmp_path / "built"

@@ -121,7 +121,9 @@ class _Killed(BaseException):
     """Stands for the end of the process."""
 
 
-@pytest.mark.parametrize("where", ["in the second joint stage", "while scores are measured"])
+@pytest.mark.parametrize(
+    "where", ["in the second joint stage", pytest.param("while scores are measured", marks=pytest.mark.slow)]
+)
 def test_a_killed_study_gives_the_same_table(run, trained, finished_study, study_folder, monkeypatch, where):
     with monkeypatch.context() as patch:
         if where == "in the second joint stage":

@@ -54,6 +54,7 @@ def test_generator_needs_neither_mteb_nor_torch():
     assert run.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_another_seed_gives_other_data(edition):
     from medteb_mteb.mini.retrieval import build_test
 
