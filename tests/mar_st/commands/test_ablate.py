@@ -43,6 +43,7 @@ def test_the_plan_of_the_shipped_study(command, tmp_path, monkeypatch):
     assert part.splitlines()[0] == "mini: 2 rows x 1 seeds, full model full"
 
 
+@pytest.mark.slow
 def test_a_rehearsal_tries_every_row_and_names_those_that_fail(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     study = {

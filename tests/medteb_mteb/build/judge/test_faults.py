@@ -69,6 +69,7 @@ def test_one_kind_of_fault(clean, make_server, endpoint, judges_of, content, kin
         assert reports[0].judges[0].details["asked_again"] >= 1
 
 
+@pytest.mark.slow
 def test_all_kinds_at_once(clean, make_server, endpoint, judges_of, content):
     source, expected = clean(2, 16)
     server = endpoint(rate=0.1, hang=0.5, seed=1)

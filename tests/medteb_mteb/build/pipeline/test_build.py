@@ -137,6 +137,7 @@ pipeline.build(sys.argv[1], show_progress=False)
 """
 
 
+@pytest.mark.slow
 def test_killed_while_it_judges_it_ends_with_the_same_bytes(quiet, write, endpoint, tmp_path):
     with rule_judges.serving(endpoint) as url:
         assert quiet(write(url, out="whole", name="whole.yaml")).complete

@@ -169,6 +169,7 @@ def test_killed_while_an_old_edition_is_removed_it_is_made_whole(
     assert made(tmp_path / "build") == whole
 
 
+@pytest.mark.slow
 def test_killed_between_answers_asked_again_and_their_manifest(quiet, write, endpoint, tmp_path, monkeypatch):
     from medteb_mteb.build.judge import run as judging
 

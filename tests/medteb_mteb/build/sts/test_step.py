@@ -145,6 +145,7 @@ def test_bad_rewrites_are_counted_and_not_used(given):
     assert report.statistics["training queries without a positive"] == 5
 
 
+@pytest.mark.slow
 def test_faults_and_further_runs_change_nothing(given, tmp_path):
     with serving(answer) as url:
         make(given, url, out=tmp_path / "clean", journal=tmp_path / "clean.sqlite")
@@ -166,6 +167,7 @@ def test_faults_and_further_runs_change_nothing(given, tmp_path):
     assert files(tmp_path / "last") == files(tmp_path / "clean")
 
 
+@pytest.mark.slow
 def test_killed_and_started_again(given, tmp_path):
     llm = tmp_path / "llm.yaml"
 
@@ -344,6 +346,7 @@ def test_probabilities_that_are_none(options, text):
         run_command(*options("http://127.0.0.1:9/v1"), "--probabilities", text)
 
 
+@pytest.mark.slow
 def test_mteb_scores_models_on_it(given, monkeypatch):
     import mteb
 

@@ -83,6 +83,7 @@ def test_with_faults_the_triples_are_those_without(given, tmp_path, content, sor
     assert content(tmp_path / "out") == content(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_it_ends_the_same(given, tmp_path, content, sort, make):
     endpoint = FaultEndpoint(answer=sort, latency=0.05)
     script = textwrap.dedent("""
