@@ -52,5 +52,5 @@ $(VENV)/.run: $(VENV)/.venv pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.test: $(VENV)/.run
-	$(PIP) install -q $(PIP_ARGS) -c constraints.txt -e ".[train,build,report]" --group test --group lint --group typing --group build
+	$(PIP) install -q $(PIP_ARGS) -c constraints.txt -e ".[train,build,report,serve,export,scale]" --group test --group lint --group typing --group build
 	touch $@

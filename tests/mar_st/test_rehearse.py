@@ -12,7 +12,7 @@ from mar_st.rehearse import SAVE_STEPS, STEPS, RehearsalError, rehearse, shorten
 from mar_st.tiny import shrink, write_evaluation
 
 #: RetroMAE, contrastive, alignment, joint training and LoRA, in a few seconds each.
-QUICK = {"mini-symmetric-query", "ablations/no-unsupervised", "medical-embedder-4b"}
+QUICK = {"mini-symmetric-query", "ablations/no-unsupervised"}
 
 
 def _tiny(name, tmp_path):

@@ -24,7 +24,9 @@ def command(monkeypatch, capsys, tmp_path):
 def test_a_rehearsal_prints_a_line_per_stage_and_cleans_up(command, tmp_path):
     code, out, _ = command("train", "--rehearse", "--tiny", "mini-symmetric-query")
     assert code == 0
-    first, line, last = out.splitlines()
+    lines = out.splitlines()
+    assert len(lines) == 3, out
+    first, line, last = lines
     assert first == "rehearsing mini-symmetric-query: 1 stages in runs/mini-symmetric-query-rehearsal"
     assert line.startswith("symmetric        20 steps, resumed from 10, ")
     assert "loss" in line

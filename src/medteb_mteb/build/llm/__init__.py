@@ -5,7 +5,7 @@ from __future__ import annotations
 from medteb_mteb.build.llm.account import Account
 from medteb_mteb.build.llm.config import LLM, load_llm
 from medteb_mteb.build.llm.database import JournalError
-from medteb_mteb.build.llm.estimate import Cost, estimate_cost
+from medteb_mteb.build.llm.estimate import Cost, added, estimate_cost
 from medteb_mteb.build.llm.generate import Generation, generate
 from medteb_mteb.build.llm.paths import answers_path
 from medteb_mteb.build.llm.private import refuse_private
@@ -21,6 +21,7 @@ __all__ = [
     "Prompt",
     "Rejected",
     "RepairedAnswers",
+    "added",
     "answers_path",
     "estimate_cost",
     "generate",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from medteb_mteb.build.llm.database import settings_digest
@@ -10,13 +10,16 @@ from medteb_mteb.build.llm.journal import UNREAD, AnswerJournal
 from medteb_mteb.build.llm.readings import Order, by_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from medteb_mteb.build.llm.config import LLM
     from medteb_mteb.build.llm.prompt import Prompt
 
-__all__ = ["Cost", "estimate_cost"]
+__all__ = ["Cost", "added", "estimate_cost"]
+
+#: Fields of a cost that are the same in every call: they are of the LLM, not of the prompts.
+_OF_THE_LLM = ("spent", "budget")
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,18 @@ class Cost:
     cost: float
     spent: float
     budget: float | None
+
+
+def added(costs: Iterable[Cost]) -> Cost:
+    """The sum of costs, of one LLM and one journal.
+
+    Args:
+        costs: One or more.
+    """
+    first, *rest = costs
+    summed = [field.name for field in fields(Cost) if field.name not in _OF_THE_LLM]
+    totals = {name: sum(getattr(cost, name) for cost in (first, *rest)) for name in summed}
+    return replace(first, **totals)
 
 
 def estimate_cost(

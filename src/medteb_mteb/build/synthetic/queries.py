@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any
 from mar_st.normalisation import normalise
 from medteb_mteb.build.folder import alone, claim, lineage
 from medteb_mteb.build.judge.injection import suspicious
-from medteb_mteb.build.llm import LLM, Cost, answers_path, estimate_cost, load_llm, refuse_private
+from medteb_mteb.build.llm import LLM, Cost, added, answers_path, estimate_cost, load_llm, refuse_private
 from medteb_mteb.build.read import MANIFEST, read_texts, source_digest
 from medteb_mteb.build.records import BuildError
 from medteb_mteb.build.synthetic.answers import strings_of
 from medteb_mteb.build.synthetic.asking import Asking, portions
 from medteb_mteb.build.synthetic.checks import QueryCheck
-from medteb_mteb.build.synthetic.costs import added
 from medteb_mteb.build.synthetic.forms import DEFAULT_FORMS, draw_forms
 from medteb_mteb.build.synthetic.query_prompt import KEY, query_prompt, query_version
 from medteb_mteb.build.synthetic.report import Rows, SynthesisReport, finished, reported, written

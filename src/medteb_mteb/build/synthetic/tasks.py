@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.build.folder import alone, claim, write_text
-from medteb_mteb.build.llm import LLM, Cost, answers_path, estimate_cost, load_llm
+from medteb_mteb.build.llm import LLM, Cost, added, answers_path, estimate_cost, load_llm
 from medteb_mteb.build.read import MANIFEST
 from medteb_mteb.build.records import BuildError
 from medteb_mteb.build.synthetic.answers import read_example
 from medteb_mteb.build.synthetic.asking import Asking, portions
 from medteb_mteb.build.synthetic.brainstorm import Tasks, brainstorm, first_calls, most_calls, read_tasks
-from medteb_mteb.build.synthetic.costs import added
 from medteb_mteb.build.synthetic.grid import draw
 from medteb_mteb.build.synthetic.report import Rows, SynthesisReport, finished, reported, written
 from medteb_mteb.build.synthetic.task_checks import ExampleCheck

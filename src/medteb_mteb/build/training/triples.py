@@ -16,6 +16,7 @@ from medteb_mteb.build.llm import (
     Account,
     Cost,
     Generation,
+    added,
     answers_path,
     estimate_cost,
     generate,
@@ -205,7 +206,7 @@ def estimate_triples(
         cost = estimate_cost(
             prompts, model, answers_path(out, journal), version=prompt_version(), retry_failed=retry_failed
         )
-        total = cost if total is None else _sum(total, cost)
+        total = cost if total is None else added((total, cost))
     if total is None:
         raise BuildError(f"{pools} holds no queries.")
     return total
@@ -318,8 +319,3 @@ def _numbers(counts: Counter[str]) -> tuple[dict[str, int], dict[str, int], dict
 
     plain = {name: number for name, number in sorted(counts.items()) if ":" not in name}
     return plain, reasons("dropped:"), reasons("failed:")
-
-
-def _sum(one: Cost, other: Cost) -> Cost:
-    names = ("prompts", "known", "failed", "requests", "tokens_in", "tokens_out", "cost")
-    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in names})
