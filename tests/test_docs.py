@@ -48,11 +48,27 @@ def test_there_are_documented_commands_of_both_programs():
     assert {command.split()[0] for command in documented_commands()} == {"medteb", "mar"}
 
 
-def _main(name: str):
+def _main(name: str, *arguments: str):
     spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module.main()
+    return module.main(*arguments)
+
+
+def test_the_langchain_example_quotes_the_passage_that_answers():
+    prompt = _main("langchain_retriever")
+    assert "[1] 胃镜检查前的准备" in prompt
+    assert prompt.endswith("问题：做胃镜前能喝水吗")
+
+
+def test_the_llamaindex_example_finds_the_passage_that_answers():
+    (best, score), (_, second) = _main("llamaindex_retriever")
+    assert best == "胃镜检查前的准备"
+    assert score > second
+
+
+def test_the_milvus_example_finds_by_meaning_and_department(tmp_path):
+    assert _main("milvus_vectors", str(tmp_path / "milvus.db"))[0] == "高血压的饮食"
 
 
 def test_the_how_to_on_training_leads_from_two_files_to_triples_and_a_recipe(tmp_path, monkeypatch):
