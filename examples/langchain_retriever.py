@@ -1,4 +1,4 @@
-"""MAR's two sides in LangChain: documents by the document encoder, questions by the query encoder, as a retriever.
+"""A retriever for LangChain: passages by MAR's document encoder, questions by its query encoder.
 
 pip install langchain-core
 python examples/langchain_retriever.py

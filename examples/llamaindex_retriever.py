@@ -1,4 +1,4 @@
-"""MAR's two sides in LlamaIndex: nodes by the document encoder, questions by the query encoder, as a retriever.
+"""A retriever for LlamaIndex: nodes by MAR's document encoder, questions by its query encoder.
 
 pip install llama-index-core
 python examples/llamaindex_retriever.py
