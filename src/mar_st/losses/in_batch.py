@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from sentence_transformers.base.losses.gradcache import CachedLossMixin
-from sentence_transformers.base.losses.merged_forward import embed_columns
 from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Router
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
+
+from mar_st.losses.columns import embed_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from sentence_transformers.base.losses.gradcache import CachedLossMixin
-from sentence_transformers.base.losses.merged_forward import embed_columns
 from sentence_transformers.util import all_gather, get_rank
 from torch import Tensor, nn
+
+from mar_st.losses.columns import embed_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
