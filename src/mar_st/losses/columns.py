@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["embed_columns"]
 
-#: A forward pass costs about as much more than its operations as so many tokens do.
-PASS = 512
+#: A forward pass costs about as much more than its operations as so many tokens do (small encoders, CPU).
+PASS = 2048
 
 #: Passes that a column is encoded in at most.
 PASSES = 8

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 import torch
 from sentence_transformers.base.modules import Router
 from sentence_transformers.sentence_transformer.modules import Transformer
@@ -16,6 +14,7 @@ from sentence_transformers.sentence_transformer.modules import Transformer
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import numpy as np
     from sentence_transformers import SentenceTransformer
     from torch import nn
 
@@ -58,7 +57,7 @@ class ModelTeacher:
         store: Where its vectors are kept.
         asks: How queries and documents are encoded.
         autocast: Compute in bfloat16 where torch deems it safe.
-        batch_size: Texts per forward pass.
+        batch_size: Texts per forward pass at most; fewer where they are long.
         show_progress: Show a bar while vectors are computed.
     """
 
@@ -107,17 +106,18 @@ class ModelTeacher:
 
     def encode(self, texts: Sequence[str], role: Side) -> np.ndarray:
         """Vectors of texts, `(len(texts), dim)` float32."""
+        from mar_st.encode.engine import Engine
+
         ask = self.asks[role]
-        device = self.model.device.type
-        with torch.autocast(device, torch.bfloat16) if self.autocast else nullcontext():
-            vectors: np.ndarray = self.model.encode(
-                list(texts),
-                task=ask.task,
-                prompt=ask.prompt,
-                batch_size=self.batch_size,
-                show_progress_bar=False,
-            )
-        return vectors.astype(np.float32, copy=False)
+        engine = Engine(
+            self.model,
+            ask.task,
+            prompt=ask.prompt,
+            rows=self.batch_size,
+            packed=False,
+            autocast=self.autocast,
+        )
+        return engine.encode(texts)
 
     def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
         """Vectors of texts, from the store; those that are missing are computed."""
