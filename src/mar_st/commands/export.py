@@ -1,0 +1,93 @@
+"""`mar export`: write an optimised query encoder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def export(
+    model: Annotated[str, typer.Argument(help="Model folder, Hub name or mar-mini.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    format_: Annotated[str, typer.Option("--format", help="onnx, openvino or both.")] = "openvino",
+    precision: Annotated[str, typer.Option(help="Of fp32, bf16, int8; several with commas.")] = "int8",
+    calibrate: Annotated[
+        Path | None, typer.Option(help="JSONL of queries; adds an int8 form calibrated on them.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Retrieval task (Hub layout) that says how nDCG@10 changes.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="Split of its qrels.")] = "test",
+    vectors: Annotated[
+        Path | None, typer.Option(help="Document vectors of the task, from mar encode; default: encode.")
+    ] = None,
+    auto: Annotated[
+        bool, typer.Option("--auto", help="All formats and precisions, chosen by measuring.")
+    ] = False,
+    max_loss: Annotated[float, typer.Option(help="nDCG@10 that the chosen form may lose.")] = 0.002,
+    min_cosine: Annotated[
+        float, typer.Option(help="Without a task: mean cosine to the original that it needs.")
+    ] = 0.99,
+    query: Annotated[
+        str | None, typer.Option(help="Which query encoder of a MAR that holds several.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads of a query while measuring; default all.", min=1)
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an exported encoder.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """Write an optimised query encoder (ONNX Runtime, OpenVINO) that runs without torch."""
+    from mar_st.export.run import FORMATS, PRECISIONS, Limits
+    from mar_st.export.run import export as run
+    from mar_st.texts import read_texts
+
+    both = auto or format_ == "both"
+    listing = run(
+        model,
+        out,
+        formats=FORMATS if both else (format_,),
+        precisions=PRECISIONS if auto else tuple(part.strip() for part in precision.split(",")),
+        calibrate=list(read_texts(calibrate)) if calibrate is not None else (),
+        task=task,
+        split=split,
+        vectors=vectors,
+        query=query,
+        limits=Limits(max_loss, min_cosine),
+        threads=threads,
+        overwrite=overwrite,
+        show_progress=not as_json,
+    )
+    if as_json:
+        typer.echo((out / "export.json").read_text(encoding="utf-8"))
+        return
+    typer.echo(f"{out}: {listing.model['model_type']} query encoder of {listing.dim} dimensions")
+    for line in _table(listing):
+        typer.echo(line)
+    for name, reason in listing.refused.items():
+        typer.echo(f"{name} left out: {reason}")
+    if auto and calibrate is None:
+        typer.echo("With --calibrate QUERIES there is one more form of int8, on most processors the fastest.")
+    if not Limits(max_loss, min_cosine).hold(listing.variants[listing.chosen].report):
+        typer.echo(
+            f"No form is within the limits; {listing.chosen} is the nearest to the original.", err=True
+        )
+
+
+def _table(listing: Any) -> list[str]:
+    """One line per variant, the chosen one marked."""
+    head = f"  {'form':26} {'p50 ms':>8} {'q/s':>8} {'MB':>7} {'RSS MB':>7} {'cosine min':>11} {'mean':>8}"
+    task = listing.task
+    lines = [head + (f" {'nDCG@10':>9} (original {task['ndcg@10']:.4f})" if task else "")]
+    for name, variant in listing.variants.items():
+        report = variant.report
+        mark = "*" if name == listing.chosen else " "
+        line = (
+            f"{mark} {name:26} {report['p50_ms']:8.2f} {report['per_second']:8.1f} "
+            f"{report['bytes'] / 1e6:7.1f} {report['rss_mb']:7.0f} {report['cosine_min']:11.5f} "
+            f"{report['cosine_mean']:8.5f}"
+        )
+        lines.append(line + (f" {report['ndcg@10']:9.4f}" if task else ""))
+    return lines

@@ -1,0 +1,227 @@
+"""The query encoder as one graph over packed texts: token embeddings in, final vectors out.
+
+Texts stand one after the other in a single row, so nothing is computed for padding, and one dynamic
+dimension covers both one short query and a batch of many. Which tokens see each other follows from their
+segment numbers. The table of token embeddings stays outside: a graph that holds it would keep all of it in
+memory, and of a table in a mapped file only the rows that queries use are read.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Modules that read the same hidden states, by name; they are computed as one matrix product.
+_SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("query", "key", "value"), ("gate_proj", "up_proj"))
+
+#: Ways of pooling that take one token, and those that are a weighted sum of tokens.
+SINGLE_TOKEN = ("cls", "lasttoken")
+WEIGHTED = ("mean", "mean_sqrt_len_tokens", "weightedmean")
+
+
+class ExportError(MarError):
+    """A model that cannot be exported (so); the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a query encoder is made of.
+
+    Attributes:
+        transformer: The sentence-transformers Transformer.
+        pooling: Its pooling mode.
+        include_prompt: Whether the tokens of the prompt are pooled.
+        tail: What comes after pooling, in order.
+    """
+
+    transformer: Any
+    pooling: str
+    include_prompt: bool
+    tail: tuple[nn.Module, ...]
+
+
+def parts_of(modules: Sequence[nn.Module]) -> Parts:
+    """Take a chain of sentence-transformers modules apart.
+
+    Raises:
+        ExportError: It does not start with a Transformer and a Pooling, or pools in a way that is not known
+            here.
+    """
+    names = [type(module).__name__ for module in modules]
+    if names[:2] != ["Transformer", "Pooling"]:
+        raise ExportError(
+            f"Only encoders that start with Transformer and Pooling can be exported; this one is made of "
+            f"{', '.join(names)}."
+        )
+    transformer: Any
+    pooling: Any
+    transformer, pooling = modules[:2]
+    mode = pooling.pooling_mode
+    if mode not in SINGLE_TOKEN + WEIGHTED:
+        raise ExportError(f"Pooling {mode!r} cannot be exported; {', '.join(SINGLE_TOKEN + WEIGHTED)} can.")
+    known = ("Dense", "Normalize", "LayerNorm", "Dropout")
+    for name in names[2:]:
+        if name not in known:
+            raise ExportError(f"A {name} module after pooling cannot be exported; {', '.join(known)} can.")
+    return Parts(transformer, mode, bool(pooling.include_prompt), tuple(modules[2:]))
+
+
+class PackedEncoder(nn.Module):
+    """Vectors of texts that stand one after the other.
+
+    Inputs of `forward` (`T` tokens, `n` texts):
+
+    - `embeddings` `(T, hidden)` float32: rows of the token table
+    - `positions` `(T,)` int64: position of each token in its text
+    - `segments` `(T,)` int32: number of the text it belongs to; fillers have one of their own
+    - `pool`: for `cls` and `lasttoken` the rows of the pooled tokens, `(n,)` int64, otherwise weights
+      `(n, T)` float32
+
+    Output: `(n, dim)` float32.
+
+    Args:
+        parts: The encoder, in evaluation mode. Its transformer is changed: linear layers that read the same
+            input are merged.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__()
+        model = parts.transformer.model
+        self.model = model
+        self.tail = nn.ModuleList(part for part in parts.tail if type(part).__name__ != "Dropout")
+        self.single = parts.pooling in SINGLE_TOKEN
+        config = model.config
+        self.causal = is_causal(model)
+        kinds = set(getattr(config, "layer_types", None) or ())
+        self.window = config.sliding_window if "sliding_attention" in kinds else None
+        self.by_kind = bool(kinds - {"full_attention"})
+        takes = inspect.signature(type(model).forward).parameters
+        if "inputs_embeds" not in takes or "position_ids" not in takes:
+            raise ExportError(
+                f"{type(model).__name__} takes no token embeddings or positions from outside, so it cannot "
+                "be exported."
+            )
+        merge_siblings(model)
+
+    def forward(
+        self, embeddings: torch.Tensor, positions: torch.Tensor, segments: torch.Tensor, pool: torch.Tensor
+    ) -> torch.Tensor:
+        """Vectors of packed texts, see the class."""
+        masks: Any = self._masks(segments)
+        options: dict[str, Any] = {"use_cache": False} if self.causal else {}
+        output = self.model(
+            inputs_embeds=embeddings[None], position_ids=positions[None], attention_mask=masks, **options
+        )
+        hidden = output.last_hidden_state[0]
+        pooled = hidden[pool] if self.single else pool @ hidden
+        features = {"sentence_embedding": pooled}
+        for module in self.tail:
+            features = module(features)
+        vectors: torch.Tensor = features["sentence_embedding"]
+        return vectors
+
+    def _masks(self, segments: torch.Tensor) -> Any:
+        """Additive masks `(1, 1, T, T)`: of all layers, or by kind of layer."""
+        same = segments[:, None] == segments[None, :]
+        if self.causal:
+            rows = torch.arange(segments.shape[0], device=segments.device)
+            same = same & (rows[:, None] >= rows[None, :])
+        full = _additive(same)
+        if not self.by_kind:
+            return full
+        masks = {"full_attention": full}
+        if self.window is not None:
+            rows = torch.arange(segments.shape[0], device=segments.device)
+            near = (rows[:, None] - rows[None, :]).abs() <= self.window
+            masks["sliding_attention"] = _additive(same & near)
+        return masks
+
+
+def _additive(seen: torch.Tensor) -> torch.Tensor:
+    # Not minus infinity: kernels that add it to bfloat16 scores would make NaN of rows that see nothing.
+    return torch.where(seen, 0.0, -1e4)[None, None]
+
+
+def is_causal(model: Any) -> bool:
+    """Whether a transformer's tokens see only those before them."""
+    for module in model.modules():
+        found = getattr(module, "is_causal", None)
+        if found is not None:
+            return bool(found)
+    return False
+
+
+def position_offset(model: Any) -> int:
+    """Number of the first position: of the RoBERTa family the one after the padding index, otherwise 0."""
+    for module in model.modules():
+        padding = getattr(module, "padding_idx", None)
+        if isinstance(padding, int) and isinstance(
+            getattr(module, "position_embeddings", None), nn.Embedding
+        ):
+            return padding + 1
+    return 0
+
+
+class _Merged(nn.Module):
+    """Several linear layers as one; keeps what it computed last for the layers that come after the first."""
+
+    def __init__(self, layers: Sequence[nn.Linear]) -> None:
+        super().__init__()
+        self.sizes = [layer.out_features for layer in layers]
+        self.weight = nn.Parameter(torch.cat([layer.weight for layer in layers]), requires_grad=False)
+        self.bias = (
+            nn.Parameter(torch.cat([layer.bias for layer in layers]), requires_grad=False)
+            if layers[0].bias is not None
+            else None
+        )
+        self.kept: tuple[Any, ...] = ()
+
+    def forward(self, hidden: torch.Tensor, index: int) -> torch.Tensor:
+        if index == 0:
+            product = nn.functional.linear(hidden, self.weight, self.bias)
+            self.kept = torch.split(product, self.sizes, dim=-1)
+        found: torch.Tensor = self.kept[index]
+        return found
+
+
+class _Slice(nn.Module):
+    """One of the layers of a `_Merged`; the first one called must be the first in it."""
+
+    def __init__(self, merged: _Merged, index: int) -> None:
+        super().__init__()
+        self.merged, self.index = merged, index
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.merged(hidden, self.index)
+        return found
+
+
+def merge_siblings(model: nn.Module) -> int:
+    """Merge linear layers that read the same input, in place; returns how many groups were merged.
+
+    A few short rows against a large matrix cost what it takes to read the matrix, so two products cost no
+    more than one of the joint size, and the second start is saved.
+    """
+    count = 0
+    for module in list(model.modules()):
+        for names in _SIBLINGS:
+            layers = [getattr(module, name, None) for name in names]
+            if not all(type(layer) is nn.Linear for layer in layers):
+                continue
+            linear: list[Any] = layers
+            if len({layer.bias is None for layer in linear}) > 1:
+                continue
+            merged = _Merged(linear)
+            for index, name in enumerate(names):
+                setattr(module, name, _Slice(merged, index))
+            count += 1
+    return count

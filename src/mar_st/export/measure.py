@@ -1,0 +1,149 @@
+"""Measuring one variant in a process of its own.
+
+A fresh process says what a server would need (time to the first answer, memory), and a runtime that crashes
+on this processor takes nothing else with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+#: Texts that are timed one by one, and rounds over them.
+TIMED, ROUNDS = 64, 3
+#: Texts per call where throughput is measured.
+TOGETHER = 16
+
+
+class CrashError(MarError):
+    """The process that computed a variant did not come to its end."""
+
+
+def measure(
+    folder: Path, variant: str, texts: Sequence[str], *, threads: int | None = None
+) -> tuple[np.ndarray, dict[str, float]]:
+    """Encode texts with a variant, and time it.
+
+    Args:
+        folder: An exported folder.
+        variant: Name of the variant.
+        texts: Queries, without prompts.
+        threads: Threads of a call.
+
+    Returns:
+        Vectors `(len(texts), dim)` and `start_s` (from the start of the process to the first answer),
+        `p50_ms` and `p99_ms` of one query, `per_second` in calls of `TOGETHER` queries, `rss_mb`, and
+        `alone_cosine`, the smallest cosine of a text's vectors computed alone and together.
+
+    Raises:
+        CrashError: The process ended with an error or a signal.
+    """
+    request = folder / f"measure-{variant}.json"
+    vectors = folder / f"measure-{variant}.npy"
+    request.write_text(
+        json.dumps({"folder": str(folder), "variant": variant, "texts": list(texts), "threads": threads}),
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "mar_st.export.measure", str(request), str(vectors)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    try:
+        done = subprocess.run(  # noqa: S603 -- our own module
+            command, capture_output=True, text=True, check=False, env=environment
+        )
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or [""])[-1]
+            signal = f"signal {-done.returncode}" if done.returncode < 0 else f"status {done.returncode}"
+            raise CrashError(f"computing it ended with {signal} {reason}".strip())
+        found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+        return np.load(vectors, allow_pickle=False), found
+    finally:
+        request.unlink(missing_ok=True)
+        vectors.unlink(missing_ok=True)
+
+
+def timings(
+    call: Callable[[Sequence[str]], Any], texts: Sequence[str], *, rounds: int = ROUNDS
+) -> list[float]:
+    """Seconds of each call with one text, over some rounds, after one that is not counted."""
+    for text in texts:
+        call([text])
+    found = []
+    for _ in range(rounds):
+        for text in texts:
+            started = time.perf_counter()
+            call([text])
+            found.append(time.perf_counter() - started)
+    return found
+
+
+def resident_mb() -> float:
+    """Memory of this process that is in RAM, in MB (10^6 bytes); 0 where the system does not say."""
+    statm = Path("/proc/self/statm")
+    if not statm.is_file():
+        return 0.0
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def age() -> float:
+    """Seconds since this process was started, the start of Python included."""
+    stat = Path("/proc/self/stat")
+    if not stat.is_file():
+        return time.perf_counter() - _IMPORTED
+    ticks = int(stat.read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
+_IMPORTED = time.perf_counter()
+
+
+def _main(request: str, vectors: str) -> None:
+    from mar_st.online.exported import ExportedEncoder
+
+    asked = json.loads(Path(request).read_text(encoding="utf-8"))
+    texts: list[str] = asked["texts"]
+    encoder = ExportedEncoder.open(Path(asked["folder"]), backend=asked["variant"], threads=asked["threads"])
+    first = encoder.encode(texts[:1])
+    report: dict[str, float] = {"start_s": round(age(), 3)}
+    together = encoder.encode(texts)
+    np.save(vectors, together)
+    timed = texts[:TIMED]
+    seconds = timings(encoder.encode, timed)
+    alone = np.concatenate([first, *(encoder.encode([text]) for text in timed[1:])])
+    blocks = [texts[start : start + TOGETHER] for start in range(0, min(len(texts), 8 * TOGETHER), TOGETHER)]
+    for block in blocks:
+        encoder.encode(block)
+    started = time.perf_counter()
+    for block in blocks:
+        encoder.encode(block)
+    report |= {
+        "p50_ms": round(float(np.median(seconds)) * 1e3, 3),
+        "p99_ms": round(float(np.quantile(seconds, 0.99)) * 1e3, 3),
+        "per_second": round(sum(map(len, blocks)) / (time.perf_counter() - started), 1),
+        "alone_cosine": round(float(cosines(alone, together[: len(alone)]).min()), 6),
+        "rss_mb": round(resident_mb(), 1),
+    }
+    print(json.dumps(report))  # noqa: T201 -- read by the process that asked
+
+
+def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Cosine of each row with the same row of another array, `(n,)` float64."""
+    first, second = first.astype(np.float64), second.astype(np.float64)
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    found: np.ndarray = np.einsum("ij,ij->i", first, second) / np.maximum(norms, 1e-30)
+    return found
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

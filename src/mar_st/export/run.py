@@ -1,0 +1,342 @@
+"""Writing an exported query encoder: its variants, what each costs and loses, and which one is used."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import platform
+import shutil
+import sys
+import warnings
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm import tqdm
+
+from mar_st.errors import MarError
+from mar_st.export.graph import ExportError, PackedEncoder
+from mar_st.export.judge import Judge, open_judge
+from mar_st.export.measure import cosines, measure
+from mar_st.export.source import check_tokens, open_source, write_front
+from mar_st.online.front import Front
+from mar_st.online.listing import FILE, Listing, Variant, file_entry
+from mar_st.online.load import model_folder
+from mar_st.online.runtimes import processors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+FORMATS = ("openvino", "onnx")
+PRECISIONS = ("fp32", "bf16", "int8")
+
+#: Queries whose vectors are compared with the original's, and queries that int8 is calibrated on.
+_COMPARED, _CALIBRATED = 512, 256
+
+#: Queries that are measured on where none are given.
+PACKAGED_QUERIES = "package:medteb_mteb/MedTEBRetrieval"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a variant may lose to be chosen.
+
+    Attributes:
+        loss: nDCG@10 on the task.
+        cosine: Mean cosine to the original's vectors, where there is no task.
+        alone: Cosine between a text's vectors computed alone and with others. Answers must not depend on who
+            else asks, as they do where all activations of a batch share a scale.
+    """
+
+    loss: float = 0.002
+    cosine: float = 0.99
+    alone: float = 0.9999
+
+    def hold(self, report: dict[str, Any]) -> bool:
+        """Whether a variant is within them."""
+        if report["alone_cosine"] < self.alone:
+            return False
+        if "ndcg_loss" in report:
+            return bool(report["ndcg_loss"] <= self.loss)
+        return bool(report["cosine_mean"] >= self.cosine)
+
+
+def export(
+    model: str | Path,
+    out: str | Path,
+    *,
+    formats: Sequence[str] = ("openvino",),
+    precisions: Sequence[str] = ("int8",),
+    calibrate: Sequence[str] = (),
+    task: str | None = None,
+    split: str = "test",
+    vectors: str | Path | None = None,
+    query: str | None = None,
+    limits: Limits | None = None,
+    threads: int | None = None,
+    overwrite: bool = False,
+    show_progress: bool = True,
+) -> Listing:
+    """Write an optimised query encoder, and measure it.
+
+    All variants that were asked for are written, compared with the original and timed on this processor; the
+    fastest one that loses no more than `limits` is what loads by default. What cannot be written, or crashes
+    where it is measured, is left out and listed with its reason.
+
+    Args:
+        model: A sentence-transformers folder, a saved MAR, a Hub name, or `mar-mini`.
+        out: Folder to write; written aside and moved.
+        formats: `openvino`, `onnx`.
+        precisions: `fp32`, `bf16`, `int8`. With `calibrate`, `int8` is written in a calibrated form, too.
+        calibrate: Queries on which the calibrated form of int8 is calibrated.
+        task: Folder of a retrieval task in the Hub layout, or a packaged one; says how nDCG@10 changes.
+        split: Split of its qrels.
+        vectors: Folder of document vectors for the task, see `mar encode`; default the model's document side
+            encodes them.
+        query: Which query encoder of a MAR that holds several.
+        limits: What the chosen variant may lose.
+        threads: Threads that the measurements use; default all processors of this process.
+        overwrite: Replace an exported encoder in `out`.
+        show_progress: Show a progress bar.
+
+    Returns:
+        The content of `export.json`.
+
+    Raises:
+        ExportError: The model cannot be exported, nothing could be written, or `out` is in the way.
+        MarError: There is no such model or task, or a package is missing.
+    """
+    _check(formats, precisions, Path(out), overwrite=overwrite)
+    if calibrate and "int8" not in precisions:
+        raise ExportError(
+            f"Queries to calibrate on are for int8; the precisions are {', '.join(precisions)}."
+        )
+    name = str(model_folder(model) or model)
+    part = Path(out).with_name(f"{Path(out).name}.part")
+    shutil.rmtree(part, ignore_errors=True)  # of an export that was killed
+    part.mkdir(parents=True)
+    source = open_source(name, query)
+    cosine = source.encoder.model.similarity_fn_name != "dot"
+    judge = open_judge(task, name, split=split, vectors=vectors, cosine=cosine) if task is not None else None
+    texts = list(judge.queries.values()) if judge else list(calibrate)[:_COMPARED] or _packaged_queries()
+    original = source.encoder.encode(texts)
+    listing, exact = write_front(source, part, exact="fp32" in precisions)
+    check_tokens(source, part, listing, texts[:100])
+    listing = replace(listing, model={**listing.model, "source": str(model)}, task=_task(judge, original))
+    wanted = _wanted(formats, precisions, calibrated=bool(calibrate))
+    example, inputs = _inputs(part, listing, calibrate[:_CALIBRATED])
+    graph = PackedEncoder(source.parts).eval()
+    del source
+    gc.collect()
+    with _quiet():
+        listing = _write(graph, example, part, listing, wanted, exact, inputs, show_progress=show_progress)
+    del graph
+    gc.collect()
+    reporter = _Reporter(part, texts, original, judge, threads)
+    listing = _measured(listing, reporter, show_progress=show_progress)
+    listing = replace(listing, chosen=_choose(listing, limits or Limits()), machine=_machine(threads))
+    _tidy(part, listing)
+    listing.write(part)
+    _move(part, Path(out))
+    return listing
+
+
+def _tidy(part: Path, listing: Listing) -> None:
+    """Delete what no form needs, and let everybody read the rest."""
+    for path in part.iterdir():
+        if path.name not in listing.files:
+            path.unlink()
+        else:
+            path.chmod(0o644)  # some writers let nobody else read; the server may be another user
+
+
+def _move(part: Path, out: Path) -> None:
+    """Put a finished folder into place; one that is there goes only when the new one is."""
+    old = out.with_name(f"{out.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if out.exists():
+        out.rename(old)
+    part.rename(out)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _check(formats: Sequence[str], precisions: Sequence[str], out: Path, *, overwrite: bool) -> None:
+    for what, given, known in (("format", formats, FORMATS), ("precision", precisions, PRECISIONS)):
+        wrong = [value for value in given if value not in known]
+        if wrong or not given:
+            raise ExportError(f"{what} is one of {', '.join(known)}; got {', '.join(wrong) or 'none'}.")
+    if out.exists() and not overwrite:
+        raise ExportError(f"{out} is there already. Give another folder, or overwrite it (--overwrite).")
+    if out.exists() and not (out / FILE).is_file():
+        raise ExportError(f"{out} is no exported encoder, so it is not overwritten. Give another folder.")
+
+
+def _wanted(formats: Sequence[str], precisions: Sequence[str], *, calibrated: bool) -> list[tuple[str, str]]:
+    forms = list(dict.fromkeys(precisions))
+    if calibrated and "int8" in forms:
+        forms.append("int8-calibrated")
+    return [(runtime, form) for runtime in dict.fromkeys(formats) for form in forms]
+
+
+def _packaged_queries() -> list[str]:
+    from mar_st.study.schema import Task
+    from mar_st.study.tasks import load_task
+
+    return list(load_task(Task(name="queries", path=PACKAGED_QUERIES)).queries.values())
+
+
+def _task(judge: Judge | None, original: np.ndarray) -> dict[str, Any]:
+    if judge is None:
+        return {}
+    return {
+        "name": judge.name,
+        "digest": judge.digest,
+        "queries": len(judge.queries),
+        "documents": len(judge.ids),
+        "ndcg@10": round(judge.ndcg(original), 5),
+    }
+
+
+def _inputs(
+    part: Path, listing: Listing, calibrate: Sequence[str]
+) -> tuple[dict[str, np.ndarray], list[dict[str, np.ndarray]]]:
+    """Inputs of the graph: of several short texts, and of each query to calibrate on."""
+    front, prompt = Front(part, listing, "float16"), listing.prompts.get("query") or ""
+    example = next(front.packs([prompt + text for text in ("ab", "abc", "b")], prompt)).inputs
+    return example, [next(front.packs([prompt + text], prompt)).inputs for text in calibrate]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what the converters say off standard output, and what they say to their developers unsaid."""
+    loggers = [logging.getLogger(name) for name in ("nncf", "onnxscript", "onnx_ir", "torch.onnx", "root")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(sys.stderr):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _write(
+    graph: PackedEncoder,
+    example: dict[str, np.ndarray],
+    part: Path,
+    listing: Listing,
+    wanted: list[tuple[str, str]],
+    exact: str,
+    inputs: list[dict[str, np.ndarray]],
+    *,
+    show_progress: bool,
+) -> Listing:
+    """Write the graphs; the listing says what is there, and what is not and why."""
+    from mar_st.export.onnx_graphs import OnnxGraphs
+    from mar_st.export.openvino_graphs import OpenVINOGraphs
+
+    variants: dict[str, Variant] = {}
+    refused: dict[str, str] = {}
+    writers: dict[str, Any] = {}
+    for runtime, precision in tqdm(wanted, desc="export", unit="variant", disable=not show_progress):
+        table = exact if precision == "fp32" else "float16"
+        try:
+            if runtime not in writers:
+                made = OpenVINOGraphs(graph, example) if runtime == "openvino" else None
+                writers[runtime] = made or OnnxGraphs(graph, example, part)
+            variant = writers[runtime].write(precision, part, table, inputs)
+        except ExportError as error:
+            refused[f"{runtime}-{precision}"] = str(error)
+            continue
+        variants[variant.name] = variant
+    if "onnx" in writers and "onnx-fp32" not in variants:
+        writers["onnx"].drop_base()
+    return _listed(replace(listing, refused=refused), variants, part)
+
+
+def _listed(listing: Listing, variants: dict[str, Variant], part: Path) -> Listing:
+    """The listing with these variants and the files they need."""
+    if not variants:
+        reasons = "; ".join(f"{name}: {why}" for name, why in listing.refused.items())
+        raise ExportError(f"Nothing could be exported: {reasons}")
+    from mar_st.online.listing import TABLES, TOKENIZER
+
+    needed = {TOKENIZER}
+    for variant in variants.values():
+        needed |= {TABLES[variant.table], *variant.files}
+    files = {name: listing.files.get(name) or file_entry(part / name) for name in sorted(needed)}
+    listing = replace(listing, variants=variants, chosen=next(iter(variants)), files=files)
+    listing.write(part)
+    return listing
+
+
+@dataclass(frozen=True)
+class _Reporter:
+    """Measures variants against the original."""
+
+    part: Path
+    texts: list[str]
+    original: np.ndarray
+    judge: Judge | None
+    threads: int | None
+
+    def report(self, listing: Listing, variant: Variant) -> dict[str, Any]:
+        from mar_st.online.listing import TABLES
+
+        vectors, found = measure(self.part, variant.name, self.texts, threads=self.threads)
+        if not np.isfinite(vectors).all():
+            raise ExportError("its vectors hold NaN or infinite values")
+        same = cosines(self.original, vectors)
+        files = [*variant.files, TABLES[variant.table]]
+        report: dict[str, Any] = {
+            **found,
+            "cosine_min": round(float(same.min()), 6),
+            "cosine_mean": round(float(same.mean()), 6),
+            "bytes": sum(listing.files[name]["bytes"] for name in files),
+        }
+        if self.judge is not None:
+            score = self.judge.ndcg(vectors)
+            report |= {
+                "ndcg@10": round(score, 5),
+                "ndcg_loss": round(self.judge.ndcg(self.original) - score, 5),
+            }
+        return report
+
+
+def _measured(listing: Listing, reporter: _Reporter, *, show_progress: bool) -> Listing:
+    variants: dict[str, Variant] = {}
+    refused = dict(listing.refused)
+    for variant in tqdm(listing.variants.values(), desc="measure", unit="variant", disable=not show_progress):
+        try:
+            variants[variant.name] = replace(variant, report=reporter.report(listing, variant))
+        except MarError as error:
+            refused[variant.name] = str(error)
+    return _listed(replace(listing, refused=refused), variants, reporter.part)
+
+
+def _choose(listing: Listing, limits: Limits) -> str:
+    """The fastest variant within the limits; if none is, the one nearest to the original."""
+    good = [variant for variant in listing.variants.values() if limits.hold(variant.report)]
+    if good:
+        return min(good, key=lambda variant: variant.report["p50_ms"]).name
+    return max(listing.variants.values(), key=lambda variant: variant.report["cosine_mean"]).name
+
+
+def _machine(threads: int | None) -> dict[str, Any]:
+    versions = {}
+    for package in ("openvino", "nncf", "onnxruntime", "torch", "transformers", "sentence-transformers"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    name = platform.processor() or platform.machine()
+    if Path("/proc/cpuinfo").is_file():
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), name)
+    return {"processor": name, "processors": os.cpu_count(), "threads": threads or processors(), **versions}

@@ -1,0 +1,162 @@
+"""The query encoder that is exported: its settings, its tokenizer and its table of token embeddings."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from mar_st.export.graph import ExportError, Parts, parts_of, position_offset
+from mar_st.online.front import QueryTokenizer
+from mar_st.online.listing import TABLES, TOKENIZER, Listing
+from mar_st.online.torch_encoder import TorchEncoder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+#: Texts on which the exported tokenizer must agree with the original, beside those of the user.
+PROBES = (
+    "",
+    "a",
+    "头疼吃什么药",
+    "  两个 空格\t与\n换行 ",
+    "COVID-19（新冠）😷 1.5mg/kg",
+    "长" * 3000,
+    "ﬁ ½ Ａ",
+)
+
+#: Rows of the table that are converted at a time.
+_BLOCK = 16384
+
+
+class Source(NamedTuple):
+    """A query encoder, taken apart.
+
+    Attributes:
+        encoder: The encoder as sentence-transformers computes it.
+        parts: Its modules.
+        name: What it was loaded from.
+    """
+
+    encoder: TorchEncoder
+    parts: Parts
+    name: str
+
+    @property
+    def model(self) -> Any:
+        """The transformers model."""
+        return self.parts.transformer.model
+
+
+def open_source(name: str, query: str | None = None) -> Source:
+    """Load the query side of a model.
+
+    Raises:
+        ExportError: Its modules cannot be exported.
+        MarError: There is no such model, or it has no query side.
+    """
+    encoder = TorchEncoder.open(name, query=query)
+    encoder.model.float()  # what was saved in half precision is exported from the same values
+    if encoder.model.truncate_dim is not None:
+        raise ExportError(
+            f"{name} cuts its vectors after its modules (truncate_dim={encoder.model.truncate_dim}), which "
+            "is no part of what is exported. Add a Dense layer that cuts (mar_st.modules.truncation)."
+        )
+    return Source(encoder, parts_of(encoder.modules), name)
+
+
+def write_front(source: Source, folder: Path, *, exact: bool) -> tuple[Listing, str]:
+    """Write tokenizer and table of embeddings.
+
+    Args:
+        source: The encoder.
+        folder: An existing folder.
+        exact: Whether a variant needs the embeddings as they are; otherwise float16 will do.
+
+    Returns:
+        The listing, without variants, and the type of the exact table (a key of `TABLES`; float16 where that
+        loses nothing, as it does for weights that were published so).
+
+    Raises:
+        ExportError: The tokenizer has no fast form.
+    """
+    encoder, transformer, model = source.encoder, source.parts.transformer, source.model
+    tokenizer = transformer.tokenizer
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ExportError(
+            f"{type(tokenizer).__name__} has no fast form (tokenizer.json), so it cannot be exported."
+        )
+    content = json.loads(backend.to_str()) | {"padding": None, "truncation": None}
+    (folder / TOKENIZER).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+    lossless = _write_table(model.get_input_embeddings().weight.detach().numpy(), folder, exact=exact)
+    special = [token for token in tokenizer.all_special_ids if token is not None]
+    listing = Listing(
+        model={"source": source.name, "identity": encoder.identity, "model_type": model.config.model_type},
+        dim=encoder.dim,
+        normalised=encoder.normalised,
+        similarity=encoder.model.similarity_fn_name,
+        max_length=encoder.max_length,
+        prompts=dict(encoder.prompts),
+        pooling={
+            "mode": source.parts.pooling,
+            "include_prompt": source.parts.include_prompt,
+            "special": special,
+        },
+        positions=position_offset(model),
+        filler=int(tokenizer.pad_token_id or 0),
+        truncation=str(tokenizer.truncation_side),
+        variants={},
+        chosen="",
+        files={},
+        space=encoder.space,
+    )
+    return listing, "float16" if lossless else "float32"
+
+
+def _write_table(weight: np.ndarray, folder: Path, *, exact: bool) -> bool:
+    """Write token embeddings as float16, and as they are where that loses something and `exact` asks for it.
+
+    Returns:
+        Whether float16 loses nothing.
+
+    Raises:
+        ExportError: A value is not finite, or too large for float16.
+    """
+    path = folder / TABLES["float16"]
+    half = np.lib.format.open_memmap(path, mode="w+", dtype=np.float16, shape=weight.shape)
+    lossless = True
+    for start in range(0, len(weight), _BLOCK):  # a copy of the whole table would be most of the memory
+        rows = weight[start : start + _BLOCK]
+        with np.errstate(over="ignore"):
+            half[start : start + _BLOCK] = rows
+        written = half[start : start + _BLOCK]
+        if not np.isfinite(written).all():
+            raise ExportError(
+                "The token embeddings hold values that are not finite, or too large for float16."
+            )
+        lossless = lossless and bool((written.astype(np.float32) == rows).all())
+    half.flush()
+    if exact and not lossless:
+        np.save(folder / TABLES["float32"], weight.astype(np.float32, copy=False))
+    return lossless
+
+
+def check_tokens(source: Source, folder: Path, listing: Listing, texts: Sequence[str]) -> None:
+    """Make sure that the exported tokenizer gives the tokens of the original.
+
+    Raises:
+        ExportError: It does not; the message shows a text.
+    """
+    exported = QueryTokenizer(folder / TOKENIZER, listing.max_length, listing.truncation)
+    for text in [*PROBES, *texts]:
+        prompted = (listing.prompts.get("query") or "") + text
+        wanted = source.parts.transformer.preprocess([prompted])["input_ids"][0].tolist()
+        found = exported.ids([prompted])[0]
+        if found != wanted:
+            raise ExportError(
+                f"The tokenizer of {source.name} does more than its tokenizer.json says: for {text[:40]!r} "
+                f"it gives {wanted[:12]}, the exported one {found[:12]}. It cannot be exported."
+            )

@@ -1,0 +1,220 @@
+"""Micro-batching: texts of concurrent callers are encoded together."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from mar_st.errors import MarError
+from mar_st.online.waiting import DeadlinePassed, Job, Line, Piece, QueueFull, cut
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
+
+    from mar_st.online.protocol import QueryEncoder
+
+__all__ = ["Closed", "DeadlinePassed", "MicroBatcher", "QueueFull"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class Closed(MarError):  # noqa: N818 -- says what is the case
+    """The batcher takes no more work."""
+
+
+class MicroBatcher:
+    """Encodes the texts of several callers together, in threads of its own.
+
+    A worker that is free takes what waits, so a lone caller never waits; what comes while it computes makes
+    the next batch. Callers that ask again as soon as they are answered would fall apart into a batch of one
+    and a batch of the rest; therefore, after a batch of several callers, a worker waits for as many again, up
+    to `window_ms` and a quarter of the time that the batch took.
+
+    The vectors are those that the encoder gives for each text alone, as far as the encoder's do not depend on
+    what they are computed with. If a batch fails, each caller's texts are encoded alone, so that one bad text
+    fails its caller only.
+
+    Args:
+        encoder: What encodes; its `encode` is called from `workers` threads at once.
+        max_batch: Texts per batch at most. A caller with more is served in several.
+        max_tokens: Tokens per batch at most, by an upper estimate of one per character.
+        window_ms: Milliseconds that a free worker waits for more at most; 0 never waits.
+        max_queue: Texts that may wait. A caller with more than that is taken when nothing else waits.
+        workers: Threads that call the encoder.
+        observe: Called with `queue_seconds` (per caller), `batch_size` (texts) and `encode_seconds`, from the
+            threads of the batcher.
+
+    Example:
+        ::
+
+            with MicroBatcher(load_query_encoder("exported")) as batcher:
+                vectors = batcher.submit(["头疼吃什么药"]).result()
+    """
+
+    def __init__(
+        self,
+        encoder: QueryEncoder,
+        *,
+        max_batch: int = 64,
+        max_tokens: int = 8192,
+        window_ms: float = 1.0,
+        max_queue: int = 1024,
+        workers: int = 1,
+        observe: Callable[[str, float], Any] | None = None,
+    ) -> None:
+        limits = {
+            "max_batch": max_batch,
+            "max_tokens": max_tokens,
+            "max_queue": max_queue,
+            "workers": workers,
+        }
+        for name, value in limits.items():
+            if value < 1:
+                raise MarError(f"{name} is at least 1; got {value}.")
+        if window_ms < 0:
+            raise MarError(f"window_ms is not negative; got {window_ms}.")
+        self.encoder = encoder
+        self.max_batch, self.max_tokens, self.window = max_batch, max_tokens, window_ms / 1000
+        self._observe = observe
+        self._line = Line(max_queue)
+        self._changed = threading.Condition()
+        self._closed = False
+        self._last = (1, 0.0)  # callers in the last batch, and the seconds it took
+        self._threads = [
+            threading.Thread(target=self._work, name=f"encode-{index}", daemon=True)
+            for index in range(workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close(finish=error[0] is None)
+
+    @property
+    def waiting(self) -> int:
+        """Texts that wait for a worker."""
+        return self._line.texts
+
+    def submit(
+        self, texts: Sequence[str], *, deadline: float | None = None, prompt_name: str | None = None
+    ) -> Future[np.ndarray]:
+        """Ask for vectors of texts.
+
+        Args:
+            texts: Texts of one caller; may be empty.
+            deadline: Value of `time.monotonic()` after which nobody needs them; what was not begun by then is
+                dropped.
+            prompt_name: As for the encoder; texts with different prompts are not batched together.
+
+        Returns:
+            A future of float32 `(len(texts), dim)`. It may be cancelled while it waits. Its exception is
+            `DeadlinePassed`, `Closed`, or what the encoder raised for these texts.
+
+        Raises:
+            QueueFull: Too many texts wait.
+            Closed: The batcher was closed.
+            TypeError: `texts` is no sequence of strings.
+        """
+        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+            raise TypeError("submit takes a sequence of strings.")
+        job = Job(prompt_name, deadline)
+        limits = {"max_texts": self.max_batch, "max_tokens": self.max_tokens}
+        cut(job, texts, max_length=self.encoder.max_length, **limits)
+        with self._changed:
+            if self._closed:
+                raise Closed("The batcher is closed and takes no more texts.")
+            if job.pieces:
+                self._line.add(job)
+                self._changed.notify()
+        if not job.missing:
+            job.future.set_result(np.empty((0, self.encoder.dim), dtype=np.float32))
+        return job.future
+
+    def close(self, *, finish: bool = True) -> None:
+        """Take no more texts and end the threads; called again it does nothing.
+
+        Args:
+            finish: Encode what waits first; otherwise it fails with `Closed`. What is being computed is
+                finished in both cases.
+        """
+        with self._changed:
+            self._closed = True
+            dropped = [] if finish else self._line.clear()
+            self._changed.notify_all()
+        for job in dropped:
+            job.fail(Closed("The batcher was closed before these texts were encoded."))
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: len(self._line) or self._closed)
+                if not len(self._line):
+                    return
+                self._gather()
+                batch, late = self._line.take(self.max_batch, self.max_tokens)
+                if len(self._line):
+                    self._changed.notify()  # another worker may have been told of what is left, and is busy
+            for job in late:
+                job.fail(DeadlinePassed("The deadline passed while the texts waited for the encoder."))
+            if batch:
+                self._encode(batch)
+
+    def _gather(self) -> None:
+        """Wait a moment for callers that are expected; the lock is held."""
+        callers, seconds = self._last
+        window = min(self.window, seconds / 4)
+        if callers > 1 and window > 0 and not self._closed:
+            self._changed.wait_for(lambda: len(self._line) >= callers or self._closed, timeout=window)
+
+    def _encode(self, batch: list[Piece]) -> None:
+        started = time.monotonic()
+        for piece in batch:
+            if piece.start == 0:
+                self._tell("queue_seconds", started - piece.job.submitted)
+        self._tell("batch_size", sum(len(piece.texts) for piece in batch))
+        try:
+            self._answer(batch)
+        except Exception as error:
+            if len(batch) == 1:
+                batch[0].job.fail(error)
+            else:
+                for piece in batch:
+                    try:
+                        self._answer([piece])
+                    except Exception as alone:
+                        piece.job.fail(alone)
+        seconds = time.monotonic() - started
+        self._last = (len({id(piece.job) for piece in batch}), seconds)
+        self._tell("encode_seconds", seconds)
+
+    def _answer(self, batch: list[Piece]) -> None:
+        texts = [text for piece in batch for text in piece.texts]
+        vectors = self.encoder.encode(texts, batch[0].job.prompt_name)
+        if vectors.shape != (len(texts), self.encoder.dim):
+            raise MarError(
+                f"The encoder gave an array of shape {vectors.shape} for {len(texts)} texts of "
+                f"{self.encoder.dim} dimensions."
+            )
+        start = 0
+        for piece in batch:
+            piece.job.finish(piece.start, vectors[start : start + len(piece.texts)])
+            start += len(piece.texts)
+
+    def _tell(self, name: str, value: float) -> None:
+        if self._observe is None:
+            return
+        try:
+            self._observe(name, value)
+        except Exception:  # what is only watched must not stop the work
+            _LOG.exception("observe(%r) failed", name)

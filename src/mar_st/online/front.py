@@ -1,0 +1,178 @@
+"""From texts to the inputs of an exported graph: tokens, rows of the embedding table, packs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mar_st.online.listing import TABLES, TOKENIZER
+from mar_st.online.packages import optional
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from mar_st.online.listing import Listing
+
+#: Tokens that go through the graph together. Enough that the weights are read for many rows; more would make
+#: attention, which is square in it, count.
+PACK_TOKENS = 256
+#: Rows of a pack are filled up to a multiple of this: few shapes, each of which a runtime prepares once, and
+#: matrix units work on 16 rows whether they are used or not.
+ROW_STEP = 16
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Texts that go through the graph together.
+
+    Attributes:
+        count: Number of texts.
+        inputs: The graph's inputs by name.
+    """
+
+    count: int
+    inputs: dict[str, np.ndarray]
+
+
+class QueryTokenizer:
+    """The tokenizer of an exported encoder.
+
+    Args:
+        path: `tokenizer.json`.
+        max_length: Tokens of a text that count, special tokens included.
+        side: Side on which a text is cut.
+    """
+
+    def __init__(self, path: Path, max_length: int, side: str = "right") -> None:
+        self._tokenizer: Any = optional("tokenizers").Tokenizer.from_file(str(path))
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(max_length, direction=side)
+        self._special = self._tokenizer.num_special_tokens_to_add(False)
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of each text, special tokens included, cut to the maximal length."""
+        if len(texts) == 1:  # spares the threads of a batch
+            return [self._tokenizer.encode(texts[0]).ids]
+        return [found.ids for found in self._tokenizer.encode_batch_fast(list(texts))]
+
+    def count(self, text: str) -> int:
+        """Tokens of a text before it is cut."""
+        found = self._tokenizer.encode(text)
+        rest: int = sum(len(part.ids) - self._special for part in found.overflowing)
+        return len(found.ids) + rest
+
+
+class EmbeddingTable:
+    """Rows of the token table, read from the file as they are needed.
+
+    They are read, not mapped: the kernel maps 16 pages around each one that is touched, so that within some
+    thousand queries a mapped table is all in the memory of the process, where one row in twenty was used.
+    A read of a row takes about a microsecond, as the file stays in the system's cache.
+
+    Args:
+        path: An `.npy` file `(vocabulary, hidden)`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        header: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+        self._dtype, self._start = header.dtype, int(header.offset)
+        self.width = int(header.shape[1])
+        self._file = path.open("rb", buffering=0)
+        self._mapped = None if hasattr(os, "pread") else header
+
+    def __getitem__(self, ids: np.ndarray) -> np.ndarray:
+        """Rows, float32 `(len(ids), width)`."""
+        if self._mapped is not None:
+            found: np.ndarray = self._mapped[ids].astype(np.float32)
+            return found
+        distinct, places = np.unique(ids, return_inverse=True)
+        size = self.width * self._dtype.itemsize
+        handle, start = self._file.fileno(), self._start
+        content = b"".join(os.pread(handle, size, start + row * size) for row in distinct.tolist())
+        rows = np.frombuffer(content, dtype=self._dtype).reshape(len(distinct), self.width)
+        return rows[places].astype(np.float32, copy=False)
+
+
+class Front:
+    """Turns texts into packs.
+
+    Args:
+        folder: Where tokenizer and tables are.
+        listing: The settings.
+        table: Type of the token embeddings to use.
+    """
+
+    def __init__(self, folder: Path, listing: Listing, table: str) -> None:
+        self._listing = listing
+        self._mode = listing.pooling["mode"]
+        self.single = self._mode in ("cls", "lasttoken")
+        self.tokenizer = QueryTokenizer(folder / TOKENIZER, listing.max_length, listing.truncation)
+        self.table = EmbeddingTable(folder / TABLES[table])
+        self._prompt_tokens: dict[str, int] = {}
+
+    def packs(self, texts: Sequence[str], prompt: str = "") -> Iterator[Pack]:
+        """Packs of texts in their order, each of about `PACK_TOKENS` tokens or one text.
+
+        Args:
+            texts: Texts with their prompt before them.
+            prompt: The prompt, for models that leave it out of pooling.
+        """
+        skipped = 0 if self._listing.pooling["include_prompt"] or not prompt else self._prompt_length(prompt)
+        rows: list[list[int]] = []
+        tokens = 0
+        for ids in self.tokenizer.ids(texts):
+            if rows and tokens + len(ids) > PACK_TOKENS:
+                yield self._pack(rows, tokens, skipped)
+                rows, tokens = [], 0
+            rows.append(ids)
+            tokens += len(ids)
+        if rows:
+            yield self._pack(rows, tokens, skipped)
+
+    def _pack(self, rows: list[list[int]], tokens: int, skipped: int) -> Pack:
+        size = -(-max(tokens, 1) // ROW_STEP) * ROW_STEP
+        lengths = np.array([len(row) for row in rows])
+        starts = np.cumsum(lengths) - lengths
+        ids = np.full(size, self._listing.filler, dtype=np.int64)
+        ids[:tokens] = np.concatenate([np.array(row, dtype=np.int64) for row in rows])
+        segments = np.full(size, -1, dtype=np.int32)
+        segments[:tokens] = np.repeat(np.arange(len(rows), dtype=np.int32), lengths)
+        positions = np.zeros(size, dtype=np.int64)
+        positions[:tokens] = np.arange(tokens) - np.repeat(starts, lengths)
+        inputs = {
+            "embeddings": self.table[ids],
+            "positions": positions + self._listing.positions,
+            "segments": segments,
+            "pool": self._pool(starts, lengths, size, skipped),
+        }
+        return Pack(len(rows), inputs)
+
+    def _pool(self, starts: np.ndarray, lengths: np.ndarray, size: int, skipped: int) -> np.ndarray:
+        """Which rows, or how much of each row, make the vector of a text; padded to a power of two texts."""
+        count = 1 << (len(starts) - 1).bit_length()
+        first = starts + np.where(lengths > skipped, skipped, 0)
+        if self.single:
+            rows = np.zeros(count, dtype=np.int64)
+            rows[: len(starts)] = first if self._mode == "cls" else starts + lengths - 1
+            return rows
+        weights = np.zeros((count, size), dtype=np.float32)
+        for text, (start, length) in enumerate(zip(starts, lengths, strict=True)):
+            left, kept = min(skipped, length), max(length - skipped, 0)
+            span = weights[text, start + left : start + length]
+            if self._mode == "weightedmean":
+                span[:] = np.arange(left + 1, length + 1)
+                span /= max(span.sum(), 1e-9)
+            else:
+                span[:] = 1 / max(kept if self._mode == "mean" else np.sqrt(kept), 1e-9)
+        return weights
+
+    def _prompt_length(self, prompt: str) -> int:
+        """Tokens of a prompt, without the special token at its end."""
+        if prompt not in self._prompt_tokens:
+            ids = self.tokenizer.ids([prompt])[0]
+            self._prompt_tokens[prompt] = len(ids) - (ids[-1] in self._listing.pooling["special"])
+        return self._prompt_tokens[prompt]

@@ -1,0 +1,172 @@
+"""`export.json`: what an exported query encoder is made of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from mar_st.online.protocol import EncoderError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILE = "export.json"
+FORMAT, VERSION = "mar-export", 1
+
+#: Widths of the numbers in a table of token embeddings, and the file it is in.
+TABLES = {"float32": "embeddings.float32.npy", "float16": "embeddings.float16.npy"}
+TOKENIZER = "tokenizer.json"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One form of the encoder.
+
+    Attributes:
+        runtime: `onnx` or `openvino`.
+        precision: `fp32`, `bf16`, `int8` or `int8-calibrated`.
+        graph: File of the graph.
+        files: All files of the graph, with its weights.
+        table: Type of the token embeddings that it reads, a key of `TABLES`.
+        options: Settings of the runtime.
+        report: What was measured when it was exported.
+    """
+
+    runtime: str
+    precision: str
+    graph: str
+    files: list[str]
+    table: str
+    options: dict[str, Any] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Name of the variant in its folder."""
+        return f"{self.runtime}-{self.precision}"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Content of `export.json`.
+
+    Attributes:
+        model: `source`, `identity` (digest of the modules that encode queries), `model_type`.
+        dim: Width of the vectors.
+        normalised: Whether they have length 1.
+        similarity: Similarity function of the model.
+        max_length: Tokens of a text that count.
+        prompts: Stored prompts by name.
+        pooling: `mode` and `include_prompt`.
+        positions: Number of a text's first position.
+        filler: Token that fills rows up.
+        truncation: Side on which a text is cut, `right` or `left`.
+        variants: The forms of the encoder, by name.
+        chosen: Name of the variant that is loaded unless another is asked for.
+        files: Bytes and sha256 of each file.
+        space: Digest of the document space, where it is known.
+        machine: What the report was measured on.
+        task: What the retrieval scores in the reports were measured on.
+        refused: Variants that were asked for and are not there, with the reason.
+    """
+
+    model: dict[str, Any]
+    dim: int
+    normalised: bool
+    similarity: str | None
+    max_length: int
+    prompts: dict[str, str]
+    pooling: dict[str, Any]
+    positions: int
+    filler: int
+    truncation: str
+    variants: dict[str, Variant]
+    chosen: str
+    files: dict[str, dict[str, Any]]
+    space: str | None = None
+    machine: dict[str, Any] = field(default_factory=dict)
+    task: dict[str, Any] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the listing of an exported folder and check that its files are there, by their sizes.
+
+        Raises:
+            EncoderError: No listing, one of another format or version, or a file is missing or cut.
+        """
+        path = folder / FILE
+        if not path.is_file():
+            raise EncoderError(f"{folder} has no {FILE}, so it is no exported encoder. Run `mar export`.")
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if (content.pop("format"), content.pop("version")) != (FORMAT, VERSION):
+                raise EncoderError(f"{path} is not of version {VERSION}; export the model again.")
+            variants = {name: Variant(**entry) for name, entry in content.pop("variants").items()}
+            found = cls(variants=variants, **content)
+        except (ValueError, KeyError, TypeError) as error:
+            if isinstance(error, EncoderError):
+                raise
+            raise EncoderError(f"{path} cannot be read ({error}); export the model again.") from error
+        for name, entry in found.files.items():
+            size = (folder / name).stat().st_size if (folder / name).is_file() else None
+            if size != entry["bytes"]:
+                state = "is missing" if size is None else f"has {size} bytes, not {entry['bytes']}"
+                raise EncoderError(f"{folder / name} {state}. Copy or export the encoder again.")
+        return found
+
+    def write(self, folder: Path) -> None:
+        """Write `export.json`, aside first."""
+        part = folder / f"{FILE}.part"
+        content = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        part.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+        part.replace(folder / FILE)
+
+    def choose(self, backend: str) -> Variant:
+        """The variant that a back end stands for, see `load_query_encoder`.
+
+        Raises:
+            EncoderError: There is none.
+        """
+        if backend == "auto":
+            return self.variants[self.chosen]
+        if backend in self.variants:
+            return self.variants[backend]
+        of_runtime = [entry for entry in self.variants.values() if entry.runtime == backend]
+        if not of_runtime:
+            raise EncoderError(
+                f"The exported encoder has no {backend!r}; it has {', '.join(self.variants)}. Choose one, or "
+                "export it again."
+            )
+        if self.variants[self.chosen] in of_runtime:
+            return self.variants[self.chosen]
+        return min(of_runtime, key=lambda entry: entry.report.get("p50_ms", float("inf")))
+
+    def identity(self, variant: Variant) -> str:
+        """Digest of all that the vectors of a variant depend on."""
+        names = [*variant.files, TABLES[variant.table], TOKENIZER]
+        content = {
+            "model": self.model["identity"],
+            "files": {name: self.files[name]["sha256"] for name in names},
+            "settings": [self.max_length, self.prompts, self.pooling, self.positions, self.truncation],
+            "options": variant.options,
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def verify(self, folder: Path) -> None:
+        """Check the content of every file.
+
+        Raises:
+            EncoderError: A file was changed.
+        """
+        for name, entry in self.files.items():
+            if file_entry(folder / name) != entry:
+                raise EncoderError(f"{folder / name} was changed since it was exported. Export it again.")
+
+
+def file_entry(path: Path) -> dict[str, Any]:
+    """Bytes and sha256 of a file."""
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}

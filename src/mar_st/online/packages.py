@@ -1,0 +1,28 @@
+"""Optional packages of the online side, imported when they are needed."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+from mar_st.online.protocol import EncoderError
+
+
+def optional(name: str, extra: str = "online") -> Any:
+    """Import a package that an extra of this distribution brings.
+
+    OpenVINO's packages report their use over the network as soon as they are imported, unless that reporting
+    package cannot be imported; a process that sees medical queries calls nobody.
+
+    Raises:
+        EncoderError: It is not installed.
+    """
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise EncoderError(
+            f"This needs the package {name.partition('.')[0]} ({error}). Install it with "
+            f"pip install 'medteb[{extra}]'."
+        ) from error

@@ -1,0 +1,72 @@
+"""What answers a query: texts in, vectors of the document space out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+
+
+class EncoderError(MarError):
+    """A query encoder that cannot be loaded or asked so; the message says what to do."""
+
+
+class QueryEncoder(Protocol):
+    """The query side of a model, whatever computes it; safe to call from several threads.
+
+    Attributes:
+        dim: Width of the vectors.
+        identity: Digest of what computes the vectors; equal identities give equal vectors.
+        space: Digest of the document space that the vectors belong to; `None` where it is not known.
+        normalised: Whether the vectors have length 1.
+        max_length: Tokens of a text that count, prompt and special tokens included; what is beyond is cut.
+        prompts: Stored prompts by name.
+    """
+
+    @property
+    def dim(self) -> int: ...  # noqa: D102 -- see the class
+    @property
+    def identity(self) -> str: ...  # noqa: D102
+    @property
+    def space(self) -> str | None: ...  # noqa: D102
+    @property
+    def normalised(self) -> bool: ...  # noqa: D102
+    @property
+    def max_length(self) -> int: ...  # noqa: D102
+    @property
+    def prompts(self) -> Mapping[str, str]: ...  # noqa: D102
+
+    def encode(self, texts: Sequence[str], prompt_name: str | None = None) -> np.ndarray:
+        """Vectors of queries.
+
+        Args:
+            texts: The queries; may be empty.
+            prompt_name: Which stored prompt goes before each text; default `query`, if there is one.
+
+        Returns:
+            float32 array `(len(texts), dim)`, C-contiguous.
+
+        Raises:
+            EncoderError: No such prompt.
+        """
+
+    def count_tokens(self, texts: Sequence[str], prompt_name: str | None = None) -> list[int]:
+        """Tokens of each text with its prompt and special tokens, before anything is cut."""
+
+
+def find_prompt(prompts: Mapping[str, str], name: str | None) -> str:
+    """The stored prompt of a name; of `None` that of queries, or nothing.
+
+    Raises:
+        EncoderError: No such prompt.
+    """
+    if name is None:
+        return prompts.get("query") or ""
+    if name not in prompts:
+        raise EncoderError(f"There is no prompt {name!r}; the model has {', '.join(prompts) or 'none'}.")
+    return prompts[name] or ""

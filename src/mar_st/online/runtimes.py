@@ -1,0 +1,106 @@
+"""The two runtimes that compute an exported graph."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mar_st.online.packages import optional
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+
+    from mar_st.online.listing import Variant
+
+
+class Runtime(Protocol):
+    """A loaded graph; one call at a time."""
+
+    def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """Vectors of a pack, float32 `(texts or more, dim)`; valid until the next call."""
+
+
+class OpenVINORuntime:
+    """A graph in OpenVINO.
+
+    Args:
+        path: The `.xml` file; its weights are mapped into memory.
+        options: `inference_precision` (`f32`, `bf16`), `dynamic_quantization_group` (0 computes with the
+            weights' values as floats).
+        threads: Threads of a call.
+    """
+
+    def __init__(self, path: Path, options: dict[str, Any], threads: int) -> None:
+        ov = optional("openvino")
+        core = ov.Core()
+        precision = options.get("inference_precision", "f32")
+        if precision == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+            precision = "f32"
+        if options.get("float_weights") and precision == "bf16" and threads < 2:
+            # OpenVINO 2026.4 divides by zero in its fused gated layer, made for two threads or more.
+            threads = 2
+            if processors() < 2:
+                precision = "f32"
+        settings = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": "1",
+            "INFERENCE_NUM_THREADS": str(threads),
+            "INFERENCE_PRECISION_HINT": precision,
+            "ENABLE_MMAP": "YES",
+        }
+        group = options.get("dynamic_quantization_group")
+        if group is not None:
+            settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = str(group)
+        self._request = core.compile_model(str(path), "CPU", settings).create_infer_request()
+
+    def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """See `Runtime`."""
+        found = self._request.infer(inputs, share_inputs=True, share_outputs=True)
+        vectors: np.ndarray = found[0]
+        return vectors
+
+
+class OnnxRuntime:
+    """A graph in ONNX Runtime.
+
+    Args:
+        path: The `.onnx` file; weights beside it are mapped into memory.
+        options: None are known.
+        threads: Threads of a call.
+    """
+
+    def __init__(self, path: Path, options: dict[str, Any], threads: int) -> None:
+        del options
+        ort = optional("onnxruntime")
+        settings = ort.SessionOptions()
+        settings.intra_op_num_threads = threads
+        settings.inter_op_num_threads = 1
+        settings.log_severity_level = 3
+        self._session = ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
+
+    def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """See `Runtime`."""
+        vectors: np.ndarray = self._session.run(None, inputs)[0]
+        return vectors
+
+
+RUNTIMES: dict[str, type[OpenVINORuntime | OnnxRuntime]] = {
+    "openvino": OpenVINORuntime,
+    "onnx": OnnxRuntime,
+}
+
+
+def open_runtime(folder: Path, variant: Variant, threads: int | None) -> Runtime:
+    """Load the graph of a variant.
+
+    Raises:
+        EncoderError: The runtime is not installed.
+    """
+    return RUNTIMES[variant.runtime](folder / variant.graph, variant.options, threads or processors())
+
+
+def processors() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,136 @@
+"""A query encoder computed by sentence-transformers: slow to load, needs no export."""
+
+from __future__ import annotations
+
+import json
+import threading
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from mar_st.online.protocol import EncoderError, find_prompt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class TorchEncoder:
+    """The query side of a sentence-transformers model.
+
+    Args:
+        model: The model, in evaluation mode; a router in it needs a query route.
+        space: Digest of the document space, where it is known.
+
+    Raises:
+        EncoderError: The model has no tokenizer.
+    """
+
+    def __init__(self, model: Any, *, space: str | None = None) -> None:
+        from sentence_transformers.base.modules import Normalize
+
+        from mar_st.teachers.model import route
+
+        self.model, self.space = model, space
+        self.modules = route(model, "query")
+        transformer: Any = self.modules[0]
+        if getattr(transformer, "tokenizer", None) is None:
+            raise EncoderError(f"The model starts with {type(transformer).__name__}, which has no tokenizer.")
+        self._tokenizer: Any = transformer.tokenizer
+        sized: list[Any] = [part for part in self.modules if hasattr(part, "get_embedding_dimension")]
+        self.dim = int(model.truncate_dim or sized[-1].get_embedding_dimension())
+        self.normalised = isinstance(self.modules[-1], Normalize) and model.truncate_dim is None
+        self.max_length = int(transformer.max_seq_length or 512)
+        self.prompts: Mapping[str, str] = {name: text or "" for name, text in model.prompts.items()}
+        # Tokenizers of transformers set padding and truncation on each call and may not be shared meanwhile.
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, source: str, *, threads: int | None = None, query: str | None = None) -> Self:
+        """Load a folder or Hub name; of a MAR its query route alone.
+
+        Args:
+            source: Folder or Hub name.
+            threads: Threads of torch, for the whole process.
+            query: Which query encoder of a MAR that holds several.
+
+        Raises:
+            EncoderError: There is no such model.
+            MarError: The model has no such query route.
+        """
+        import torch
+
+        if threads is not None:
+            torch.set_num_threads(threads)
+        if has_routes(source):
+            from mar_st.model import MAR
+
+            model: Any = MAR.from_pretrained(source, routes="query", query=query)
+        else:
+            from sentence_transformers import SentenceTransformer
+
+            if query is not None:
+                raise EncoderError(f"{source} has no routes, so there is no query encoder {query!r} in it.")
+            model = SentenceTransformer(source).eval()
+        return cls(model, space=_space(source))
+
+    @cached_property
+    def identity(self) -> str:
+        """Digest of the modules that encode queries; computed when it is asked for, over every weight."""
+        from mar_st.teachers.model import modules_digest
+
+        return modules_digest(self.modules)
+
+    def encode(self, texts: Sequence[str], prompt_name: str | None = None) -> np.ndarray:
+        """Vectors of queries, see `QueryEncoder`."""
+        prompt = find_prompt(self.prompts, prompt_name)
+        if not texts:
+            return np.empty((0, self.dim), dtype=np.float32)
+        with self._lock:
+            vectors = self.model.encode(list(texts), prompt=prompt, task="query", show_progress_bar=False)
+        return np.ascontiguousarray(vectors, dtype=np.float32)
+
+    def count_tokens(self, texts: Sequence[str], prompt_name: str | None = None) -> list[int]:
+        """Tokens of each text, see `QueryEncoder`."""
+        if not texts:
+            return []
+        prompt = find_prompt(self.prompts, prompt_name)
+        with self._lock:
+            found = self._tokenizer([prompt + text for text in texts], verbose=False)
+        return [len(ids) for ids in found["input_ids"]]
+
+
+def has_routes(source: str) -> bool:
+    """Whether a folder or Hub name holds a model with routes.
+
+    Raises:
+        EncoderError: There is no such model.
+    """
+    from sentence_transformers.util import load_file_path
+
+    try:
+        listing = load_file_path(source, "modules.json")
+        if listing is None and load_file_path(source, "config.json") is None:
+            raise EncoderError(
+                f"{source} holds no model (no modules.json, no config.json). Give a model's folder, a Hub "
+                "name or mar-mini."
+            )
+    except (OSError, RuntimeError) as error:  # the Hub's errors are OSErrors
+        raise EncoderError(
+            f"{source} is no folder, and the Hub does not give it ({' '.join(str(error).split())[:200]})."
+        ) from error
+    if listing is None:
+        return False
+    return any(
+        entry["type"].endswith(".Router") for entry in json.loads(Path(listing).read_text(encoding="utf-8"))
+    )
+
+
+def _space(source: str) -> str | None:
+    """Digest of the document space of a folder; that of a Hub name is not known."""
+    if not Path(source).is_dir():
+        return None
+    from mar_st.encode.space import space_of
+
+    return space_of(source)

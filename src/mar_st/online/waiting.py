@@ -1,0 +1,196 @@
+"""The bounded queue of a batcher: callers in turn, cut into pieces that fit a batch."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class QueueFull(MarError):  # noqa: N818 -- says what is the case
+    """Too many texts wait already; the caller should come again later."""
+
+
+class DeadlinePassed(MarError):  # noqa: N818 -- says what is the case
+    """The work was dropped because nobody waits for it any more."""
+
+
+@dataclass(eq=False)
+class Piece:
+    """Texts of one caller that go through the encoder together.
+
+    Attributes:
+        job: Whose they are.
+        start: Position of the first of them.
+        texts: The texts.
+        tokens: Upper estimate of their tokens.
+    """
+
+    job: Job
+    start: int
+    texts: list[str]
+    tokens: int
+
+
+@dataclass(eq=False)
+class Job:
+    """What one caller asked for.
+
+    Attributes:
+        prompt_name: The prompt for its texts.
+        deadline: Value of `time.monotonic()` after which nobody needs them.
+        pieces: What has not been taken yet.
+        future: What the caller holds.
+        submitted: When it came.
+        vectors: What was computed, by position of the first text.
+        missing: Texts without a vector.
+        answered: Whether the future has, or is about to get, its result or error.
+        lock: Held while the above change; several workers may have pieces of one job.
+    """
+
+    prompt_name: str | None
+    deadline: float | None
+    pieces: deque[Piece] = field(default_factory=deque)
+    future: Future[np.ndarray] = field(default_factory=Future)
+    submitted: float = field(default_factory=time.monotonic)
+    vectors: dict[int, np.ndarray] = field(default_factory=dict)
+    missing: int = 0
+    answered: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def late(self) -> bool:
+        """Whether its deadline passed."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    @property
+    def waiting(self) -> int:
+        """Texts that have not been taken."""
+        return sum(len(piece.texts) for piece in self.pieces)
+
+    def begin(self) -> bool:
+        """Say that the work begins; `False` where nobody wants it: cancelled, failed or finished."""
+        with self.lock:
+            if self.future.running():
+                return True
+            return not self.answered and self.future.set_running_or_notify_cancel()
+
+    def finish(self, start: int, vectors: np.ndarray) -> None:
+        """Keep vectors; with the last of them the future gets its result."""
+        with self.lock:
+            self.vectors[start] = vectors
+            self.missing -= len(vectors)
+            if self.missing or self.answered:
+                return
+            self.answered = True
+        parts = [self.vectors[key] for key in sorted(self.vectors)]
+        self.future.set_result(np.concatenate(parts))  # a copy, so that no caller keeps a whole batch alive
+
+    def fail(self, error: BaseException) -> None:
+        """Give up; the first reason counts."""
+        if not self.begin():
+            return
+        with self.lock:
+            if self.answered:
+                return
+            self.answered = True
+        self.future.set_exception(error)
+
+
+def cut(job: Job, texts: Sequence[str], *, max_texts: int, max_tokens: int, max_length: int) -> None:
+    """Give a job its texts, in pieces of `max_texts` and about `max_tokens` at most.
+
+    A character is taken for a token, which is too many for most texts and costs no tokenisation.
+    """
+    job.missing = len(texts)
+    for index, text in enumerate(texts):
+        cost = min(len(text) + 8, max_length)
+        last = job.pieces[-1] if job.pieces else None
+        if last is None or len(last.texts) >= max_texts or last.tokens + cost > max_tokens:
+            job.pieces.append(Piece(job, index, [text], cost))
+        else:
+            last.texts.append(text)
+            last.tokens += cost
+
+
+class Line:
+    """Jobs that wait, first come first served, one piece per turn so that a long job delays nobody.
+
+    Not safe for threads; its owner holds a lock.
+
+    Args:
+        limit: Texts that may wait.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.texts = 0
+        self._jobs: deque[Job] = deque()
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def add(self, job: Job) -> None:
+        """Let a job wait; one that is longer than the limit only where nothing else waits.
+
+        Raises:
+            QueueFull: Too many texts wait.
+        """
+        count = job.waiting
+        if self.texts and self.texts + count > self.limit:
+            raise QueueFull(f"{self.texts} texts wait for vectors, and {self.limit} may. Retry later.")
+        self._jobs.append(job)
+        self.texts += count
+
+    def clear(self) -> list[Job]:
+        """Take all jobs away."""
+        jobs = list(self._jobs)
+        self._jobs.clear()
+        self.texts = 0
+        return jobs
+
+    def take(self, max_texts: int, max_tokens: int) -> tuple[list[Piece], list[Job]]:
+        """Pieces that make a batch (one prompt, at least one piece if any waits), and jobs that are too late.
+
+        Cancelled and failed jobs leave the line. A job's future is running once a piece of it is taken.
+        """
+        batch: list[Piece] = []
+        late: list[Job] = []
+        others: list[Job] = []
+        texts = tokens = 0
+        while self._jobs:
+            job = self._jobs.popleft()
+            if job.late and not job.answered:
+                late.append(job)
+            if job.late or job.answered or job.future.cancelled():
+                self.texts -= job.waiting
+                job.begin()  # tells those who wait for a cancelled future
+                continue
+            piece = job.pieces[0]
+            if batch and job.prompt_name != batch[0].job.prompt_name:
+                others.append(job)
+                continue
+            if batch and (texts + len(piece.texts) > max_texts or tokens + piece.tokens > max_tokens):
+                self._jobs.appendleft(job)
+                break
+            if not job.begin():
+                self.texts -= job.waiting
+                continue
+            batch.append(job.pieces.popleft())
+            texts += len(piece.texts)
+            tokens += piece.tokens
+            self.texts -= len(piece.texts)
+            if job.pieces:
+                self._jobs.append(job)
+        self._jobs.extendleft(reversed(others))
+        return batch, late

@@ -1,0 +1,54 @@
+"""`mar export`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from mar_st.commands.export import export
+from mar_st.errors import MarError
+from mar_st.online import load_query_encoder
+from tests.mar_st.export.conftest import TEXTS, gte_folder  # noqa: F401 -- fixture
+
+
+@pytest.fixture
+def app():
+    found = typer.Typer()
+    found.command()(export)
+    return found
+
+
+@pytest.fixture
+def queries(tmp_path):
+    path = tmp_path / "queries.jsonl"
+    path.write_text("\n".join(json.dumps({"text": text}) for text in TEXTS), encoding="utf-8")
+    return path
+
+
+def test_summary_and_files(app, gte_folder, queries, tmp_path):  # noqa: F811
+    out = tmp_path / "out"
+    arguments = [str(gte_folder), str(out), "--precision", "fp32,int8", "--calibrate", str(queries)]
+    done = CliRunner().invoke(app, [*arguments, "--threads", "1"], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "gte query encoder of 32 dimensions" in done.stdout
+    assert done.stdout.count("openvino-") == 3
+    assert done.stdout.count("\n* openvino-") == 1
+    assert load_query_encoder(out).encode(["头疼"]).shape == (1, 32)
+
+
+def test_json_is_alone_on_standard_output(app, gte_folder, tmp_path):  # noqa: F811
+    arguments = [str(gte_folder), str(tmp_path / "out"), "--precision", "int8", "--threads", "1", "--json"]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    found = json.loads(done.stdout)
+    assert found["chosen"] == "openvino-int8"
+    assert found["variants"]["openvino-int8"]["report"]["cosine_mean"] > 0.98
+
+
+def test_errors_name_the_way_out(app, gte_folder, tmp_path):  # noqa: F811
+    with pytest.raises(MarError, match="precision is one of"):
+        CliRunner().invoke(
+            app, [str(gte_folder), str(tmp_path / "out"), "--precision", "int3"], catch_exceptions=False
+        )

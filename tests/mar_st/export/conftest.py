@@ -1,0 +1,46 @@
+"""Tiny query encoders of several architectures, saved as sentence-transformers folders."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Normalize
+from sentence_transformers.sentence_transformer.modules import Pooling
+
+from mar_st.encoders import load_encoder
+from tests.mar_st.conftest import make_config, make_tokenizer
+
+TEXTS = ["头疼吃什么药", "感冒", "感冒发热怎么办呢", "高血压医生你好", "a", "头疼" * 40]
+
+
+def make_model(model_type="gte", pooling="cls", *, dense=None, prompts=None, include_prompt=True, seed=0):
+    torch.manual_seed(seed)
+    role = "document" if pooling == "lasttoken" else "query"
+    source = (make_config(model_type), make_tokenizer(role))
+    modules = load_encoder(source, role, pooling="cls" if pooling not in ("cls", "lasttoken") else pooling)
+    modules[0].max_seq_length = 24
+    modules[1] = Pooling(32, pooling, include_prompt=include_prompt)
+    if dense:
+        modules.append(Dense(32, dense, activation_function=torch.nn.Tanh()))
+    modules.append(Normalize())
+    return SentenceTransformer(modules=modules, prompts=prompts, device="cpu").eval()
+
+
+@pytest.fixture(scope="session")
+def gte_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gte") / "model"
+    make_model(prompts={"query": "吃：", "document": ""}).save(str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def exported(gte_folder, tmp_path_factory):
+    """The tiny gte encoder, exported to OpenVINO in all precisions; with its listing."""
+    from mar_st.export import export
+
+    out = tmp_path_factory.mktemp("exported") / "out"
+    listing = export(
+        gte_folder, out, precisions=("fp32", "bf16", "int8"), calibrate=TEXTS, threads=1, show_progress=False
+    )
+    return out, listing

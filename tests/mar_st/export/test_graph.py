@@ -1,0 +1,114 @@
+"""The packed graph computes what sentence-transformers computes, text by text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mar_st.export.graph import ExportError, PackedEncoder, merge_siblings, parts_of
+from mar_st.export.source import Source, check_tokens, open_source, write_front
+from mar_st.online.front import Front
+from mar_st.online.torch_encoder import TorchEncoder
+from tests.mar_st.conftest import make_config
+from tests.mar_st.export.conftest import TEXTS, make_model
+
+
+def packed_vectors(model, folder, texts, prompt=""):
+    source = Source(TorchEncoder(model), parts_of(list(model)), "tiny")
+    listing, exact = write_front(source, folder, exact=True)
+    check_tokens(source, folder, listing, texts)
+    front = Front(folder, listing, exact)
+    graph = PackedEncoder(source.parts).eval()
+    found = []
+    with torch.inference_mode():
+        for pack in front.packs([prompt + text for text in texts], prompt):
+            inputs = {name: torch.from_numpy(array) for name, array in pack.inputs.items()}
+            found.append(graph(**inputs)[: pack.count].numpy())
+    return np.concatenate(found), source
+
+
+@pytest.mark.parametrize(
+    ("model_type", "pooling"),
+    [
+        ("gte", "cls"),
+        ("gte", "mean"),
+        ("bert", "cls"),
+        ("bert", "mean_sqrt_len_tokens"),
+        ("xlm-roberta", "mean"),
+        ("modernbert", "cls"),
+        ("modernbert", "weightedmean"),
+        ("qwen3", "lasttoken"),
+    ],
+)
+def test_packed_equals_sentence_transformers(model_type, pooling, tmp_path, monkeypatch):
+    monkeypatch.setattr("mar_st.online.front.PACK_TOKENS", 40)  # several packs, several texts in each
+    model = make_model(model_type, pooling, dense=16)
+    expected = np.stack([model.encode(text, task="query") for text in TEXTS])
+    found, _ = packed_vectors(model, tmp_path, TEXTS)
+    assert found.shape == (len(TEXTS), 16)
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+    assert np.abs(found[0] - found[1]).max() > 1e-3  # the texts do differ
+
+
+def test_sliding_windows_are_those_of_the_model(tmp_path):
+    config = make_config("modernbert")
+    assert "sliding_attention" in config.layer_types
+    model = make_model("modernbert")
+    model[0].model.config.sliding_window = 2
+    for layer in model[0].model.layers:
+        if layer.attention_type == "sliding_attention":
+            layer.attn.sliding_window = 3
+    wide = make_model("modernbert").encode(TEXTS)
+    expected = model.encode(TEXTS)
+    assert np.abs(wide - expected).max() > 1e-4  # the window matters for these texts
+    np.testing.assert_allclose(packed_vectors(model, tmp_path, TEXTS)[0], expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "weightedmean"])
+def test_prompts_can_be_left_out_of_pooling(pooling, tmp_path):
+    model = make_model("bert", pooling, include_prompt=False, prompts={"query": "吃药："})
+    expected = np.stack([model.encode_query(text) for text in TEXTS])
+    found, _ = packed_vectors(model, tmp_path, TEXTS, "吃药：")
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
+def test_merged_layers_are_as_many_as_expected():
+    model = make_model("gte")[0].model
+    before = model.get_input_embeddings().weight.clone()
+    assert merge_siblings(model) == 4  # queries, keys and values; gates: in each of two layers
+    assert torch.equal(before, model.get_input_embeddings().weight)
+
+
+def test_what_cannot_be_exported_says_why(monkeypatch):
+    model = make_model("bert", "max")
+    with pytest.raises(ExportError, match="Pooling 'max' cannot be exported"):
+        parts_of(list(model))
+    with pytest.raises(ExportError, match="made of Normalize"):
+        parts_of([model[-1]])
+    model = make_model("bert")
+    model.truncate_dim = 8
+    monkeypatch.setattr(TorchEncoder, "open", lambda *_, **__: TorchEncoder(model))
+    with pytest.raises(ExportError, match="truncate_dim=8"):
+        open_source("cut")
+
+
+def test_a_tokenizer_that_does_more_is_refused(tmp_path):
+    model = make_model("gte")
+    source = Source(TorchEncoder(model), parts_of(list(model)), "tiny")
+    listing, _ = write_front(source, tmp_path, exact=False)
+    content = (tmp_path / "tokenizer.json").read_text(encoding="utf-8").replace('"头": 5', '"头": 9', 1)
+    (tmp_path / "tokenizer.json").write_text(content.replace('"头":5', '"头":9', 1), encoding="utf-8")
+    with pytest.raises(ExportError, match=r"does more than its tokenizer\.json says"):
+        check_tokens(source, tmp_path, listing, ["头头头"])
+
+
+def test_half_precision_weights_need_no_second_table(tmp_path):
+    model = make_model("gte")
+    source = Source(TorchEncoder(model), parts_of(list(model)), "tiny")
+    assert write_front(source, tmp_path, exact=True)[1] == "float32"
+    assert (tmp_path / "embeddings.float32.npy").is_file()
+    model.half().float()
+    (tmp_path / "half").mkdir()
+    assert write_front(source, tmp_path / "half", exact=True)[1] == "float16"
+    assert not (tmp_path / "half" / "embeddings.float32.npy").exists()

@@ -1,0 +1,153 @@
+"""`export`: what it writes, how it chooses, what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from mar_st.export import ExportError, export
+from mar_st.export.judge import Judge
+from mar_st.export.measure import CrashError, cosines, measure
+from mar_st.export.run import Limits, _move
+from mar_st.online.listing import Listing
+from tests.mar_st.export.conftest import TEXTS
+
+
+def test_every_precision_is_near_the_original(exported):
+    out, listing = exported
+    assert Listing.read(out) == listing
+    assert list(listing.variants) == [
+        "openvino-fp32",
+        "openvino-bf16",
+        "openvino-int8",
+        "openvino-int8-calibrated",
+    ]
+    assert listing.refused == {}
+    reports = {name: variant.report for name, variant in listing.variants.items()}
+    assert reports["openvino-fp32"]["cosine_min"] > 0.999999
+    assert all(report["cosine_min"] > 0.98 for report in reports.values())
+    assert reports["openvino-int8"]["bytes"] < reports["openvino-fp32"]["bytes"]
+    for report in reports.values():
+        assert report["p50_ms"] > 0
+        assert report["start_s"] < 60
+    listing.verify(out)
+    assert {path.name for path in out.iterdir()} == {*listing.files, "export.json"}
+
+
+def test_the_fastest_within_the_limits_is_chosen(exported):
+    _, listing = exported
+    good = [v for v in listing.variants.values() if Limits().hold(v.report)]
+    assert listing.chosen == min(good, key=lambda v: v.report["p50_ms"]).name
+
+
+@pytest.mark.parametrize(
+    ("report", "holds"),
+    [
+        ({"alone_cosine": 1.0, "cosine_mean": 0.995}, True),
+        ({"alone_cosine": 1.0, "cosine_mean": 0.98}, False),
+        ({"alone_cosine": 1.0, "cosine_mean": 0.5, "ndcg_loss": 0.002}, True),
+        ({"alone_cosine": 1.0, "cosine_mean": 1.0, "ndcg_loss": 0.0021}, False),
+        ({"alone_cosine": 0.999, "cosine_mean": 1.0, "ndcg_loss": 0.0}, False),
+    ],
+)
+def test_limits(report, holds):
+    assert Limits().hold(report) is holds
+
+
+def test_ndcg_is_the_one_of_the_definition():
+    judge = Judge(
+        name="toy",
+        digest="",
+        ids=["d0", "d1", "d2"],
+        documents=np.eye(3, dtype=np.float32),
+        queries={"q0": "", "q1": ""},
+        qrels={"q0": {"d1": 1}, "q1": {"d0": 1, "d2": 1}},
+        cosine=True,
+    )
+    perfect = np.array([[0, 1, 0], [1, 0, 0.9]], dtype=np.float32)
+    assert judge.ndcg(perfect) == pytest.approx(1)
+    second = np.array([[0.9, 0.5, 0], [1, 0, 0.9]], dtype=np.float32) * 7
+    assert judge.ndcg(second) == pytest.approx((1 / np.log2(3) + 1) / 2)
+
+
+def test_a_task_says_what_is_lost(gte_folder, tmp_path):
+    task = tmp_path / "task"
+    (task / "qrels").mkdir(parents=True)
+    lines = [json.dumps({"_id": f"d{i}", "text": text}, ensure_ascii=False) for i, text in enumerate(TEXTS)]
+    (task / "corpus.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    lines = [json.dumps({"_id": f"q{i}", "text": TEXTS[i][:3]}, ensure_ascii=False) for i in range(4)]
+    (task / "queries.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    rows = ["query-id\tcorpus-id\tscore", *(f"q{i}\td{i}\t1" for i in range(4))]
+    (task / "qrels" / "test.tsv").write_text("\n".join(rows), encoding="utf-8")
+    (tmp_path / "out.part").mkdir()
+    (tmp_path / "out.part" / "junk").write_text("of an export that was killed", encoding="utf-8")
+    listing = export(gte_folder, tmp_path / "out", precisions=("fp32",), task=str(task), threads=1,
+                     show_progress=False)  # fmt: skip
+    report = listing.variants["openvino-fp32"].report
+    assert report["ndcg_loss"] == 0
+    assert report["ndcg@10"] == listing.task["ndcg@10"] > 0.3
+    assert (listing.task["queries"], listing.task["documents"]) == (4, 6)
+    assert not (tmp_path / "out.part").exists()
+    assert not (tmp_path / "out" / "junk").exists()
+
+
+def test_a_finished_folder_replaces_the_old_one(tmp_path):
+    out, part = tmp_path / "out", tmp_path / "out.part"
+    for folder in (out, part, tmp_path / "out.old"):
+        folder.mkdir()
+        (folder / folder.name).write_text("x", encoding="utf-8")
+    _move(part, out)
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["out", "out/out.part"]
+
+
+def test_a_folder_in_the_way_is_kept(exported, gte_folder, tmp_path):
+    out, _ = exported
+    before = (out / "export.json").read_bytes()
+    with pytest.raises(ExportError, match="is there already"):
+        export(gte_folder, out)
+    assert (out / "export.json").read_bytes() == before
+    other = tmp_path / "mine"
+    other.mkdir()
+    (other / "thesis.txt").write_text("x", encoding="utf-8")
+    with pytest.raises(ExportError, match="no exported encoder"):
+        export(gte_folder, other, overwrite=True)
+    assert (other / "thesis.txt").is_file()
+
+
+def test_wrong_arguments(gte_folder, tmp_path):
+    with pytest.raises(ExportError, match="precision is one of fp32, bf16, int8; got int4"):
+        export(gte_folder, tmp_path / "out", precisions=("int4",))
+    with pytest.raises(ExportError, match="format is one of"):
+        export(gte_folder, tmp_path / "out", formats=())
+    with pytest.raises(ExportError, match="to calibrate on are for int8"):
+        export(gte_folder, tmp_path / "out", precisions=("fp32",), calibrate=TEXTS)
+
+
+def test_a_crash_is_reported_not_shared(exported, tmp_path):
+    out, _ = exported
+    with pytest.raises(CrashError, match=r"status 1 .*no 'openvino-nix'"):
+        measure(out, "openvino-nix", TEXTS)
+    assert not list(out.glob("measure-*"))
+
+
+def test_cosines():
+    first = np.array([[1, 0], [1, 1]], dtype=np.float32)
+    second = np.array([[2, 0], [1, -1]], dtype=np.float32)
+    np.testing.assert_allclose(cosines(first, second), [1, 0], atol=1e-12)
+
+
+@pytest.mark.slow
+def test_onnx(gte_folder, tmp_path):
+    from mar_st.online import load_query_encoder
+
+    out = tmp_path / "out"
+    listing = export(gte_folder, out, formats=("onnx",), precisions=("fp32", "bf16", "int8"), calibrate=TEXTS,
+                     threads=1, show_progress=False)  # fmt: skip
+    assert set(listing.refused) == {"onnx-bf16"}
+    assert set(listing.variants) == {"onnx-fp32", "onnx-int8", "onnx-int8-calibrated"}
+    original = load_query_encoder(gte_folder).encode(TEXTS)
+    found = load_query_encoder(out, backend="onnx-fp32", threads=1).encode(TEXTS)
+    np.testing.assert_allclose(found, original, atol=1e-5)
+    assert all(variant.report["cosine_min"] > 0.97 for variant in listing.variants.values())

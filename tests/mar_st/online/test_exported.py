@@ -1,0 +1,158 @@
+"""Exported encoders: the original's vectors, without torch, alone or together."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from mar_st.online import EncoderError, MicroBatcher, load_query_encoder, model_folder
+from tests.mar_st.export.conftest import TEXTS, exported, gte_folder  # noqa: F401 -- fixtures
+
+
+@pytest.fixture(scope="module")
+def encoder(exported):  # noqa: F811
+    return load_query_encoder(exported[0], backend="openvino-fp32", threads=1)
+
+
+@pytest.fixture(scope="module")
+def original(gte_folder):  # noqa: F811
+    return load_query_encoder(gte_folder)
+
+
+def test_vectors_are_the_originals(encoder, original):
+    vectors = encoder.encode(TEXTS)
+    assert vectors.dtype == np.float32
+    assert vectors.flags.c_contiguous
+    np.testing.assert_allclose(vectors, original.encode(TEXTS), atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    for name in ("dim", "space", "normalised", "max_length", "prompts"):
+        assert getattr(encoder, name) == getattr(original, name)
+    assert encoder.listing.model["identity"] == original.identity
+    assert encoder.encode([]).shape == (0, encoder.dim) == original.encode([]).shape
+
+
+def test_stored_prompts_go_before_queries(encoder, original):
+    bare = encoder.encode(["头疼"], prompt_name="document")
+    assert np.abs(bare - encoder.encode(["头疼"])).max() > 1e-3
+    np.testing.assert_allclose(bare, original.encode(["头疼"], prompt_name="document"), atol=1e-5)
+    np.testing.assert_allclose(encoder.encode(["头疼"]), encoder.encode(["吃：头疼"], "document"), atol=1e-6)
+    for loaded in (encoder, original):
+        with pytest.raises(EncoderError, match="no prompt 'nix'; the model has query, document"):
+            loaded.encode(["头疼"], prompt_name="nix")
+
+
+def test_tokens_are_counted_before_they_are_cut(encoder, original):
+    texts = ["头疼", "", "头疼" * 40]
+    assert encoder.count_tokens(texts) == original.count_tokens(texts) == [6, 4, 84]
+    assert encoder.max_length == 24
+    assert original.count_tokens([]) == []
+
+
+@pytest.mark.parametrize("variant", ["fp32", "bf16", "int8", "int8-calibrated"])
+def test_a_vector_does_not_depend_on_its_batch(exported, variant):  # noqa: F811
+    encoder = load_query_encoder(exported[0], backend=f"openvino-{variant}", threads=2)
+    alone = np.concatenate([encoder.encode([text]) for text in TEXTS])
+    tolerance = 1e-5 if variant != "bf16" else 1e-2  # products of other shapes round bfloat16 elsewhere
+    np.testing.assert_allclose(encoder.encode(TEXTS), alone, atol=tolerance)
+    with MicroBatcher(encoder) as batcher, ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda i: batcher.submit([TEXTS[i % 6]]).result(20), range(48)))
+    np.testing.assert_allclose(np.concatenate(answers), np.tile(alone, (8, 1)), atol=tolerance)
+
+
+def test_nothing_of_torch_is_imported(exported):  # noqa: F811
+    code = (
+        "import sys\nfrom mar_st.online import load_query_encoder\n"
+        f"print(load_query_encoder({str(exported[0])!r}).encode(['头疼']).shape)\n"
+        "heavy = {'torch', 'transformers', 'sentence_transformers', 'openvino_telemetry'}\n"
+        "print([name for name in heavy if sys.modules.get(name)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["(1, 32)", "[]"]
+
+
+def test_back_ends_and_their_errors(exported, gte_folder, tmp_path):  # noqa: F811
+    out, listing = exported
+    assert load_query_encoder(out).variant.name == listing.chosen
+    assert load_query_encoder(out, backend="openvino").variant.name == listing.chosen
+    with pytest.raises(EncoderError, match="no 'onnx'; it has openvino-fp32"):
+        load_query_encoder(out, backend="onnx")
+    with pytest.raises(EncoderError, match="mar export"):
+        load_query_encoder(gte_folder, backend="onnx")
+    with pytest.raises(EncoderError, match="There is no folder"):
+        load_query_encoder(tmp_path / "nix")
+    with pytest.raises(EncoderError, match="chosen when it is exported"):
+        load_query_encoder(out, query="query-small")
+
+
+def test_broken_folders_are_refused(exported, tmp_path):  # noqa: F811
+    out, listing = exported
+    copy = tmp_path / "copy"
+    shutil.copytree(out, copy)
+    graph = copy / listing.variants[listing.chosen].graph
+    graph.write_bytes(graph.read_bytes()[:-5])
+    with pytest.raises(EncoderError, match="bytes, not"):
+        load_query_encoder(copy)
+    graph.unlink()
+    with pytest.raises(EncoderError, match="is missing"):
+        load_query_encoder(copy)
+    (copy / "export.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(EncoderError, match="export the model again"):
+        load_query_encoder(copy)
+    shutil.copy(out / graph.name, graph)
+    content = json.loads((out / "export.json").read_text(encoding="utf-8"))
+    (copy / "export.json").write_text(json.dumps(content | {"version": 2}), encoding="utf-8")
+    with pytest.raises(EncoderError, match="not of version 1"):
+        load_query_encoder(copy)
+
+
+def test_content_is_verified_where_it_is_asked_for(exported, tmp_path):  # noqa: F811
+    out, listing = exported
+    listing.verify(out)
+    copy = tmp_path / "copy"
+    shutil.copytree(out, copy)
+    data = bytearray((copy / "tokenizer.json").read_bytes())
+    data[-3] ^= 1
+    (copy / "tokenizer.json").write_bytes(bytes(data))
+    with pytest.raises(EncoderError, match="was changed"):
+        listing.verify(copy)
+
+
+def test_identity_tells_variants_apart(exported):  # noqa: F811
+    out, listing = exported
+    found = {load_query_encoder(out, backend=name, threads=1).identity for name in listing.variants}
+    assert len(found) == len(listing.variants)
+
+
+def test_warm_up_changes_nothing(encoder):
+    before = encoder.encode(TEXTS)
+    encoder.warm_up((16, 48))
+    np.testing.assert_array_equal(encoder.encode(TEXTS), before)
+
+
+def test_the_packaged_model_is_found_by_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert (model_folder("mar-mini") / "router_config.json").is_file()
+    assert model_folder("medteb/mar-mini") == model_folder("mar-mini")
+    assert model_folder("some/name") is None
+    (tmp_path / "mar-mini").mkdir()
+    assert model_folder("mar-mini").resolve() == tmp_path / "mar-mini"
+    with pytest.raises(EncoderError, match="no folder"):
+        model_folder("./nix")
+
+
+def test_the_query_side_of_a_mar_loads_without_its_documents(tmp_path):
+    folder = tmp_path / "mar"
+    shutil.copytree(model_folder("mar-mini"), folder)
+    whole = load_query_encoder(folder)
+    for path in folder.glob("document_*"):
+        shutil.rmtree(path)
+    alone = load_query_encoder(folder)
+    np.testing.assert_array_equal(alone.encode(["头疼"]), whole.encode(["头疼"]))
+    assert whole.dim == 128
+    assert whole.identity == alone.identity

@@ -1,0 +1,64 @@
+"""Rows of the embedding table, packs, pooling."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mar_st.online.front import EmbeddingTable, Front
+from mar_st.online.listing import Listing
+from tests.mar_st.conftest import make_tokenizer
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_rows_are_those_of_the_file(tmp_path, dtype, mapped, monkeypatch):
+    if mapped:
+        monkeypatch.delattr("os.pread")
+    rows = np.random.default_rng(0).standard_normal((50, 7)).astype(dtype)
+    np.save(tmp_path / "table.npy", rows)
+    ids = np.array([49, 0, 3, 3, 49, 7])
+    found = EmbeddingTable(tmp_path / "table.npy")[ids]
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, rows[ids].astype(np.float32))
+
+
+def make_front(folder, mode="cls", *, include_prompt=True):
+    make_tokenizer("query").backend_tokenizer.save(str(folder / "tokenizer.json"))
+    np.save(folder / "embeddings.float16.npy", np.arange(64 * 4, dtype=np.float16).reshape(64, 4))
+    pooling = {"mode": mode, "include_prompt": include_prompt, "special": [0, 1, 2, 3]}
+    listing = Listing(
+        model={}, dim=4, normalised=True, similarity="cosine", max_length=100, prompts={}, pooling=pooling,
+        positions=2, filler=0, truncation="right", variants={}, chosen="", files={},
+    )  # fmt: skip
+    return Front(folder, listing, "float16")
+
+
+def test_packs_hold_all_texts_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr("mar_st.online.front.PACK_TOKENS", 20)
+    front = make_front(tmp_path)
+    texts = ["头" * n for n in (3, 10, 5, 40, 1, 0)]
+    packs = list(front.packs(texts))
+    assert [pack.count for pack in packs] == [2, 1, 1, 2]
+    lengths = []
+    for pack in packs:
+        inputs = pack.inputs
+        size = len(inputs["segments"])
+        assert size % 16 == 0
+        assert inputs["embeddings"].shape == (size, 4)
+        for text in range(pack.count):
+            rows = np.flatnonzero(inputs["segments"] == text)
+            np.testing.assert_array_equal(inputs["positions"][rows], np.arange(len(rows)) + 2)
+            assert inputs["pool"][text] == rows[0]
+            lengths.append(len(rows) - 2)
+    assert lengths == [3, 10, 5, 40, 1, 0]
+
+
+def test_weights_of_pooling_leave_out_the_prompt(tmp_path):
+    front = make_front(tmp_path, "mean", include_prompt=False)
+    (pack,) = front.packs(["吃药头", "吃药头头头"], "吃药")  # CLS 吃 药 头 SEP: three are of the prompt
+    weights = pack.inputs["pool"]
+    assert weights.shape == (2, 16)
+    np.testing.assert_allclose(weights[0], [0, 0, 0, 0.5, 0.5] + [0] * 11)
+    np.testing.assert_allclose(weights[1], [0] * 8 + [0.25] * 4 + [0] * 4)
+    assert weights.dtype == np.float32
