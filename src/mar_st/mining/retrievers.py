@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from mar_st.mining.rules import MiningError
-from mar_st.normalisation import normalise
+from mar_st.words import TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -348,20 +348,3 @@ def _best_rows(scores: torch.Tensor, k: int) -> tuple[np.ndarray, np.ndarray]:
         found[row] = best(whole, k)
         kept[row] = whole[found[row]]
     return found, kept
-
-
-def _bigrams(text: str) -> list[str]:
-    plain = normalise(text)
-    return [plain[i : i + 2] for i in range(len(plain) - 1)] or ([plain] if plain else [])
-
-
-def _words(text: str) -> list[str]:
-    try:
-        import jieba
-    except ImportError as error:
-        raise MiningError("bm25:jieba needs the package jieba: pip install jieba") from error
-    jieba.setLogLevel(logging.WARNING)  # it reports loading its dictionary
-    return [word for word in jieba.lcut(text.lower()) if normalise(word)]
-
-
-TOKENS: dict[str, Callable[[str], list[str]]] = {"char-bigram": _bigrams, "jieba": _words}

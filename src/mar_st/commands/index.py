@@ -1,0 +1,205 @@
+"""`mar index` builds an index, `mar index-update` changes one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+Vectors = Annotated[Path, typer.Argument(help="Folder of vectors that `mar encode` wrote.")]
+Out = Annotated[str, typer.Argument(help="Folder of the index, or milvus:PATH.db, milvus:http://HOST:PORT.")]
+Corpus = Annotated[
+    str | None, typer.Option(help="The documents; default the corpus that was encoded, where it was.")
+]
+Kind = Annotated[
+    Literal["auto", "exact", "hnsw", "ivf-pq", "int8", "binary"],
+    typer.Option(help="auto measures on a sample and chooses."),
+]
+Memory = Annotated[str | None, typer.Option(help="What the index may take, e.g. 2GB; for --kind auto.")]
+Recall = Annotated[float, typer.Option(help="Recall@10 against exact search to reach.", min=0.01, max=1.0)]
+Queries = Annotated[
+    Path | None, typer.Option(help="Vectors of queries (.npy, or a folder) to measure recall with.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="NAME=VALUE of the kind, e.g. M=16; may be repeated.")
+]
+Bm25 = Annotated[bool, typer.Option(help="Index words too, for --hybrid.")]
+Tokens = Annotated[Literal["jieba", "char-bigram"], typer.Option(help="How BM25 cuts texts.")]
+Sample = Annotated[int, typer.Option(help="Vectors that auto measures on.", min=100)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the manifest.")]
+
+Index = Annotated[str, typer.Argument(help="Folder of the index, or its milvus: address.")]
+Add = Annotated[Path | None, typer.Option(help="Folder of vectors of new documents.")]
+Replace = Annotated[Path | None, typer.Option(help="Folder of new vectors of documents that are there.")]
+Delete = Annotated[list[str] | None, typer.Option(help="Id to delete; may be repeated.")]
+DeleteFrom = Annotated[Path | None, typer.Option(help="File of ids to delete, one per line.")]
+Compact = Annotated[bool, typer.Option("--compact", help="Build one segment anew of what is left.")]
+
+
+def index(
+    vectors: Vectors,
+    out: Out,
+    corpus: Corpus = None,
+    kind: Kind = "auto",
+    memory: Memory = None,
+    recall: Recall = 0.95,
+    queries: Queries = None,
+    settings: Settings = None,
+    bm25: Bm25 = True,
+    tokens: Tokens = "jieba",
+    sample: Sample = 20_000,
+    as_json: AsJson = False,
+) -> None:
+    """Build an index of a folder of vectors; killed and run again, it goes on."""
+    import sys
+
+    from mar_st.index import build_index
+
+    manifest = build_index(
+        vectors,
+        out,
+        corpus=corpus,
+        kind=kind,
+        params=_settings(settings or []),
+        memory_limit=None if memory is None else parse_bytes(memory),
+        recall=recall,
+        queries=None if queries is None else _query_vectors(queries),
+        bm25=bm25,
+        tokens=tokens,
+        sample=sample,
+        progress=sys.stderr.isatty(),
+        say=lambda line: typer.echo(line, file=sys.stderr),
+    )
+    _report(out, manifest, as_json=as_json)
+
+
+def index_update(
+    index: Index,
+    add: Add = None,
+    update: Replace = None,
+    delete: Delete = None,
+    delete_from: DeleteFrom = None,
+    corpus: Corpus = None,
+    compact: Compact = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add, replace or delete documents of an index; each change is whole or not there."""
+    import sys
+
+    gone = [*(delete or []), *_lines(delete_from)]
+    if not (add or update or gone or compact):
+        raise typer.BadParameter("give --add, --update, --delete, --delete-from or --compact.")
+    if corpus is not None and (add is None) == (update is None):
+        raise typer.BadParameter(
+            "--corpus belongs to either --add or --update; run them one after the other."
+        )
+    from mar_st.index.errors import IndexingError
+    from mar_st.index.index import MILVUS
+
+    if index.startswith(MILVUS):
+        if compact:
+            raise IndexingError("Milvus compacts by itself; --compact is for an index folder.")
+        _update_milvus(index, add, update, gone, corpus)
+        return
+    from mar_st.index import update as updating
+
+    manifest: dict[str, Any] = {}
+    progress = sys.stderr.isatty()
+    if gone:
+        manifest = updating.delete(index, gone)
+    if update is not None:
+        manifest = updating.add(index, update, corpus=corpus, replace=True, progress=progress)
+    if add is not None:
+        manifest = updating.add(index, add, corpus=corpus, progress=progress)
+    if compact:
+        manifest = updating.compact(index, progress=progress)
+    elif updating.worn(manifest):
+        typer.echo(f"much of {index} was added or deleted; --compact makes it as fast as new", err=True)
+    _report(index, manifest, as_json=as_json)
+
+
+def parse_bytes(written: str) -> int:
+    """Bytes of a size such as `2GB`, `512MiB` or `1000000`.
+
+    Raises:
+        IndexingError: It is none.
+    """
+    import re
+
+    from mar_st.index.errors import IndexingError
+
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", written.lower())
+    if not found:
+        raise IndexingError(f"{written!r} is no size. Write it like 2GB, 512MiB or 1000000.")
+    step = 1024 if found[3] else 1000
+    return int(float(found[1]) * step ** " kmgt".index(found[2] or " "))
+
+
+def _settings(given: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for setting in given:
+        name, sign, value = setting.partition("=")
+        if not sign or not value:
+            raise typer.BadParameter(f"--set takes NAME=VALUE, such as M=16; got {setting!r}.")
+        found[name] = int(value) if value.isdigit() else value
+    return found
+
+
+def _query_vectors(path: Path) -> Any:
+    import numpy as np
+
+    from mar_st.index.errors import IndexingError
+
+    if path.is_dir():
+        from mar_st.encode import VectorFolder
+
+        return VectorFolder.open(path)[:]
+    try:
+        return np.load(path, allow_pickle=False).astype(np.float32)
+    except (OSError, ValueError) as error:
+        raise IndexingError(f"{path} is neither a folder of vectors nor an .npy file ({error}).") from error
+
+
+def _lines(path: Path | None) -> list[str]:
+    from mar_st.index.errors import IndexingError
+
+    if path is None:
+        return []
+    if not path.is_file():
+        raise IndexingError(f"There is no file {path}. Give a text file with an id on each line.")
+    return [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def _update_milvus(
+    target: str, add: Path | None, update: Path | None, gone: list[str], corpus: str | None
+) -> None:
+    from mar_st.encode import VectorFolder
+    from mar_st.index.build import encoded_corpus
+    from mar_st.index.milvus import MilvusIndex
+
+    opened = MilvusIndex.connect(target)
+    if gone:
+        opened.delete(gone)
+    for path, replace in ((update, True), (add, False)):
+        if path is not None:
+            folder = VectorFolder.open(path)
+            opened.add(folder, corpus=corpus or encoded_corpus(folder), replace=replace)
+    typer.echo(f"{target}: {len(opened)} documents")
+
+
+def _report(out: str, manifest: dict[str, Any], *, as_json: bool) -> None:
+    import json
+
+    if as_json:
+        typer.echo(json.dumps(manifest, ensure_ascii=False, indent=2))
+        return
+    about = f"{out}: {manifest['count']} documents, {manifest['dim']} dimensions, {manifest['kind']}"
+    if "segments" in manifest:
+        size = sum(file["bytes"] for segment in manifest["segments"] for file in segment["files"].values())
+        about += f", {manifest['memory'] / 1e6:.1f} MB searched in memory, {size / 1e6:.1f} MB on disk"
+        if manifest["measured"]:
+            measured = manifest["measured"]
+            missed = "" if measured["reached"] else f", below the target of {measured['target']}"
+            about += f", recall@10 {measured['recall@10']}{missed}"
+    typer.echo(about)

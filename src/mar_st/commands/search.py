@@ -1,0 +1,117 @@
+"""`mar search`: ask an index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from mar_st.index import Hit, Searcher
+
+Index = Annotated[str, typer.Argument(help="Folder of the index, or its milvus: address.")]
+Query = Annotated[str | None, typer.Argument(help="The query; or give --queries.")]
+Encoder = Annotated[
+    str | None,
+    typer.Option(help="Query encoder: an exported folder, a model, mar-mini; default the index's model."),
+]
+K = Annotated[
+    int | None, typer.Option("-k", help="Documents per query; default 10, of --queries 100.", min=1)
+]
+Where = Annotated[str | None, typer.Option(help="Filter, e.g. 'department=心内科|儿科,date>=2024', or JSON.")]
+Hybrid = Annotated[bool, typer.Option("--hybrid", help="Fuse with BM25.")]
+Rerank = Annotated[str | None, typer.Option(help="A cross-encoder that ranks the best again.")]
+RerankTop = Annotated[int, typer.Option(help="How many it ranks.", min=1)]
+Queries = Annotated[str | None, typer.Option(help="JSONL of queries (_id, text).")]
+Out = Annotated[Path | None, typer.Option(help="Where the run of --queries is written, as JSON.")]
+Qrels = Annotated[Path | None, typer.Option(help="Grades of --queries, e.g. qrels/test.tsv, to score by.")]
+Threads = Annotated[int | None, typer.Option(help="Threads of the encoder.", min=1)]
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+def search(
+    index: Index,
+    query: Query = None,
+    encoder: Encoder = None,
+    k: K = None,
+    where: Where = None,
+    hybrid: Hybrid = False,
+    rerank: Rerank = None,
+    rerank_top: RerankTop = 50,
+    queries: Queries = None,
+    out: Out = None,
+    qrels: Qrels = None,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search an index for one query, or for a file of queries whose run is written and scored."""
+    if (query is None) == (queries is None):
+        raise typer.BadParameter("give a query or --queries FILE.")
+    if queries is None and (out is not None or qrels is not None):
+        raise typer.BadParameter("--out and --qrels belong to --queries.")
+    from mar_st.index import Searcher
+    from mar_st.index.index import Index as AnyIndex
+
+    opened = AnyIndex.open(index)
+    searcher = Searcher.open(
+        opened, encoder if encoder is not None else opened.model_source(), reranker=rerank, threads=threads
+    )
+    top = rerank_top if rerank is not None else None
+    if queries is not None:
+        _run(searcher, queries, k or 100, where, out, qrels, hybrid=hybrid, rerank=top, as_json=as_json)
+        return
+    hits = searcher.search([query or ""], k or 10, where=where, hybrid=hybrid, rerank=top)[0]
+    _print(hits, as_json=as_json)
+
+
+def _run(
+    searcher: Searcher,
+    queries: str,
+    k: int,
+    where: str | None,
+    out: Path | None,
+    qrels: Path | None,
+    *,
+    hybrid: bool,
+    rerank: int | None,
+    as_json: bool,
+) -> None:
+    import json
+    import sys
+
+    from mar_st.index.manifest import write_json
+    from mar_st.index.runs import evaluate, read_qrels, read_queries, search_all
+
+    texts = read_queries(queries)
+    grades = None if qrels is None else read_qrels(qrels)
+    run = search_all(
+        searcher, texts, k, where=where, hybrid=hybrid, rerank=rerank, progress=sys.stderr.isatty()
+    )
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_json(out, run)
+    scores = {} if grades is None else evaluate(run, grades, k)
+    if as_json:
+        typer.echo(json.dumps({"queries": len(texts), "k": k, **scores}))
+        return
+    typer.echo(f"{len(texts)} queries, {k} documents each" + (f", written to {out}" if out else ""))
+    for name, value in scores.items():
+        typer.echo(f"{name:12} {value:.0f}" if name == "queries" else f"{name:12} {value:.5f}")
+
+
+def _print(hits: list[Hit], *, as_json: bool) -> None:
+    import json
+
+    if as_json:
+        typer.echo(json.dumps([hit.to_json() for hit in hits], ensure_ascii=False, indent=2))
+        return
+    if not hits:
+        typer.echo("nothing was found")
+    for hit in hits:
+        legs = ", ".join(f"{name} {leg.rank}" for name, leg in hit.legs.items())
+        typer.echo(f"{hit.rank:3}  {hit.score:.4f}  {hit.id}  {hit.title}  [{legs}]")
+        if hit.metadata:
+            typer.echo("     " + ", ".join(f"{name}={value}" for name, value in hit.metadata.items()))
+        if hit.snippet:
+            typer.echo(f"     {hit.snippet}")

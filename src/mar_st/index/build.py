@@ -1,0 +1,317 @@
+"""Building an index folder of a folder of vectors and its corpus.
+
+Every step writes its files aside and moves them; a build that was killed goes on with the steps that are
+missing. The manifest is written last, so an index that can be opened is whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tqdm import tqdm
+
+from mar_st.index import lexical
+from mar_st.index.choose import SAMPLE, choose, table_lines
+from mar_st.index.construct import construct
+from mar_st.index.documents import ROWS, Documents, DocumentWriter, Stored
+from mar_st.index.errors import IndexingError, need
+from mar_st.index.index import MILVUS
+from mar_st.index.kinds import KINDS, SEARCH, Searchable, memory, settings
+from mar_st.index.manifest import (
+    FORMAT,
+    MANIFEST,
+    SEGMENTS,
+    VERSION,
+    finish_segment,
+    write_json,
+    writing,
+)
+from mar_st.index.source import FolderSource, unit
+from mar_st.index.tune import calibrate, trial
+from mar_st.words import TOKENS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import numpy as np
+
+    from mar_st.encode import VectorFolder
+    from mar_st.index.filters import FieldType
+
+#: What a build has decided so far; removed at its end.
+_PLAN = "build.json"
+
+
+def build_index(
+    vectors: VectorFolder | str | Path,
+    out: str | Path,
+    *,
+    corpus: str | Path | None = None,
+    kind: str = "auto",
+    params: Mapping[str, Any] | None = None,
+    memory_limit: int | None = None,
+    recall: float = 0.95,
+    queries: np.ndarray | None = None,
+    bm25: bool = True,
+    tokens: str = "jieba",
+    sample: int = SAMPLE,
+    progress: bool = True,
+    say: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Build an index.
+
+    Args:
+        vectors: A folder of vectors that `mar encode` wrote.
+        out: Folder of the index; or `milvus:PATH.db`, `milvus:http://HOST:PORT`, each maybe followed by
+            `/COLLECTION`.
+        corpus: The documents, for texts, metadata and BM25; default the one that was encoded, if it is there.
+        kind: `exact`, `hnsw`, `ivf-pq`, `int8`, `binary`, or `auto`: measure and choose.
+        params: Settings of building of the kind (see `mar_st.index.kinds`).
+        memory_limit: Bytes that `auto` may use.
+        recall: Recall@10 that the settings of searching are set for.
+        queries: Vectors of queries, `(n, dim)`, to measure recall with; default vectors of the corpus.
+        bm25: Also index words, if there is a corpus.
+        tokens: How texts are cut for BM25: `jieba` or `char-bigram`.
+        sample: Vectors that `auto` measures on.
+        progress: Show bars.
+        say: Told what is done.
+
+    Returns:
+        The manifest.
+
+    Raises:
+        IndexingError: Something that was given does not fit, or the folder holds an index already.
+    """
+    from mar_st.encode import VectorFolder
+
+    need("pyarrow")
+    folder = vectors if isinstance(vectors, VectorFolder) else VectorFolder.open(vectors)
+    _check(folder, kind, recall, tokens, queries)
+    corpus = corpus if corpus is not None else encoded_corpus(folder)
+    if str(out).startswith(MILVUS):
+        from mar_st.index.milvus import build_milvus
+
+        return build_milvus(
+            folder, str(out), corpus=corpus, kind=kind, params=params or {}, progress=progress
+        )
+    need("faiss")
+    out = Path(out)
+    if (out / MANIFEST).is_file():
+        raise IndexingError(f"{out} holds an index already. Give another folder, or use 'mar index-update'.")
+    asked: dict[str, Any] = {
+        "vectors": _digest(folder), "corpus": None if corpus is None else str(corpus), "kind": kind,
+        "params": dict(params or {}), "memory_limit": memory_limit, "recall": recall, "bm25": bm25,
+        "tokens": tokens, "sample": sample,
+        "queries": None if queries is None else hashlib.sha256(queries.tobytes()).hexdigest(),
+    }  # fmt: skip
+    with writing(out):
+        plan = _plan(out, asked)
+        part = out / SEGMENTS / "000001"
+        part.mkdir(parents=True, exist_ok=True)
+        source = FolderSource(folder)
+        if corpus is None:
+            say("no corpus: the index will find ids, without texts, filters and BM25")
+        if "fields" not in plan:
+            plan["fields"] = write_documents(part, folder, corpus, progress=progress)
+            write_json(out / _PLAN, plan)
+        if queries is not None:
+            queries = unit(queries) if folder.similarity == "cosine" else queries
+        if kind == "auto" and "choice" not in plan:
+            plan["choice"] = choose(
+                source, limit=memory_limit, target=recall, queries=queries, sample=sample, say=say
+            )
+            write_json(out / _PLAN, plan)
+        choice = plan.get("choice") or {"kind": kind, "params": dict(params or {})}
+        for line in table_lines(choice.get("measured", [])) if "measured" in choice else []:
+            say(line)
+        say(choice.get("why", f"kind {kind}"))
+        manifest = _finish(
+            out, part, source, folder, plan["fields"], choice, asked, queries, progress=progress
+        )
+        (out / _PLAN).unlink()
+    return manifest
+
+
+def _finish(
+    out: Path, part: Path, source: FolderSource, folder: VectorFolder, fields: dict[str, FieldType],
+    choice: dict[str, Any], asked: dict[str, Any], queries: np.ndarray | None, *, progress: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """Build what is missing of the segment, set the settings of searching, write the manifest."""
+    kind = choice["kind"]
+    built = settings(kind, choice["params"], source.dim, len(source))
+    construct(part, source, kind, built, progress=progress)
+    words = None
+    if asked["bm25"] and asked["corpus"] is not None:
+        mean = lexical.build(part, Documents(part), asked["tokens"], progress=progress)
+        words = {"tokens": asked["tokens"], "k1": lexical.K1, "b": lexical.B, "mean_length": mean}
+    search, measured = dict(SEARCH[kind]), None
+    if kind != "exact":
+        measured = calibrate(
+            Searchable(part, kind), trial(source, queries, progress=progress), asked["recall"]
+        )
+        search = {**search, **measured.pop("search")}
+        measured = {**measured, "target": asked["recall"]}
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "generation": 1,
+        "model": folder.manifest.get("model"),
+        "space": folder.space,
+        "dim": source.dim,
+        "similarity": folder.similarity,
+        "vectors": {**folder.manifest["settings"], "digest": asked["vectors"]},
+        "texts": asked["corpus"] is not None,
+        "fields": fields,
+        "kind": kind,
+        "params": built,
+        "search": search,
+        "measured": measured,
+        "choice": choice if "why" in choice else None,
+        "memory": memory(kind, built, source.dim, len(source)),
+        "bm25": words,
+        "count": len(source),
+        "segments": [segment_entry(part, kind, built, len(source))],
+    }
+    write_json(out / MANIFEST, manifest)
+    return manifest
+
+
+def segment_entry(part: Path, kind: str, params: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """What a manifest says of a finished segment."""
+    return {
+        "name": part.name, "count": count, "live": count, "deleted": None, "kind": kind,
+        "params": dict(params), "files": finish_segment(part),
+    }  # fmt: skip
+
+
+def write_documents(
+    part: Path,
+    folder: VectorFolder,
+    corpus: str | Path | None,
+    *,
+    before: Iterable[Stored] = (),
+    fields: Mapping[str, FieldType] | None = None,
+    progress: bool,
+) -> dict[str, FieldType]:
+    """Write the documents of a folder of vectors, in its order.
+
+    Args:
+        part: Folder of the segment.
+        folder: The vectors.
+        corpus: The documents; without them only ids are kept.
+        before: Documents that come first.
+        fields: Types that metadata fields have already.
+        progress: Show a bar.
+
+    Returns:
+        Types of the metadata fields.
+
+    Raises:
+        IndexingError: Ids repeat, or corpus and vectors do not belong together.
+    """
+    import pyarrow.compute as pc
+
+    if pc.count_distinct(folder.ids).as_py() < len(folder):
+        raise IndexingError(f"Ids repeat in {folder.path}; every document needs an id of its own.")
+    (part / ROWS).unlink(missing_ok=True)
+    writer = DocumentWriter(part, fields)
+    for document in before:
+        writer.add(document)
+    if corpus is None:
+        found: Iterator[Stored] = (
+            Stored(name, "", "", {}) for chunk in folder.ids.chunks for name in chunk.to_pylist()
+        )
+    else:
+        found = joined(folder, corpus)
+    for document in tqdm(found, total=len(folder), desc="documents", unit="documents", disable=not progress):
+        writer.add(document)
+    return writer.close()
+
+
+def joined(folder: VectorFolder, corpus: str | Path) -> Iterator[Stored]:
+    """The documents of a corpus in the order of their vectors; a corpus in the same order is streamed.
+
+    Raises:
+        IndexingError: Corpus and vectors do not belong together.
+    """
+    from mar_st.encode import read_corpus
+
+    wanted = set(folder.ids.to_pylist())
+    waiting: dict[str, Stored] = {}
+    entries = iter(read_corpus(corpus))
+    order = (str(name) for chunk in folder.ids.chunks for name in chunk.to_pylist())
+    digests = (digest for chunk in folder.text_digests.chunks for digest in chunk.to_pylist())
+    for name, digest in zip(order, digests, strict=True):
+        while name not in waiting:
+            entry = next(entries, None)
+            if entry is None:
+                raise IndexingError(
+                    f"{corpus} has no document {name!r}, but {folder.path} has its vector. Give the corpus "
+                    "that was encoded."
+                )
+            if entry.id not in wanted:
+                raise IndexingError(
+                    f"{corpus}: document {entry.id!r} stands twice, or has no vector in {folder.path}. Give "
+                    "the corpus that was encoded, or encode it again."
+                )
+            wanted.discard(entry.id)
+            waiting[entry.id] = Stored(*entry)
+        document = waiting.pop(name)
+        _check_text(document, digest, folder, corpus)
+        yield document
+    if next(entries, None) is not None:
+        raise IndexingError(f"{corpus} has more documents than {folder.path} has vectors. Encode it again.")
+
+
+def _check_text(document: Stored, digest: bytes, folder: VectorFolder, corpus: str | Path) -> None:
+    """Refuse a document that is not the one that was encoded."""
+    text = f"{document.title}\n{document.text}" if document.title else document.text
+    if any(digest) and hashlib.sha256(text.encode()).digest()[: len(digest)] != digest:
+        raise IndexingError(
+            f"The text of document {document.id!r} in {corpus} is not the one that was encoded into "
+            f"{folder.path}. Encode the corpus again."
+        )
+
+
+def encoded_corpus(folder: VectorFolder) -> str | None:
+    """The corpus that was encoded, if it is still where it was."""
+    path = (folder.manifest.get("corpus") or {}).get("path")
+    return str(path) if path and Path(path).exists() else None
+
+
+def _check(folder: VectorFolder, kind: str, recall: float, tokens: str, queries: np.ndarray | None) -> None:
+    if kind != "auto" and kind not in KINDS:
+        raise IndexingError(f"Kinds of index are auto, {', '.join(KINDS)}; got {kind!r}.")
+    if not 0 < recall <= 1:
+        raise IndexingError(f"recall is a share of the exact results, above 0 and at most 1; got {recall}.")
+    if tokens not in TOKENS:
+        raise IndexingError(f"BM25 cuts texts by {' or '.join(TOKENS)}; got {tokens!r}.")
+    if folder.similarity not in ("cosine", "dot"):
+        raise IndexingError(
+            f"{folder.path} is compared by {folder.similarity}; an index takes cosine or dot."
+        )
+    if queries is not None and (queries.ndim != 2 or queries.shape[1] != folder.dim or not len(queries)):
+        raise IndexingError(f"Vectors of queries have shape (queries, {folder.dim}); got {queries.shape}.")
+
+
+def _plan(out: Path, asked: dict[str, Any]) -> dict[str, Any]:
+    """What an earlier build of the same decided; of another build nothing is kept."""
+    if (out / _PLAN).is_file():
+        plan: dict[str, Any] = json.loads((out / _PLAN).read_text(encoding="utf-8"))
+        if plan["asked"] == json.loads(json.dumps(asked)):
+            return plan
+    elif any(path.name != ".lock" for path in out.iterdir()):
+        raise IndexingError(f"{out} holds other files and no index. Give a new or empty folder.")
+    shutil.rmtree(out / SEGMENTS, ignore_errors=True)
+    plan = {"asked": asked}
+    write_json(out / _PLAN, plan)
+    return plan
+
+
+def _digest(folder: VectorFolder) -> str:
+    """Digest of a folder's manifest, which holds those of its files."""
+    return hashlib.sha256(json.dumps(folder.manifest, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,223 @@
+"""Choosing a kind of index: candidates are built on a sample of the vectors and measured.
+
+Latency is measured with single queries on the sample and projected: comparing with all vectors grows with
+their number, walking a graph with its logarithm, probing cells with their size. Recall is that on the sample;
+after the chosen kind is built, its settings of searching are set on the whole index (`mar_st.index.tune`).
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mar_st.index.construct import construct
+from mar_st.index.errors import IndexingError
+from mar_st.index.kinds import Kind, Searchable, memory, settings, subvectors
+from mar_st.index.source import RowsSource
+from mar_st.index.tune import AT, LADDERS, recall, trial
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from mar_st.index.source import Source
+    from mar_st.index.tune import Trial
+
+#: Vectors of the sample.
+SAMPLE = 20_000
+
+#: An exact search that is this fast (milliseconds) needs no other kind.
+FAST_ENOUGH = 5.0
+
+#: A candidate this much slower than the fastest is as good where it is simpler.
+_ALIKE = 1.1
+
+#: Single queries that are timed.
+_TIMED = 50
+
+
+@dataclass
+class Measured:
+    """A candidate.
+
+    Attributes:
+        kind: Its kind.
+        params: Settings of building.
+        search: Settings of searching.
+        megabytes: Memory of the whole index, computed.
+        recall: On the sample.
+        sample_ms: Median milliseconds of a query on the sample.
+        projected_ms: The same projected to all vectors.
+        note: Why it was left out, or that it was chosen.
+    """
+
+    kind: Kind
+    params: dict[str, Any]
+    megabytes: float
+    search: dict[str, int] = field(default_factory=dict)
+    recall: float | None = None
+    sample_ms: float | None = None
+    projected_ms: float | None = None
+    note: str = ""
+
+
+def choose(
+    source: Source,
+    *,
+    limit: int | None,
+    target: float,
+    queries: np.ndarray | None = None,
+    sample: int = SAMPLE,
+    say: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Measure candidates and pick one.
+
+    Args:
+        source: All vectors.
+        limit: Bytes that the index may take in memory; default no limit.
+        target: Recall@10 to reach.
+        queries: Vectors of queries; default vectors of the corpus.
+        sample: Vectors to measure on.
+        say: Told what is measured.
+
+    Returns:
+        `kind`, `params`, `search`, `why` and `measured` (a row per candidate).
+
+    Raises:
+        IndexingError: No kind fits into the memory.
+    """
+    count, dim = len(source), source.dim
+    rows = np.sort(np.random.default_rng(2).choice(count, min(sample, count), replace=False))
+    small = RowsSource([(source.take(rows), np.arange(len(rows)))])
+    asked = trial(small, queries)
+    table: list[Measured] = []
+    for kind, params in _candidates(dim):
+        built = settings(kind, params, dim, count)
+        need = memory(kind, built, dim, count)
+        if limit is not None and need > limit:
+            table.append(Measured(kind, params, need / 1e6, note="does not fit into the memory"))
+            continue
+        say(f"measuring {kind} {params or ''} on {len(small)} vectors")
+        with tempfile.TemporaryDirectory() as name:
+            part = Path(name)
+            fitting = settings(kind, params, dim, len(small))
+            construct(part, small, kind, fitting, progress=False)
+            searchable = Searchable(part, kind)
+            growth = _growth(kind, built, fitting, count, len(small))
+            table += _measure(searchable, asked, params, need, growth, target)
+        last = table[-1]
+        if kind == "exact" and last.projected_ms is not None and last.projected_ms <= FAST_ENOUGH:
+            break
+    return _picked(table, limit, target, count, len(small))
+
+
+def _candidates(dim: int) -> Iterator[tuple[Kind, dict[str, Any]]]:
+    yield "exact", {}
+    yield "int8", {}
+    yield "binary", {}
+    for storage in ("float32", "int8"):
+        for links in (16, 32):
+            yield "hnsw", {"M": links, "storage": storage}
+    for width in (4, 8):
+        yield "ivf-pq", {"m": subvectors(dim, width)}
+
+
+def _measure(
+    searchable: Searchable, asked: Trial, params: dict[str, Any], need: int, growth: float, target: float
+) -> list[Measured]:
+    """A row for each setting of searching, from cheap to the first that reaches the target."""
+    rows = []
+    for ladder in LADDERS[searchable.kind]:
+        found = recall(searchable, asked, ladder)
+        elapsed = _median(searchable, asked.queries, ladder)
+        row = Measured(searchable.kind, params, need / 1e6, dict(ladder), round(found, 4))
+        row.sample_ms, row.projected_ms = round(elapsed, 4), round(elapsed * growth, 4)
+        rows.append(row)
+        if found >= target:
+            break
+    return rows
+
+
+def _median(searchable: Searchable, queries: np.ndarray, ladder: Mapping[str, int]) -> float:
+    """Median milliseconds of a single query."""
+    times: list[float] = []
+    for query in queries[:_TIMED]:
+        started = time.perf_counter()
+        searchable.search(query[None], AT, settings=ladder)
+        times.append(time.perf_counter() - started)
+    return 1000 * float(np.median(times))
+
+
+def _growth(
+    kind: Kind, built: Mapping[str, Any], fitting: Mapping[str, Any], count: int, sample: int
+) -> float:
+    """How much longer a query takes on all vectors than on the sample."""
+    if kind == "hnsw":
+        return math.log(count + 1) / math.log(sample + 1)
+    if kind == "ivf-pq":
+        return max(1.0, float((count / built["nlist"]) / (sample / fitting["nlist"])))
+    return count / sample
+
+
+def _picked(
+    table: list[Measured], limit: int | None, target: float, count: int, sample: int
+) -> dict[str, Any]:
+    """The fastest candidate that reaches the target; where several are alike, the first (simplest)."""
+    tried = [row for row in table if row.recall is not None]
+    if not tried:
+        least = min(table, key=lambda row: row.megabytes)
+        raise IndexingError(
+            f"No kind of index fits into {(limit or 0) / 1e6:.0f} MB; the smallest, {least.kind}, needs "
+            f"{least.megabytes:.0f} MB for {count} vectors. Allow more memory, or encode fewer dimensions."
+        )
+    good = [row for row in tried if (row.recall or 0) >= target]
+    if good:
+        fastest = min(row.projected_ms or 0 for row in good)
+        best = next(row for row in good if (row.projected_ms or 0) <= max(fastest * _ALIKE, FAST_ENOUGH / 5))
+        reason = "is the fastest"
+        if best.kind == "exact" and (best.projected_ms or 0) <= FAST_ENOUGH:
+            reason = "is fast enough and misses nothing"
+        elif (best.projected_ms or 0) > fastest:
+            reason = "is the simplest of the fastest"
+    else:
+        best = max(tried, key=lambda row: (row.recall or 0, -(row.projected_ms or 0)))
+        reason = f"comes nearest to recall@{AT} {target}, which none reaches"
+    best.note = "chosen"
+    room = "any memory" if limit is None else f"{limit / 1e6:.0f} MB"
+    why = (
+        f"{best.kind} {reason}: recall@{AT} {best.recall} (target {target}) and {best.sample_ms} ms a "
+        f"query on {sample} of {count} vectors, about {best.projected_ms} ms on all; "
+        f"{best.megabytes:.0f} MB of {room}"
+    )
+    return {
+        "kind": best.kind,
+        "params": best.params,
+        "search": best.search,
+        "why": why,
+        "target": target,
+        "limit": limit,
+        "measured": [asdict(row) for row in table],
+    }
+
+
+def table_lines(measured: list[dict[str, Any]]) -> list[str]:
+    """The measurements as lines of text."""
+    lines = [f"{'kind':8} {'build':30} {'search':28} {'MB':>8} {'recall@10':>9} {'ms':>9} {'ms, all':>9}"]
+    for row in measured:
+        build, search = (
+            " ".join(f"{name}={value}" for name, value in row[part].items()) for part in ("params", "search")
+        )
+        figures = [
+            "-" if row[name] is None else f"{row[name]:.3f}"
+            for name in ("recall", "sample_ms", "projected_ms")
+        ]
+        lines.append(
+            f"{row['kind']:8} {build:30} {search:28} {row['megabytes']:8.0f} {figures[0]:>9} {figures[1]:>9} "
+            f"{figures[2]:>9}  {row['note']}".rstrip()
+        )
+    return lines

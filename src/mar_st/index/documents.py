@@ -1,0 +1,277 @@
+"""What an index keeps of its documents: ids and metadata in columns, titles and texts to be read for hits.
+
+Two Arrow files, memory-mapped: `rows.arrow` (one batch: `id`, then the metadata, which filters read whole)
+and `documents.arrow` (batches: `title`, `text`, of which a search reads the few rows it found).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mar_st.index.errors import IndexingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+    from pathlib import Path
+
+    from mar_st.index.filters import Condition, FieldType, Filter, Scalar
+
+ROWS, TEXTS = "rows.arrow", "documents.arrow"
+
+#: Documents per batch of the file of texts.
+BATCH = 2048
+#: Distinct strings up to which a field is stored as a dictionary.
+MOST_DISTINCT = 65_536
+
+#: Ids up to which they are read one by one, which is faster.
+_ONE_BY_ONE = 64
+
+_TYPES: dict[FieldType, Any] = {
+    "string": pa.large_string(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+}
+_TEXT_SCHEMA = pa.schema([("title", pa.large_string()), ("text", pa.large_string())])
+_COMPARE = {
+    "gt": pc.greater, "gte": pc.greater_equal, "lt": pc.less, "lte": pc.less_equal
+}  # fmt: skip
+
+
+class Stored(NamedTuple):
+    """A document as the index keeps it.
+
+    Attributes:
+        id: Its id.
+        title: Its title; empty if it has none.
+        text: Its text; empty where the index was built without a corpus.
+        metadata: Its fields that have a value.
+    """
+
+    id: str
+    title: str
+    text: str
+    metadata: dict[str, Scalar]
+
+
+class DocumentWriter:
+    """Writes the documents of a segment, in the order of its vectors.
+
+    Args:
+        folder: Where; it exists.
+        fields: Types that fields have already; values of another type are refused.
+    """
+
+    def __init__(self, folder: Path, fields: Mapping[str, FieldType] | None = None) -> None:
+        self.folder, self.fixed = folder, dict(fields or {})
+        self.ids: list[str] = []
+        self._columns: dict[str, list[Scalar | None]] = {}
+        self._known: dict[str, str] = {}
+        self._titles: list[str] = []
+        self._texts: list[str] = []
+        self._file = pa.OSFile(str(folder / f"{TEXTS}.part"), "wb")
+        self._writer = pa.ipc.new_file(self._file, _TEXT_SCHEMA)
+
+    def add(self, document: Stored) -> None:
+        """Take one document."""
+        place = len(self.ids)
+        self.ids.append(document.id)
+        for field, value in document.metadata.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                continue  # a number that is none compares with nothing
+            column = self._columns.setdefault(field, [])
+            column.extend([None] * (place - len(column)))
+            column.append(self._known.setdefault(value, value) if isinstance(value, str) else value)
+        self._titles.append(document.title)
+        self._texts.append(document.text)
+        if len(self._texts) >= BATCH:
+            self._flush()
+
+    def close(self) -> dict[str, FieldType]:
+        """Write what is left and move the files into place.
+
+        Returns:
+            Types of the metadata fields. A field whose values are of several types is stored as strings.
+
+        Raises:
+            IndexingError: A field has another type than the one it has already.
+        """
+        self._flush()
+        self._writer.close()
+        self._file.close()
+        fields = {name: self._type(name, column) for name, column in sorted(self._columns.items())}
+        arrays: list[Any] = [pa.array(self.ids, type=pa.large_string())]
+        for name, kind in fields.items():
+            column = self._columns.pop(name)
+            column.extend([None] * (len(self.ids) - len(column)))
+            arrays.append(_column(column, kind))
+        batch = pa.record_batch(arrays, names=["id", *(f"metadata:{name}" for name in fields)])
+        part = self.folder / f"{ROWS}.part"
+        with pa.OSFile(str(part), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        (self.folder / f"{TEXTS}.part").replace(self.folder / TEXTS)
+        part.replace(self.folder / ROWS)
+        return fields
+
+    def _flush(self) -> None:
+        if self._texts:
+            self._writer.write_batch(pa.record_batch([self._titles, self._texts], schema=_TEXT_SCHEMA))
+            self._titles, self._texts = [], []
+
+    def _type(self, name: str, column: Sequence[Scalar | None]) -> FieldType:
+        found = common_type({type_of(value) for value in column if value is not None})
+        wanted = self.fixed.get(name)
+        if wanted is None or wanted == found:
+            return found
+        if wanted == "string" or (wanted == "number" and found == "integer"):
+            return wanted
+        odd = next(
+            place for place, value in enumerate(column) if value is not None and type_of(value) != wanted
+        )
+        raise IndexingError(
+            f"The metadata field {name!r} is of type {wanted} in this index; document {self.ids[odd]!r} has "
+            f"{column[odd]!r}. Give it the same type, or build the index anew."
+        )
+
+
+def common_type(found: AbstractSet[FieldType]) -> FieldType:
+    """The type of a field whose values are of these types."""
+    if len(found) > 1:
+        return "number" if found == {"integer", "number"} else "string"
+    return next(iter(found), "string")
+
+
+def type_of(value: Scalar) -> FieldType:
+    """The type of one value."""
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer" if -(2**63) <= value < 2**63 else "number"
+    return "number" if isinstance(value, float) else "string"
+
+
+def _column(values: Sequence[Scalar | None], kind: FieldType) -> Any:
+    if kind == "string":
+        written = [
+            None if value is None else value if isinstance(value, str) else json.dumps(value)
+            for value in values
+        ]
+        array = pa.array(written, type=_TYPES[kind])
+        encoded = array.dictionary_encode()
+        return encoded if len(encoded.dictionary) <= min(MOST_DISTINCT, max(16, len(array) // 4)) else array
+    if kind == "number":
+        values = [None if value is None else float(value) for value in values]
+    return pa.array(values, type=_TYPES[kind])
+
+
+class Documents:
+    """The documents of a segment, mapped into memory.
+
+    Raises:
+        IndexingError: The files are missing or damaged.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            rows = pa.ipc.open_file(pa.memory_map(str(folder / ROWS)))
+            texts = pa.ipc.open_file(pa.memory_map(str(folder / TEXTS)))
+            self._rows = rows.get_batch(0)
+            self._batches = [texts.get_batch(number) for number in range(texts.num_record_batches)]
+        except FileNotFoundError:
+            raise
+        except (OSError, pa.ArrowException) as error:
+            raise IndexingError(
+                f"The documents in {folder} are damaged ({error}). Build the index anew."
+            ) from error
+        self._starts = np.cumsum([0, *(len(batch) for batch in self._batches)])
+        self.ids: Any = self._rows.column("id")
+        self._columns = {
+            name.removeprefix("metadata:"): self._rows.column(name) for name in self._rows.schema.names[1:]
+        }
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def ids_of(self, rows: np.ndarray) -> list[str]:
+        """Ids of some rows."""
+        if len(rows) <= _ONE_BY_ONE:
+            return [self.ids[row].as_py() for row in rows.tolist()]
+        found: list[str] = self.ids.take(pa.array(rows)).to_pylist()
+        return found
+
+    def texts(self, start: int, stop: int) -> Iterator[str]:
+        """Title and text of the documents of some rows, as they are encoded (title, newline, text)."""
+        for number, first in enumerate(self._starts[:-1].tolist()):
+            batch = self._batches[number]
+            low, high = max(start - first, 0), min(stop - first, len(batch))
+            if low < high:
+                for row in batch.slice(low, high - low).to_pylist():
+                    yield f"{row['title']}\n{row['text']}" if row["title"] else row["text"]
+
+    def find(self, ids: Iterable[str]) -> np.ndarray:
+        """Rows whose id is one of the given ones, ascending int64."""
+        wanted = pa.array(list(ids), type=pa.large_string())
+        return np.flatnonzero(pc.is_in(self.ids, value_set=wanted).to_numpy(zero_copy_only=False))
+
+    def mask(self, where: Filter) -> np.ndarray:
+        """Which documents pass a typed filter, `(n,)` bool."""
+        passed = np.ones(len(self), dtype=bool)
+        for condition in where.conditions:
+            column = self._columns.get(condition.field)
+            if column is None:
+                return np.zeros(len(self), dtype=bool)
+            passed &= _passing(column, condition)
+        return passed
+
+    def document(self, row: int) -> Stored:
+        """The document of a row."""
+        number = int(np.searchsorted(self._starts, row, side="right")) - 1
+        batch, place = self._batches[number], row - int(self._starts[number])
+        metadata = {name: column[row].as_py() for name, column in self._columns.items()}
+        return Stored(
+            self.ids[row].as_py(),
+            batch.column(0)[place].as_py(),
+            batch.column(1)[place].as_py(),
+            {name: value for name, value in metadata.items() if value is not None},
+        )
+
+
+def _passing(column: Any, condition: Condition) -> np.ndarray:
+    """Which values of a column meet a condition, `(n,)` bool; missing ones do not."""
+    if isinstance(column, pa.DictionaryArray):
+        # Only the distinct values are compared; one more slot stands for missing ones.
+        places: np.ndarray = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        distinct = np.append(_passing(column.dictionary, condition), np.array([False]))
+        return np.asarray(distinct[places])
+    if condition.any_of is not None:
+        found = pc.is_in(column, value_set=_values(column, condition.any_of))
+    else:
+        tests = [
+            _COMPARE[name](column, pa.scalar(value, type=_wide(column, value)))
+            for name, value in condition.bounds
+        ]
+        found = reduce(pc.and_, tests)
+    passed: np.ndarray = found.fill_null(False).to_numpy(zero_copy_only=False)
+    return passed.copy() if not passed.flags.writeable else passed
+
+
+def _wide(column: Any, value: Scalar) -> Any:
+    """The type a value is compared in: that of the column, or float for a fraction."""
+    return pa.float64() if isinstance(value, float) else column.type
+
+
+def _values(column: Any, values: Sequence[Scalar]) -> Any:
+    if column.type == pa.int64():
+        values = [
+            int(value) for value in values if float(value) == int(value) and type_of(int(value)) == "integer"
+        ]
+    return pa.array(values, type=column.type)

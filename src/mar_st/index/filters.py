@@ -1,0 +1,215 @@
+"""Filters on the metadata of documents: equality, any of, ranges; all conditions must hold.
+
+A filter is written as a mapping, `{"department": ["心内科", "儿科"], "date": {"gte": "2024-01-01"}}`, or
+as a line, `department=心内科|儿科,date>=2024-01-01`. Strings are compared by their characters, so dates
+should be written as ISO 8601. A document that lacks the field never passes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from mar_st.index.errors import FilterError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Scalar: TypeAlias = str | int | float | bool
+Bound: TypeAlias = Literal["gt", "gte", "lt", "lte"]
+
+#: Type of a metadata field.
+FieldType: TypeAlias = Literal["string", "integer", "number", "boolean"]
+
+BOUNDS: dict[Bound, str] = {"gte": ">=", "gt": ">", "lte": "<=", "lt": "<"}
+
+#: Conditions of a filter, and values of one condition, at most.
+MOST_CONDITIONS, MOST_VALUES = 64, 10_000
+
+_FORMS = 'a value, a list of values (any of them), or a range such as {"gte": 2020, "lt": 2024}'
+_TEXT = re.compile(r"\s*(?P<field>[^=<>!|]+?)\s*(?P<sign>>=|<=|=|>|<)\s*(?P<value>[^=<>].*|)", re.DOTALL)
+
+
+class _Written(str):
+    """A value from a line of text: its type is that of the field."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What one field must be.
+
+    Attributes:
+        field: Name of the metadata field.
+        any_of: Its value is one of these; `None` for a range.
+        bounds: Its value lies within these.
+    """
+
+    field: str
+    any_of: tuple[Scalar, ...] | None = None
+    bounds: tuple[tuple[Bound, Scalar], ...] = ()
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Conditions that must all hold; equal filters are equal and hashable.
+
+    Attributes:
+        conditions: Sorted by field.
+    """
+
+    conditions: tuple[Condition, ...]
+
+    def typed(self, fields: Mapping[str, FieldType]) -> Filter:
+        """The same filter with values of the types of the fields.
+
+        Args:
+            fields: Names and types of the metadata fields that there are.
+
+        Raises:
+            FilterError: There is no such field, or a value does not fit its type.
+        """
+        return Filter(tuple(_typed(condition, fields) for condition in self.conditions))
+
+
+def parse_filter(where: Mapping[str, Any] | str | Filter | None) -> Filter | None:
+    """Read a filter.
+
+    Args:
+        where: A mapping, a line `field=value,field>=value` (or the mapping as JSON), a filter, or nothing.
+
+    Returns:
+        The filter; `None` where there is no condition.
+
+    Raises:
+        FilterError: It cannot be read.
+    """
+    if where is None or isinstance(where, Filter):
+        return where
+    if isinstance(where, str):
+        if where.lstrip().startswith("{"):
+            try:
+                where = json.loads(where)
+            except (ValueError, RecursionError) as error:
+                raise FilterError(f"The filter starts with {{ but is no JSON ({error}).") from error
+        else:
+            return _from_text(where)
+    if not isinstance(where, Mapping):
+        raise FilterError(f"A filter is a mapping of fields to {_FORMS}; got {type(where).__name__}.")
+    if len(where) > MOST_CONDITIONS:
+        raise FilterError(f"A filter has at most {MOST_CONDITIONS} conditions; this one has {len(where)}.")
+    conditions = [_condition(field, wanted) for field, wanted in where.items()]
+    return _whole(conditions)
+
+
+def _whole(conditions: Iterable[Condition]) -> Filter | None:
+    found = tuple(sorted(conditions, key=lambda condition: condition.field))
+    return Filter(found) if found else None
+
+
+def _condition(field: Any, wanted: Any) -> Condition:
+    if not isinstance(field, str) or not field:
+        raise FilterError(f"Fields of a filter are named by strings; got {field!r}.")
+    if isinstance(wanted, Mapping):
+        unknown = [name for name in wanted if name not in BOUNDS]
+        if unknown or not wanted:
+            raise FilterError(
+                f"The range of {field!r} has {', '.join(map(repr, unknown)) or 'nothing'}; "
+                f"it takes {', '.join(BOUNDS)}."
+            )
+        return Condition(
+            field, bounds=tuple((name, _value(field, wanted[name])) for name in BOUNDS if name in wanted)
+        )
+    if isinstance(wanted, Sequence) and not isinstance(wanted, str | bytes):
+        if not wanted or len(wanted) > MOST_VALUES:
+            raise FilterError(f"{field!r} is any of {len(wanted)} values; 1 to {MOST_VALUES} can be given.")
+        return Condition(field, any_of=tuple(dict.fromkeys(_value(field, value) for value in wanted)))
+    return Condition(field, any_of=(_value(field, wanted),))
+
+
+def _value(field: str, value: Any) -> Scalar:
+    if isinstance(value, str | bool) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return value
+    raise FilterError(f"{field!r} is compared with {value!r}; expected {_FORMS}.")
+
+
+def _from_text(line: str) -> Filter | None:
+    conditions: dict[str, Condition] = {}
+    for part in line.split(","):
+        if not part.strip():
+            continue
+        found = _TEXT.fullmatch(part)
+        if not found or not found["value"].strip():
+            raise FilterError(
+                f"{part.strip()!r} is no condition. Write field=value, field=one|other, field>=value, "
+                'separated by commas, or JSON such as {"field": "a, b"}.'
+            )
+        field, sign, value = found["field"], found["sign"], found["value"].strip()
+        if sign == "=":
+            if field in conditions:
+                raise FilterError(f"{field!r} is named twice; write {field}=one|other for any of them.")
+            values = (_Written(one.strip()) for one in value.split("|"))
+            conditions[field] = Condition(field, any_of=tuple(dict.fromkeys(one for one in values if one)))
+            continue
+        earlier = conditions.get(field, Condition(field))
+        name = next(name for name, written in BOUNDS.items() if written == sign)
+        if earlier.any_of is not None or name in dict(earlier.bounds):
+            raise FilterError(f"{field!r} is named twice in {line!r}.")
+        conditions[field] = Condition(field, bounds=(*earlier.bounds, (name, _Written(value))))
+    return _whole(conditions.values())
+
+
+def _typed(condition: Condition, fields: Mapping[str, FieldType]) -> Condition:
+    field = condition.field
+    if field not in fields:
+        near = get_close_matches(field, fields, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        known = f"It has {', '.join(sorted(fields))}." if fields else "Its documents have no metadata."
+        raise FilterError(f"The index has no metadata field {field!r}.{hint} {known}")
+    kind = fields[field]
+    if condition.any_of is not None:
+        return Condition(field, any_of=tuple(_as(kind, field, value) for value in condition.any_of))
+    if kind == "boolean":
+        raise FilterError(f"{field!r} is true or false; it has no range.")
+    return Condition(field, bounds=tuple((name, _as(kind, field, value)) for name, value in condition.bounds))
+
+
+def _as(kind: FieldType, field: str, value: Scalar) -> Scalar:
+    """A value in the type of its field."""
+    if isinstance(value, _Written):
+        read = _read(kind, str(value))
+        if read is not None:
+            return read
+    elif kind == "string":
+        if isinstance(value, str):
+            return value
+    elif kind == "boolean":
+        if isinstance(value, bool):
+            return value
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    raise FilterError(f"{field!r} is compared with {str(value)!r}, but the field is of type {kind}.")
+
+
+def _read(kind: FieldType, text: str) -> Scalar | None:
+    if kind == "string":
+        return text
+    if kind == "boolean":
+        return {"true": True, "false": False}.get(text.lower())
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

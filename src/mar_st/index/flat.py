@@ -1,0 +1,202 @@
+"""Exact search: inner products with all vectors, or with some of them, by FAISS's kernels."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mar_st.index.errors import need
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mar_st.index.mask import Mask
+
+#: Vectors that are compared at once where they have to be copied (other type, or picked rows).
+BLOCK = 8192
+
+#: From so many queries on matrices are multiplied; below, FAISS goes through the vectors once per query.
+MANY_QUERIES = 8
+
+#: Queries per matrix product.
+_CHUNK = 512
+
+#: Share of the rows below which the rows of a mask are picked out.
+_PICKED = 0.1
+
+#: Multiplications that are worth a thread of their own.
+_WORTH_A_THREAD = 4_000_000
+
+
+def top(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The best `k` of each query's candidates, by falling score, equal ones by row.
+
+    Args:
+        scores: `(queries, candidates)` float32; -inf where there is none.
+        rows: Their rows, likewise, int64; -1 where there is none.
+        k: Candidates to keep.
+
+    Returns:
+        Scores and rows, `(queries, k)`, filled up with -inf and -1.
+    """
+    if (scores[:, :-1] > scores[:, 1:]).all():  # most results come in order
+        scores, rows = scores[:, :k], rows[:, :k]
+    else:
+        order = np.lexsort((rows, -scores), axis=1)[:, :k]
+        scores, rows = np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
+    missing = k - scores.shape[1]
+    if missing > 0:
+        scores = np.pad(scores, ((0, 0), (0, missing)), constant_values=-np.inf)
+        rows = np.pad(rows, ((0, 0), (0, missing)), constant_values=-1)
+    return scores, rows
+
+
+def search(
+    queries: np.ndarray, vectors: np.ndarray, k: int, *, mask: Mask | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The `k` vectors of highest inner product, exactly.
+
+    Args:
+        queries: `(queries, dim)` float32.
+        vectors: `(n, dim)` float32 or float16, maybe mapped into memory.
+        k: Vectors per query.
+        mask: Compare with these rows alone.
+
+    Returns:
+        Scores, float32, and rows, int64, `(queries, k)`, by falling score; -inf and -1 where there are fewer.
+    """
+    total = len(vectors) if mask is None else mask.count
+    wanted = min(k, total)
+    if not wanted or not len(queries):
+        return top(*_nothing(queries), k)
+    rows = None
+    if mask is not None and total < len(vectors):
+        # Picking rows costs a copy; where most pass it is cheaper to go through all and skip some.
+        picked = vectors.dtype != np.float32 or len(queries) >= MANY_QUERIES or total < _PICKED * len(vectors)
+        rows = mask.rows if picked else None
+    else:
+        mask = None
+    if len(queries) >= MANY_QUERIES:
+        chunks = range(0, len(queries), _CHUNK)
+        parts = [_products(queries[at : at + _CHUNK], vectors, rows, wanted, total) for at in chunks]
+        return top(
+            np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts]), k
+        )
+    shares = _shares(len(vectors) if rows is None else total, len(queries) * vectors.shape[1])
+    if len(shares) == 1:
+        return top(*_part(queries, vectors, rows, mask, wanted, shares[0]), k)
+    return merge(_pool().map(lambda share: _part(queries, vectors, rows, mask, wanted, share), shares), k)
+
+
+def merge(found: Iterable[tuple[np.ndarray, np.ndarray]], k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The best `k` of several results of the same queries."""
+    results = list(found)
+    return top(
+        np.concatenate([part[0] for part in results], 1), np.concatenate([part[1] for part in results], 1), k
+    )
+
+
+def rescore(
+    queries: np.ndarray, vectors: np.ndarray, candidates: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best `k` of each query's candidates by inner product with the vectors themselves.
+
+    Args:
+        queries: `(queries, dim)` float32.
+        vectors: `(n, dim)` float32 or float16.
+        candidates: Rows, `(queries, candidates)` int64; -1 where there is none.
+        k: Vectors per query.
+    """
+    scores = np.full(candidates.shape, -np.inf, dtype=np.float32)
+    for query, row in enumerate(candidates):
+        there = np.flatnonzero(row >= 0)
+        scores[query, there] = vectors[row[there]].astype(np.float32, copy=False) @ queries[query]
+    return top(scores, candidates, k)
+
+
+def _part(
+    queries: np.ndarray, vectors: np.ndarray, rows: np.ndarray | None, mask: Mask | None, k: int, part: slice
+) -> tuple[np.ndarray, np.ndarray]:
+    """Search of some of the rows for few queries: FAISS goes through the vectors once per query."""
+    if rows is None and vectors.dtype == np.float32:
+        bits = None if mask is None else mask.bits[part.start // 8 : -(-part.stop // 8)]
+        scores, places = _knn(queries, vectors[part], k, bits)
+        return scores, np.where(places >= 0, places + part.start, -1)
+    best = top(*_nothing(queries), k)
+    for chosen, block in _blocks(vectors, rows, part):
+        scores, places = _knn(queries, block, k)
+        best = merge([best, (scores, chosen[places])], k)
+    return best
+
+
+def _products(
+    queries: np.ndarray, vectors: np.ndarray, rows: np.ndarray | None, k: int, total: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Search for many queries: matrix products, and of each only what beats the best `k` so far."""
+    best = top(*_nothing(queries), k)
+    for chosen, block in _blocks(vectors, rows, slice(0, total)):
+        scores = queries @ block.T
+        better = scores > best[0][:, -1:]
+        counts = np.count_nonzero(better, axis=1)
+        most = int(counts.max())
+        if not most:
+            continue
+        if most > 4 * k:
+            kept = min(k, scores.shape[1])
+            places = np.argpartition(scores, -kept, axis=1)[:, -kept:]
+            found = np.take_along_axis(scores, places, axis=1), chosen[places]
+        else:
+            query, place = np.nonzero(better)
+            slot = np.arange(len(query)) - (np.cumsum(counts) - counts)[query]
+            found = top(*_nothing(queries), most)
+            found[0][query, slot] = scores[query, place]
+            found[1][query, slot] = chosen[place]
+        best = merge([best, found], k)
+    return best
+
+
+def _blocks(
+    vectors: np.ndarray, rows: np.ndarray | None, part: slice
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Row numbers and float32 vectors, block after block."""
+    for start in range(part.start, part.stop, BLOCK):
+        stop = min(start + BLOCK, part.stop)
+        chosen = np.arange(start, stop) if rows is None else rows[start:stop]
+        yield chosen, np.asarray(vectors[start:stop] if rows is None else vectors[chosen], dtype=np.float32)
+
+
+def _nothing(queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64)
+
+
+def _knn(
+    queries: np.ndarray, vectors: np.ndarray, k: int, bits: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best vectors by FAISS; with `bits` of those rows alone whose bit is set."""
+    faiss = need("faiss")
+    shape = len(queries), min(k, len(vectors))
+    scores, places = np.empty(shape, np.float32), np.empty(shape, np.int64)
+    arrays = (np.ascontiguousarray(queries), vectors, scores, places)
+    query, vector, score, place = map(faiss.swig_ptr, arrays)
+    selector = None if bits is None else faiss.IDSelectorBitmap(bits)
+    faiss.knn_inner_product(
+        query, vector, vectors.shape[1], len(queries), len(vectors), shape[1], score, place, selector
+    )
+    return np.where(places >= 0, scores, -np.inf).astype(np.float32, copy=False), places
+
+
+def _shares(total: int, work: int) -> list[slice]:
+    """Rows for each thread; FAISS itself spreads queries over threads, not vectors."""
+    threads = min(need("faiss").omp_get_max_threads(), total * work // _WORTH_A_THREAD + 1)
+    edges = [*(total * share // threads // 8 * 8 for share in range(threads)), total]  # whole bytes of a mask
+    return [slice(start, stop) for start, stop in pairwise(edges)]
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="flat-search")

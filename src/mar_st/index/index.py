@@ -1,0 +1,312 @@
+"""An index that is searched by vectors, by words, and with filters."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from mar_st.index import flat
+from mar_st.index.errors import IndexingError
+from mar_st.index.filters import parse_filter
+from mar_st.index.manifest import describe, files_of, read_manifest
+from mar_st.index.source import unit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mar_st.index.documents import Stored
+    from mar_st.index.filters import FieldType, Filter
+    from mar_st.index.mask import Mask
+
+#: How an index names a document within itself: row number or id.
+Key: TypeAlias = "int | str"
+Where: TypeAlias = "Mapping[str, Any] | str | Filter | None"
+
+MILVUS = "milvus:"
+
+#: Documents that a query can ask for.
+MOST = 100_000
+
+#: Filters whose rows are remembered.
+_REMEMBERED = 64
+
+
+class Found(NamedTuple):
+    """Result of a search.
+
+    Attributes:
+        keys: For each query the keys of its documents, by falling score.
+        scores: Their scores, `(queries, k)` float32; -inf where there are fewer.
+    """
+
+    keys: list[list[Key]]
+    scores: np.ndarray
+
+
+class Index(ABC):
+    """What all indexes can do; safe to search from several threads.
+
+    Attributes:
+        name: Folder or address.
+        dim: Dimensions of the vectors.
+        similarity: `cosine` or `dot`; for cosine, queries are brought to length 1.
+        space: Digest of the document space, if it is known (`mar_st.encode.space`).
+        kind: Kind of index.
+        model: Name or folder of the model that encoded the documents, if it is known.
+        fields: Names and types of the metadata fields.
+        has_texts: Whether the documents' texts are kept.
+        has_words: Whether it can be searched by words (BM25).
+    """
+
+    name: str
+    dim: int
+    similarity: str
+    space: str | None
+    kind: str
+    model: str | None
+    fields: dict[str, FieldType]
+    has_texts: bool
+    has_words: bool
+
+    @staticmethod
+    def open(target: str | Path) -> Index:
+        """Open an index.
+
+        Args:
+            target: A folder that `mar index` wrote; or `milvus:PATH.db`, `milvus:http://HOST:PORT`, each
+                maybe followed by `/COLLECTION`.
+
+        Raises:
+            IndexingError: There is no index, or it is damaged, or a package is missing.
+        """
+        if str(target).startswith(MILVUS):
+            from mar_st.index.milvus import MilvusIndex
+
+            return MilvusIndex.connect(str(target))
+        return FolderIndex.open_folder(Path(target))
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def find(self, vectors: np.ndarray, k: int, where: Filter | None) -> Found:
+        """The best documents for checked vectors; see `search`."""
+
+    @abstractmethod
+    def find_words(self, texts: Sequence[str], k: int, where: Filter | None) -> Found:
+        """The best documents by BM25; those that share no word with the query are not found."""
+
+    @abstractmethod
+    def documents(self, keys: Sequence[Key]) -> list[Stored]:
+        """Documents by their keys."""
+
+    @abstractmethod
+    def ids(self, found: Found) -> list[list[str]]:
+        """Ids of what was found."""
+
+    def search(
+        self, vectors: np.ndarray, k: int = 10, *, where: Where = None
+    ) -> tuple[list[list[str]], np.ndarray]:
+        """The best documents for each vector.
+
+        Args:
+            vectors: Vectors of queries, `(n, dim)` floats.
+            k: Documents per query.
+            where: Filter on the metadata, see `mar_st.index.filters`.
+
+        Returns:
+            Ids, and scores `(n, k)` float32, by falling score. Where fewer documents pass, a list is shorter
+            and its scores are filled up with -inf.
+
+        Raises:
+            IndexingError: The vectors or `k` do not fit.
+            FilterError: The filter does not fit.
+        """
+        found = self.find(self.checked(vectors), checked_k(k), parse_filter(where))
+        return self.ids(found), found.scores
+
+    def model_source(self) -> str:
+        """The model that encoded the documents, to encode queries with.
+
+        Raises:
+            IndexingError: It is not known.
+        """
+        if self.model is None:
+            raise IndexingError(f"{self.name} does not say which model it was made with. Give --encoder.")
+        return self.model
+
+    def checked(self, vectors: np.ndarray) -> np.ndarray:
+        """Query vectors as the index compares them, `(n, dim)` float32, C-contiguous.
+
+        Raises:
+            IndexingError: They have another shape, or values that are not finite.
+        """
+        given = np.asarray(vectors)
+        if given.ndim != 2 or given.shape[1] != self.dim or given.dtype.kind not in "fiu":
+            raise IndexingError(
+                f"Vectors of queries have shape (queries, {self.dim}); got {given.dtype} {given.shape}."
+            )
+        given = np.ascontiguousarray(given, dtype=np.float32)
+        if not np.isfinite(given).all():
+            raise IndexingError("Vectors of queries hold NaN or infinite values.")
+        return unit(given) if self.similarity == "cosine" else given
+
+
+def checked_k(k: int) -> int:
+    """The number of documents asked for.
+
+    Raises:
+        IndexingError: It is none from 1 to `MOST`.
+    """
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MOST:
+        raise IndexingError(f"k is the number of documents per query, from 1 to {MOST:,}; got {k!r}.")
+    return int(k)
+
+
+class FolderIndex(Index):
+    """An index in a folder, mapped into memory.
+
+    Args:
+        folder: The folder.
+        manifest: Its manifest.
+
+    Attributes:
+        manifest: Content of the manifest that was opened.
+        segments: The segments.
+    """
+
+    def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
+        from mar_st.index.lexical import Lexical
+        from mar_st.index.segment import Segment
+
+        self.folder, self.manifest, self.name = folder, manifest, str(folder)
+        self.dim, self.similarity = manifest["dim"], manifest["similarity"]
+        self.space, self.kind, self.fields = manifest["space"], manifest["kind"], manifest["fields"]
+        self.model = (manifest["model"] or {}).get("name")
+        self.has_texts, self.has_words = manifest["texts"], manifest["bm25"] is not None
+        self.settings: dict[str, int] = manifest["search"]
+        self.segments = [Segment(folder, entry) for entry in manifest["segments"]]
+        self._starts = np.cumsum([0, *map(len, self.segments)])
+        folders = [segment.folder for segment in self.segments]
+        self._words = Lexical(folders, manifest["bm25"]["tokens"]) if self.has_words else None
+        self._masks: OrderedDict[Filter, list[Mask]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open_folder(cls, folder: Path) -> FolderIndex:
+        """Open the folder as its manifest stands now.
+
+        Raises:
+            IndexingError: It is no index, or files are missing or damaged.
+        """
+        manifest = read_manifest(folder)
+        for _ in range(8):
+            try:
+                return cls(folder, manifest)
+            except FileNotFoundError as error:
+                now = read_manifest(folder)
+                if now["generation"] == manifest["generation"]:
+                    raise IndexingError(
+                        f"The index {folder} lacks {error.filename or error}. Copy it there, or build it "
+                        "anew."
+                    ) from error
+                manifest = now  # it was compacted meanwhile
+        raise IndexingError(f"The index {folder} changes faster than it can be opened.")
+
+    def __len__(self) -> int:
+        return sum(segment["live"] for segment in self.manifest["segments"])
+
+    @property
+    def generation(self) -> int:
+        """Number of changes; a folder whose manifest has a higher one was changed since it was opened."""
+        return int(self.manifest["generation"])
+
+    def changed(self) -> bool:
+        """Whether the folder holds a newer index than this one."""
+        return bool(read_manifest(self.folder)["generation"] != self.generation)
+
+    def verify(self) -> None:
+        """Compare the digest of every file with the manifest.
+
+        Raises:
+            IndexingError: A file is not what was written.
+        """
+        from mar_st.index.manifest import SEGMENTS
+
+        for name, entry in files_of(self.manifest).items():
+            found = describe(self.folder / SEGMENTS / name)
+            if found["sha256"] != entry["sha256"]:
+                raise IndexingError(f"{self.folder / SEGMENTS / name} was changed. Build the index anew.")
+
+    def find(self, vectors: np.ndarray, k: int, where: Filter | None) -> Found:
+        """See `Index`."""
+        best = []
+        masks = self._masks_of(where)
+        for segment, mask, start in zip(self.segments, masks, self._starts, strict=False):
+            scores, rows = segment.searchable.search(vectors, k, mask=mask, settings=self.settings)
+            best.append((scores, np.where(rows >= 0, rows + start, -1)))
+        return _found(*(best[0] if len(best) == 1 else flat.merge(best, k)))
+
+    def find_words(self, texts: Sequence[str], k: int, where: Filter | None) -> Found:
+        """See `Index`.
+
+        Raises:
+            IndexingError: The index was built without BM25.
+        """
+        if self._words is None:
+            raise IndexingError(
+                f"{self.name} cannot be searched by words. Build it with --bm25 and with the corpus."
+            )
+        return _found(*self._words.search(texts, k, self._masks_of(where)))
+
+    def documents(self, keys: Sequence[Key]) -> list[Stored]:
+        """See `Index`."""
+        found = []
+        for key in keys:
+            number = int(np.searchsorted(self._starts, key, side="right")) - 1
+            found.append(self.segments[number].documents.document(int(key) - int(self._starts[number])))
+        return found
+
+    def ids(self, found: Found) -> list[list[str]]:
+        """See `Index`."""
+        lengths = [len(keys) for keys in found.keys]
+        rows = np.array([key for keys in found.keys for key in keys], dtype=np.int64)
+        if len(self.segments) == 1 and len(lengths) == 1:
+            return [self.segments[0].documents.ids_of(rows)]
+        names = np.empty(len(rows), dtype=object)
+        numbers = np.searchsorted(self._starts, rows, side="right") - 1
+        for number in np.unique(numbers):
+            here = np.flatnonzero(numbers == number)
+            names[here] = self.segments[number].documents.ids_of(rows[here] - self._starts[number])
+        ends = np.cumsum([0, *lengths])
+        return [names[start:end].tolist() for start, end in pairwise(ends)]
+
+    def locate(self, ids: Sequence[str]) -> list[np.ndarray]:
+        """Rows of some ids in each segment, deleted ones left out."""
+        return [segment.find(list(ids)) for segment in self.segments]
+
+    def _masks_of(self, where: Filter | None) -> Sequence[Mask | None]:
+        """For each segment the rows that may be found; `None`: all."""
+        if where is None:
+            return [segment.alive for segment in self.segments]
+        typed = where.typed(self.fields)
+        with self._lock:
+            if typed in self._masks:
+                self._masks.move_to_end(typed)
+                return self._masks[typed]
+        masks = [segment.mask(typed) for segment in self.segments]
+        with self._lock:
+            self._masks[typed] = masks
+            while len(self._masks) > _REMEMBERED:
+                self._masks.popitem(last=False)
+        return masks
+
+
+def _found(scores: np.ndarray, rows: np.ndarray) -> Found:
+    return Found([row[row >= 0].tolist() for row in rows], scores)

@@ -1,0 +1,270 @@
+"""BM25 over words, by bm25s: a matrix of scores per segment, memory-mapped.
+
+Each segment is a complete index of bm25s. Where there are several, the weight of a word comes from all of
+them together: Lucene's idf is a factor of every score of a word, so it can be exchanged when a query is
+answered. Lengths are compared with the mean of the first segment, and documents that were deleted count in
+the statistics until the index is compacted, as in Lucene.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+from concurrent.futures import ProcessPoolExecutor
+from functools import cached_property
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm import tqdm
+
+from mar_st.index import flat
+from mar_st.words import TOKENS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from mar_st.index.documents import Documents
+    from mar_st.index.mask import Mask
+
+FOLDER = "bm25"
+
+_MEAN = "mean_length.json"
+
+#: As in `mar_st.mining`.
+K1, B = 1.2, 0.75
+
+#: Documents whose words are counted at once, and kept together if the build is killed.
+CHUNK = 16_384
+
+#: Documents from which on several processes cut texts into words.
+MANY = 4 * CHUNK
+
+
+def build(
+    folder: Path, documents: Documents, tokens: str, *, mean_length: float | None = None, progress: bool
+) -> float:
+    """Write the BM25 index of a segment.
+
+    Args:
+        folder: The segment's folder.
+        documents: Its documents.
+        tokens: How texts are cut: `jieba` or `char-bigram`.
+        mean_length: Words of a document in the mean; default that of these documents.
+        progress: Show a bar.
+
+    Returns:
+        Words of a document in the mean.
+    """
+    import bm25s
+
+    done = folder / FOLDER / _MEAN
+    if done.is_file():
+        return float(json.loads(done.read_text(encoding="utf-8")))
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets itself to DEBUG
+    vocabulary: dict[str, int] = {}
+    counted: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    lengths: list[np.ndarray] = []
+    for known, local, length in _words(folder, documents, tokens, progress=progress):
+        places = np.array([vocabulary.setdefault(word, len(vocabulary)) for word in known], dtype=np.int32)
+        word, document, often = _counted(local, length)
+        first = sum(map(len, lengths))
+        counted.append((places[word] if len(known) else word, document + np.int32(first), often))
+        lengths.append(length)
+    length = np.concatenate(lengths)
+    mean = float(mean_length or max(length.mean(), 1e-9))
+    scores = _matrix(
+        [np.concatenate(part) for part in zip(*counted, strict=True)], length, len(vocabulary), mean
+    )
+    found = bm25s.BM25(method="lucene", k1=K1, b=B)
+    found.scores, found.vocab_dict, found.nonoccurrence_array = scores, vocabulary, None
+    part = folder / f"{FOLDER}.part"
+    found.save(part, show_progress=False)
+    (part / _MEAN).write_text(json.dumps(mean), encoding="utf-8")
+    part.rename(folder / FOLDER)
+    for path in folder.glob("words-*.npz"):
+        path.unlink()
+    return mean
+
+
+def _counted(words: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How often each word stands in each document: words, documents, int32, and counts, float32."""
+    documents = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
+    most = np.int64(max(len(words), 1))
+    pairs, counts = np.unique(documents * most + words, return_counts=True)
+    document, word = np.divmod(pairs, most)
+    return word.astype(np.int32), document.astype(np.int32), counts.astype(np.float32)
+
+
+def _matrix(counted: list[np.ndarray], lengths: np.ndarray, vocabulary: int, mean: float) -> dict[str, Any]:
+    """Scores of every word in every document, by columns (words), as bm25s keeps them.
+
+    bm25s computes the same in a Python loop over documents that holds all words as objects.
+    """
+    word, document, often = counted
+    count = len(lengths)
+    frequency = np.bincount(word, minlength=vocabulary)
+    idf = np.log(1 + (count - frequency + 0.5) / (frequency + 0.5)).astype(np.float32)
+    slowed = (K1 * ((1 - B) + B * lengths / mean)).astype(np.float32)
+    scores = idf[word] * (often / (slowed[document] + often))
+    order = np.argsort(word, kind="stable")  # within a word documents stay in their order
+    return {
+        "data": scores[order],
+        "indices": document[order],
+        "indptr": np.concatenate([[0], np.cumsum(frequency)]).astype(np.int64),
+        "num_docs": count,
+    }
+
+
+def _words(
+    folder: Path, documents: Documents, tokens: str, *, progress: bool
+) -> Iterator[tuple[list[str], np.ndarray, np.ndarray]]:
+    """Of each chunk its different words, its documents' words as places among them, and their lengths."""
+    starts = range(0, len(documents), CHUNK)
+    paths = [folder / f"words-{start:012d}.npz" for start in starts]
+    waiting = [start for start, path in zip(starts, paths, strict=True) if not path.is_file()]
+    workers = min(os.cpu_count() or 1, len(waiting)) if len(documents) >= MANY else 1
+    with tqdm(
+        total=len(paths), initial=len(paths) - len(waiting), desc="bm25", unit="chunk", disable=not progress
+    ) as bar:
+        if workers > 1:
+            with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+                asked = ((documents.folder, at, at + CHUNK, tokens) for at in waiting)
+                for _ in pool.map(_cut_chunk, *zip(*asked, strict=True)):
+                    bar.update()
+        else:
+            for at in waiting:
+                _cut_chunk(documents.folder, at, at + CHUNK, tokens, documents)
+                bar.update()
+    for path in paths:
+        with np.load(path, allow_pickle=False) as kept:
+            yield json.loads(kept["words"].tobytes()), kept["places"], kept["lengths"]
+
+
+def _cut_chunk(folder: Path, start: int, stop: int, tokens: str, documents: Documents | None = None) -> None:
+    """Cut the texts of one chunk into words and keep them in a file."""
+    from mar_st.index.documents import Documents
+
+    documents = documents or Documents(folder)
+    known: dict[str, int] = {}
+    places: list[int] = []
+    lengths = []
+    for text in documents.texts(start, stop):
+        cut = TOKENS[tokens](text)
+        places.extend([known.setdefault(word, len(known)) for word in cut])
+        lengths.append(len(cut))
+    path = folder / f"words-{start:012d}.npz"
+    part = path.with_suffix(".part")
+    words = np.frombuffer(json.dumps(list(known), ensure_ascii=False).encode(), dtype=np.uint8)
+    with part.open("wb") as stream:
+        np.savez(
+            stream,
+            words=words,
+            places=np.array(places, dtype=np.int32),
+            lengths=np.array(lengths, dtype=np.int64),
+        )
+    part.replace(path)
+
+
+class LexicalSegment:
+    """BM25 scores of one segment, mapped into memory.
+
+    Raises:
+        FileNotFoundError: The segment has none.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        import bm25s
+
+        logging.getLogger("bm25s").setLevel(logging.WARNING)
+        index = bm25s.BM25.load(folder / FOLDER, mmap=True, show_progress=False)
+        self.vocabulary: dict[str, int] = index.vocab_dict
+        self.data, self.indices, self.starts = (
+            np.asarray(index.scores[name]) for name in ("data", "indices", "indptr")
+        )
+        self.count = int(index.scores["num_docs"])
+
+    def frequency(self, word: str) -> int:
+        """Documents that hold a word."""
+        place = self.vocabulary.get(word)
+        return 0 if place is None else int(self.starts[place + 1] - self.starts[place])
+
+    def scores(self, words: Sequence[tuple[str, float]]) -> np.ndarray:
+        """Sum of the scores of some words times their weights, for every document, `(n,)` float32."""
+        found = np.zeros(self.count, dtype=np.float32)
+        for word, weight in words:
+            place = self.vocabulary.get(word)
+            if place is not None:
+                here = slice(int(self.starts[place]), int(self.starts[place + 1]))
+                values = self.data[here] if weight == 1 else self.data[here] * np.float32(weight)
+                found[self.indices[here]] += values  # a document stands once in a column
+        return found
+
+
+class Lexical:
+    """BM25 over several segments; safe to search from several threads.
+
+    Args:
+        folders: Folders of the segments.
+        tokens: How texts were cut.
+    """
+
+    def __init__(self, folders: Sequence[Path], tokens: str) -> None:
+        self.folders, self.tokens = list(folders), tokens
+
+    @cached_property
+    def segments(self) -> list[LexicalSegment]:
+        """The segments, opened when they are first asked."""
+        return [LexicalSegment(folder) for folder in self.folders]
+
+    def search(
+        self, texts: Sequence[str], k: int, masks: Sequence[Mask | None]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The best `k` documents for each text; those that share no word with it are not found.
+
+        Args:
+            texts: The queries.
+            k: Documents per query.
+            masks: For each segment the rows that may be found; `None`: all.
+
+        Returns:
+            Scores, float32, and rows counted over all segments, int64, `(texts, k)`; -inf and -1 where there
+            are fewer.
+        """
+        found = [self._one(text, k, masks) for text in texts]
+        nothing = np.empty((0, k))
+        scores = np.concatenate([one[0] for one in found] or [nothing]).astype(np.float32)
+        return scores, np.concatenate([one[1] for one in found] or [nothing]).astype(np.int64)
+
+    def _one(self, text: str, k: int, masks: Sequence[Mask | None]) -> tuple[np.ndarray, np.ndarray]:
+        words = TOKENS[self.tokens](text)
+        frequencies = {word: [part.frequency(word) for part in self.segments] for word in words}
+        best, first = [], 0
+        for number, (segment, mask) in enumerate(zip(self.segments, masks, strict=True)):
+            weighted = [(word, self._weight(number, frequencies[word])) for word in words]
+            scores = segment.scores(weighted)
+            if mask is not None:
+                scores[~mask.flags()] = 0
+            rows = np.flatnonzero(scores > 0)
+            values = scores[rows]
+            if len(rows) > k:
+                edge = np.partition(values, len(rows) - k)[len(rows) - k]
+                rows, values = rows[values >= edge], values[values >= edge]
+            best.append(flat.top(values[None], rows[None] + first, k))
+            first += segment.count
+        return flat.merge(best, k)
+
+    def _weight(self, number: int, frequencies: list[int]) -> float:
+        """What the scores of a word in a segment must be multiplied with to have the idf of all segments."""
+        if len(self.segments) == 1 or not frequencies[number]:
+            return 1.0
+        total = sum(segment.count for segment in self.segments)
+        own = self.segments[number].count
+        return _idf(total, sum(frequencies)) / _idf(own, frequencies[number])
+
+
+def _idf(count: int, frequency: int) -> float:
+    return math.log(1 + (count - frequency + 0.5) / (frequency + 0.5))

@@ -1,0 +1,67 @@
+"""Scoring of pairs by a cross-encoder."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from mar_st.index.errors import IndexingError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sentence_transformers import CrossEncoder
+
+RerankerSource: TypeAlias = "str | Path | CrossEncoder"
+
+
+class Reranker:
+    """A cross-encoder, loaded when it is first asked; safe to call from several threads.
+
+    Args:
+        model: A cross-encoder, a folder or a Hub name.
+        batch_size: Pairs per forward pass.
+    """
+
+    def __init__(self, model: RerankerSource, *, batch_size: int = 32) -> None:
+        self.name = str(model) if isinstance(model, str | Path) else "cross-encoder"
+        self.batch_size = batch_size
+        self._given = model
+        self._model: Any = None
+        self._lock = threading.Lock()
+
+    def score(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+        """Scores of (query, document) pairs, `(len(pairs),)` float32.
+
+        Raises:
+            IndexingError: The model gives several scores per pair.
+            MarError: There is no such model.
+        """
+        if not pairs:
+            return np.empty(0, dtype=np.float32)
+        with self._lock:
+            scores = np.asarray(
+                self._open().predict(list(pairs), batch_size=self.batch_size, show_progress_bar=False),
+                dtype=np.float32,
+            )
+        if scores.shape != (len(pairs),):
+            raise IndexingError(
+                f"{self.name} gives scores of shape {scores.shape[1:]} per pair; one is needed."
+            )
+        return scores
+
+    def _open(self) -> Any:
+        if self._model is None:
+            given: Any = self._given
+            if isinstance(given, str | Path):
+                from sentence_transformers import CrossEncoder
+
+                from mar_st.encoders import check_source
+
+                check_source(str(given), what="reranker")
+                given = CrossEncoder(str(given))
+            self._model = given
+        return self._model

@@ -1,0 +1,102 @@
+"""What a search answers with, and the fusion of several rankings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mar_st.index.filters import Scalar
+    from mar_st.index.index import Key
+
+#: Constant of reciprocal rank fusion (Cormack, Clarke and Buettcher, 2009).
+RRF = 60
+
+
+class Leg(NamedTuple):
+    """Where one part of a search found a document.
+
+    Attributes:
+        rank: Its place there, from 1.
+        score: Its score there.
+    """
+
+    rank: int
+    score: float
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A document that was found.
+
+    Attributes:
+        id: Its id.
+        score: What it is ranked by: the score of the only leg, the fused one, or that of the reranker.
+        rank: Its place, from 1.
+        title: Its title.
+        snippet: The part of its text that holds most of the query.
+        metadata: Its metadata.
+        legs: Which legs found it: `dense`, `bm25`, `rerank`.
+        text: Its whole text.
+    """
+
+    id: str
+    score: float
+    rank: int
+    title: str
+    snippet: str
+    metadata: dict[str, Scalar]
+    legs: dict[str, Leg]
+    text: str = field(default="", repr=False)
+
+    def to_json(self, *, text: bool = False) -> dict[str, Any]:
+        """The hit as JSON, with its whole text if asked for."""
+        found: dict[str, Any] = {
+            "id": self.id, "score": self.score, "rank": self.rank, "title": self.title,
+            "snippet": self.snippet, "metadata": self.metadata,
+            "legs": {name: leg._asdict() for name, leg in self.legs.items()},
+        }  # fmt: skip
+        return {**found, "text": self.text} if text else found
+
+
+class Ranked(NamedTuple):
+    """A document on its way to a hit.
+
+    Attributes:
+        key: How the index names it.
+        score: What it is ranked by.
+        legs: Which legs found it.
+    """
+
+    key: Key
+    score: float
+    legs: dict[str, Leg]
+
+
+def one_leg(name: str, keys: Sequence[Key], scores: Sequence[float]) -> list[Ranked]:
+    """The ranking of a single leg."""
+    return [
+        Ranked(key, float(score), {name: Leg(rank, float(score))})
+        for rank, (key, score) in enumerate(zip(keys, scores, strict=False), 1)
+    ]
+
+
+def fuse(rankings: Mapping[str, tuple[Sequence[Key], Sequence[float]]]) -> list[Ranked]:
+    """Fuse rankings by reciprocal rank: the sum of 1 / (60 + rank) over the rankings that hold a document.
+
+    Args:
+        rankings: Keys and scores by falling score, for each leg.
+
+    Returns:
+        All documents by falling fused score; equal ones by the order of the legs and the rank there.
+    """
+    legs: dict[Key, dict[str, Leg]] = {}
+    for name, (keys, scores) in rankings.items():
+        for rank, (key, score) in enumerate(zip(keys, scores, strict=False), 1):
+            legs.setdefault(key, {})[name] = Leg(rank, float(score))
+    fused = [
+        Ranked(key, sum(1 / (RRF + leg.rank) for leg in found.values()), found) for key, found in legs.items()
+    ]
+    return sorted(fused, key=lambda document: -document.score)

@@ -1,0 +1,131 @@
+"""Runs: searching for many queries at once, and scoring what was found."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tqdm import tqdm
+
+from mar_st.index.errors import IndexingError
+
+if TYPE_CHECKING:
+    from mar_st.index.index import Where
+    from mar_st.index.searcher import Searcher
+
+#: Queries that are encoded and searched at once.
+BATCH = 64
+
+Run = dict[str, dict[str, float]]
+Qrels = dict[str, dict[str, int]]
+
+
+def read_queries(source: str | Path) -> dict[str, str]:
+    """Queries by id, of a file or folder like a corpus (`_id` and `text`).
+
+    Raises:
+        IndexingError: Ids repeat.
+        CorpusError: It cannot be read.
+    """
+    from mar_st.encode import read_corpus
+
+    path = Path(source)
+    found: dict[str, str] = {}
+    for entry in read_corpus(path / "queries.jsonl" if path.is_dir() else source):
+        if entry.id in found:
+            raise IndexingError(f"{source}: the id {entry.id!r} stands twice; every query needs its own.")
+        found[entry.id] = entry.document
+    if not found:
+        raise IndexingError(f"{source} holds no queries.")
+    return found
+
+
+def read_qrels(path: Path) -> Qrels:
+    """Grades by query and document of a tab-separated file (`query-id`, `corpus-id`, `score`).
+
+    The lines of TREC (`query 0 document grade`) are read too.
+
+    Raises:
+        IndexingError: No such file, or a line that is none; the message names it.
+    """
+    if not path.is_file():
+        raise IndexingError(f"There are no qrels {path}. Give a file such as qrels/test.tsv.")
+    found: Qrels = {}
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            parts = line.split()
+            if not parts or (number == 1 and not parts[-1].lstrip("-").isdigit()):
+                continue
+            try:
+                query, document, grade = (parts[0], parts[-2], int(parts[-1]))
+            except (ValueError, IndexError) as error:
+                raise IndexingError(
+                    f"{path}:{number}: expected query, document and a whole-number grade; got "
+                    f"{line.strip()!r}."
+                ) from error
+            found.setdefault(query, {})[document] = grade
+    return found
+
+
+def search_all(
+    searcher: Searcher,
+    queries: dict[str, str],
+    k: int,
+    *,
+    where: Where = None,
+    hybrid: bool = False,
+    rerank: int | None = None,
+    progress: bool = True,
+) -> Run:
+    """The best documents of every query, in the form of `pytrec_eval`: query to document to score.
+
+    Args:
+        searcher: The searcher.
+        queries: Texts by id.
+        k: Documents per query.
+        where: Filter on the metadata.
+        hybrid: Fuse with BM25.
+        rerank: Documents to rerank.
+        progress: Show a bar.
+    """
+    names = list(queries)
+    run: Run = {}
+    with tqdm(total=len(names), desc="search", unit="queries", disable=not progress) as bar:
+        for start in range(0, len(names), BATCH):
+            batch = names[start : start + BATCH]
+            texts = [queries[name] for name in batch]
+            found = searcher.run(texts, k, where=where, hybrid=hybrid, rerank=rerank)
+            run |= dict(zip(batch, found, strict=True))
+            bar.update(len(batch))
+    return run
+
+
+def evaluate(run: Run, qrels: Qrels, k: int) -> dict[str, float]:
+    """nDCG@10, recall and reciprocal rank, in the mean over the queries that have relevant documents.
+
+    Args:
+        run: Scores by query and document.
+        qrels: Grades by query and document.
+        k: Depth of the run.
+
+    Raises:
+        IndexingError: No query of the run is in the qrels.
+    """
+    import pytrec_eval
+
+    asked = {query: grades for query, grades in qrels.items() if any(grade > 0 for grade in grades.values())}
+    if not asked.keys() & run.keys():
+        raise IndexingError("No query of the run has grades in the qrels. Do they belong to each other?")
+    cuts = sorted({10, k})
+    measures = {"ndcg_cut.10", "recall." + ",".join(map(str, cuts)), "recip_rank"}
+    measured = pytrec_eval.RelevanceEvaluator(asked, measures).evaluate(run)
+    names = {
+        "ndcg_cut_10": "ndcg@10",
+        **{f"recall_{cut}": f"recall@{cut}" for cut in cuts},
+        "recip_rank": "mrr",
+    }
+    return {
+        shown: math.fsum(scores[name] for scores in measured.values()) / len(asked)
+        for name, shown in names.items()
+    } | {"queries": float(len(asked))}

@@ -1,0 +1,284 @@
+"""From the text of a query to hits: encode, search by vectors and words, fuse, rerank, cut snippets."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from mar_st.index.errors import IndexingError
+from mar_st.index.filters import parse_filter
+from mar_st.index.index import Index, checked_k
+from mar_st.index.reranker import Reranker
+from mar_st.index.results import Hit, Leg, Ranked, fuse, one_leg
+from mar_st.index.snippets import snippet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mar_st.index.documents import Stored
+    from mar_st.index.index import Key, Where
+    from mar_st.index.reranker import RerankerSource
+    from mar_st.online import QueryEncoder
+
+#: Documents that each leg of a hybrid search gives to the fusion, at least.
+DEPTH = 100
+
+#: Documents that are reranked where only a reranker and no number is named.
+RERANKED = 50
+
+
+class Searcher:
+    """An index with a query encoder and maybe a reranker; safe to call from several threads.
+
+    Args:
+        index: The index.
+        encoder: Encodes queries; without one queries are vectors, or words alone.
+        reranker: Scores the best documents again.
+
+    Raises:
+        IndexingError: The encoder does not belong to the vectors of the index.
+    """
+
+    def __init__(
+        self, index: Index, encoder: QueryEncoder | None = None, *, reranker: Reranker | None = None
+    ) -> None:
+        self.index, self.encoder, self.reranker = index, encoder, reranker
+        if encoder is not None:
+            _check_encoder(index, encoder)
+
+    @classmethod
+    def open(
+        cls,
+        index: Index | str | Path,
+        encoder: str | Path | QueryEncoder | None = None,
+        *,
+        reranker: RerankerSource | None = None,
+        threads: int | None = None,
+    ) -> Self:
+        """Open an index and an encoder.
+
+        Args:
+            index: An index, its folder, or a `milvus:` address (see `Index.open`).
+            encoder: A query encoder, or where to load it from: an exported folder, a model, `mar-mini`.
+            reranker: A cross-encoder, its folder or its Hub name.
+            threads: Threads of the encoder; default all processors of this process.
+
+        Raises:
+            MarError: Something is not there, or does not belong together.
+        """
+        opened = index if isinstance(index, Index) else Index.open(index)
+        if isinstance(encoder, str | Path):
+            from mar_st.online import load_query_encoder
+
+            encoder = load_query_encoder(encoder, threads=threads)
+        return cls(opened, encoder, reranker=None if reranker is None else Reranker(reranker))
+
+    def search(
+        self,
+        queries: Sequence[str] | np.ndarray,
+        k: int = 10,
+        *,
+        where: Where = None,
+        hybrid: bool = False,
+        rerank: int | None = None,
+    ) -> list[list[Hit]]:
+        """The best documents for each query.
+
+        Args:
+            queries: Texts, or vectors `(n, dim)`.
+            k: Documents per query.
+            where: Filter on the metadata, see `mar_st.index.filters`.
+            hybrid: Fuse the vectors' ranking with BM25's.
+            rerank: How many of the best to score by the reranker; default 50 if there is one, 0: none.
+
+        Returns:
+            For each query its hits by falling score.
+
+        Raises:
+            IndexingError: Queries, `k` or options do not fit the index, or there is no encoder for texts.
+            FilterError: The filter does not fit.
+        """
+        if isinstance(queries, np.ndarray):
+            return self.search_vectors(queries, k=k, where=where, hybrid=hybrid, rerank=rerank)
+        texts = [queries] if isinstance(queries, str) else list(queries)
+        if self.encoder is None:
+            raise IndexingError(
+                "Queries are texts, but there is no encoder. Give one, e.g. encoder='mar-mini'."
+            )
+        vectors = self.encoder.encode(texts)
+        return self.search_vectors(vectors, texts, k=k, where=where, hybrid=hybrid, rerank=rerank)
+
+    def search_vectors(
+        self,
+        vectors: np.ndarray,
+        texts: Sequence[str] | None = None,
+        k: int = 10,
+        *,
+        where: Where = None,
+        hybrid: bool = False,
+        rerank: int | None = None,
+    ) -> list[list[Hit]]:
+        """`search` for queries that are encoded already.
+
+        Args:
+            vectors: `(n, dim)` floats.
+            texts: The queries' texts, for snippets; needed for `hybrid` and reranking.
+            k: See `search`, as the other arguments.
+            where: See `search`.
+            hybrid: See `search`.
+            rerank: See `search`.
+        """
+        index = self.index
+        k, again = checked_k(k), self._reranked(rerank)
+        if texts is not None and len(texts) != len(vectors):
+            raise IndexingError(f"{len(vectors)} vectors of queries came with {len(texts)} texts.")
+        if texts is None and (hybrid or again):
+            raise IndexingError("Hybrid search and reranking need the texts of the queries.")
+        chosen = parse_filter(where)
+        depth = max(k, again, DEPTH if hybrid else 0)
+        dense = index.find(index.checked(self._cut(vectors)), depth, chosen)
+        if hybrid:
+            words = index.find_words(list(texts or ()), depth, chosen)
+            ranked = [
+                fuse({"dense": (keys, scores), "bm25": (other, values)})
+                for keys, scores, other, values in zip(
+                    dense.keys, dense.scores, words.keys, words.scores, strict=True
+                )
+            ]
+        else:
+            ranked = [
+                one_leg("dense", keys, scores) for keys, scores in zip(dense.keys, dense.scores, strict=True)
+            ]
+        return self._hits(ranked, texts, k, again)
+
+    def search_words(self, texts: Sequence[str], k: int = 10, *, where: Where = None) -> list[list[Hit]]:
+        """The best documents by BM25 alone; documents that share no word with the query are not found.
+
+        Args:
+            texts: The queries.
+            k: Documents per query.
+            where: Filter on the metadata.
+        """
+        found = self.index.find_words(texts, checked_k(k), parse_filter(where))
+        ranked = [
+            one_leg("bm25", keys, scores) for keys, scores in zip(found.keys, found.scores, strict=True)
+        ]
+        return self._hits(ranked, texts, k, 0)
+
+    def run(
+        self,
+        texts: Sequence[str],
+        k: int,
+        *,
+        where: Where = None,
+        hybrid: bool = False,
+        rerank: int | None = None,
+    ) -> list[dict[str, float]]:
+        """Ids and scores alone, for evaluation: a mapping for each query."""
+        if hybrid or self._reranked(rerank):
+            found = self.search(texts, k, where=where, hybrid=hybrid, rerank=rerank)
+            return [{hit.id: hit.score for hit in hits} for hits in found]
+        if self.encoder is None:
+            raise IndexingError(
+                "Queries are texts, but there is no encoder. Give one, e.g. encoder='mar-mini'."
+            )
+        ids, scores = self.index.search(self._cut(self.encoder.encode(texts)), k, where=where)
+        return [dict(zip(names, row.tolist(), strict=False)) for names, row in zip(ids, scores, strict=True)]
+
+    def _cut(self, vectors: np.ndarray) -> np.ndarray:
+        """Vectors of an encoder that is wider than the index, cut to its Matryoshka dimensions."""
+        given = np.asarray(vectors)
+        wide = self.encoder is not None and given.ndim == 2 and given.shape[1] == self.encoder.dim
+        return given[:, : self.index.dim] if wide else given
+
+    def _reranked(self, rerank: int | None) -> int:
+        if rerank is not None and (isinstance(rerank, bool) or not isinstance(rerank, int) or rerank < 0):
+            raise IndexingError(f"rerank is the number of documents to score again, from 0; got {rerank!r}.")
+        if self.reranker is None:
+            if rerank:
+                raise IndexingError("There is no reranker. Open the searcher with reranker=MODEL.")
+            return 0
+        return RERANKED if rerank is None else rerank
+
+    def _hits(
+        self, ranked: list[list[Ranked]], texts: Sequence[str] | None, k: int, again: int
+    ) -> list[list[Hit]]:
+        again = max(k, again) if again else 0
+        kept = [documents[: again or k] for documents in ranked]
+        keys = list(dict.fromkeys(document.key for documents in kept for document in documents))
+        stored = dict(zip(keys, self.index.documents(keys), strict=True))
+        if again and self.reranker is not None and texts is not None:
+            kept = _reordered(self.reranker, kept, texts, stored)
+        return [
+            [
+                _hit(rank, document, stored[document.key], None if texts is None else texts[number])
+                for rank, document in enumerate(documents[:k], 1)
+            ]
+            for number, documents in enumerate(kept)
+        ]
+
+
+def _reordered(
+    reranker: Reranker, ranked: list[list[Ranked]], texts: Sequence[str], stored: dict[Key, Stored]
+) -> list[list[Ranked]]:
+    """The documents by falling score of the reranker; equal ones as they were."""
+    pairs = [
+        (text, _whole(stored[document.key]))
+        for text, documents in zip(texts, ranked, strict=True)
+        for document in documents
+    ]
+    scores = iter(reranker.score(pairs).tolist())
+    reordered = []
+    for documents in ranked:
+        scored = sorted(((next(scores), document) for document in documents), key=lambda pair: -pair[0])
+        reordered.append(
+            [
+                Ranked(document.key, score, {**document.legs, "rerank": Leg(rank, score)})
+                for rank, (score, document) in enumerate(scored, 1)
+            ]
+        )
+    return reordered
+
+
+def _hit(rank: int, document: Ranked, stored: Stored, query: str | None) -> Hit:
+    return Hit(
+        id=stored.id,
+        score=document.score,
+        rank=rank,
+        title=stored.title,
+        snippet=snippet(stored.text, query),
+        metadata=stored.metadata,
+        legs=document.legs,
+        text=stored.text,
+    )
+
+
+def _whole(document: Stored) -> str:
+    return f"{document.title}\n{document.text}" if document.title else document.text
+
+
+def _check_encoder(index: Index, encoder: Any) -> None:
+    space = getattr(encoder, "space", None)
+    if space and index.space and space != index.space:
+        raise IndexingError(
+            f"The query encoder belongs to another document space ({space[:12]}) than the vectors of "
+            f"{index.name} ({index.space[:12]}): their scores would mean nothing. Give the encoder of the "
+            "model that encoded the documents, or encode the corpus with this one."
+        )
+    if not (space and index.space):
+        side = "query encoder" if index.space else f"index {index.name}"
+        warnings.warn(
+            f"The {side} does not say which document space it belongs to, so it is not known whether they "
+            "belong together.",
+            stacklevel=3,
+        )
+    # Of one space a wider vector is cut to its Matryoshka dimensions, which cosine allows.
+    cut = encoder.dim > index.dim and bool(space) and space == index.space and index.similarity == "cosine"
+    if encoder.dim != index.dim and not cut:
+        raise IndexingError(
+            f"The query encoder gives {encoder.dim} dimensions, the index {index.name} has {index.dim}. Give "
+            "the encoder of the model that encoded the documents."
+        )

@@ -1,0 +1,122 @@
+"""Where the vectors of a segment come from while it is built: a folder of vectors, or other segments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from mar_st.index.errors import IndexingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mar_st.encode import VectorFolder
+
+#: Vectors that are read at once.
+BLOCK = 8192
+
+
+class Source(Protocol):
+    """Vectors in a fixed order, `dim` float32 each, as they are compared."""
+
+    dim: int
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """Some vectors, `(rows, dim)` float32."""
+
+    def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
+        """All vectors from a row on, `BLOCK` at a time."""
+
+
+class FolderSource:
+    """A folder of vectors, brought to length 1 where they are compared by cosine.
+
+    Raises:
+        IndexingError: It is empty.
+    """
+
+    def __init__(self, folder: VectorFolder) -> None:
+        self.folder, self.dim = folder, folder.dim
+        # Stored in eight bits or one, vectors of length 1 are no longer quite of length 1.
+        whole = folder.normalised and folder.dtype in ("float32", "float16")
+        self.unit = folder.similarity == "cosine" and not whole
+        if not len(folder):
+            raise IndexingError(f"{folder.path} holds no vectors. Encode a corpus with documents.")
+
+    def __len__(self) -> int:
+        return len(self.folder)
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """See `Source`."""
+        return unit(self.folder[rows]) if self.unit else self.folder[rows]
+
+    def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
+        """See `Source`."""
+        for at in range(start, len(self), BLOCK):
+            vectors = self.folder[at : at + BLOCK]
+            yield unit(vectors) if self.unit else vectors
+
+
+class RowsSource:
+    """Some rows of some arrays, one array after the other.
+
+    Args:
+        parts: Vectors `(n, dim)`, float32 or float16, and the rows to take of them.
+    """
+
+    def __init__(self, parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
+        self.parts, self.dim = list(parts), int(parts[0][0].shape[1])
+        self._ends = np.cumsum([len(rows) for _, rows in self.parts])
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """See `Source`."""
+        found = np.empty((len(rows), self.dim), dtype=np.float32)
+        numbers = np.searchsorted(self._ends, rows, side="right")
+        for number, (vectors, kept) in enumerate(self.parts):
+            here = np.flatnonzero(numbers == number)
+            start = int(self._ends[number]) - len(kept)
+            found[here] = vectors[kept[rows[here] - start]]
+        return found
+
+    def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
+        """See `Source`."""
+        for at in range(start, len(self), BLOCK):
+            yield self.take(np.arange(at, min(at + BLOCK, len(self))))
+
+
+class JoinedSource:
+    """Several sources, one after the other."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self.sources, self.dim = list(sources), sources[0].dim
+        self._starts = np.cumsum([0, *map(len, self.sources)])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """See `Source`."""
+        found = np.empty((len(rows), self.dim), dtype=np.float32)
+        numbers = np.searchsorted(self._starts, rows, side="right") - 1
+        for number, source in enumerate(self.sources):
+            here = np.flatnonzero(numbers == number)
+            if len(here):
+                found[here] = source.take(rows[here] - self._starts[number])
+        return found
+
+    def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
+        """See `Source`."""
+        for at in range(start, len(self), BLOCK):
+            yield self.take(np.arange(at, min(at + BLOCK, len(self))))
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Vectors of length 1, float32; a vector of zeros stays."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return np.asarray(vectors / np.maximum(lengths, 1e-12), dtype=np.float32)

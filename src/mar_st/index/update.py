@@ -1,0 +1,292 @@
+"""Changing an index without building it anew.
+
+What is added becomes a segment of its own, coded as the first one is; small segments are merged, so that
+their number stays the logarithm of what was added. What is deleted is noted and no longer found; its room is
+won back by `compact`. Each change is one new manifest.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mar_st.index import lexical
+from mar_st.index.build import encoded_corpus, segment_entry, write_documents
+from mar_st.index.construct import construct
+from mar_st.index.documents import Documents, DocumentWriter
+from mar_st.index.errors import IndexingError
+from mar_st.index.index import FolderIndex
+from mar_st.index.kinds import memory, settings
+from mar_st.index.manifest import (
+    MANIFEST,
+    SEGMENTS,
+    describe,
+    remove_unused,
+    write_json,
+    writing,
+)
+from mar_st.index.source import FolderSource, JoinedSource, RowsSource, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mar_st.encode import VectorFolder
+    from mar_st.index.documents import Stored
+    from mar_st.index.segment import Segment
+
+#: Vectors up to which an addition to a graph is compared with one by one.
+_NO_GRAPH = 4096
+
+#: A segment is merged into an addition of at least this share of its size.
+_MERGED = 0.5
+
+#: Deleted or added share of an index from which on it should be compacted.
+WORN = 0.3
+
+
+def add(
+    index: str | Path,
+    vectors: VectorFolder | str | Path,
+    *,
+    corpus: str | Path | None = None,
+    replace: bool = False,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Add documents, or replace them.
+
+    Args:
+        index: Folder of the index.
+        vectors: Folder of the vectors of the documents, by the same model.
+        corpus: The documents; default the ones that were encoded.
+        replace: The documents are in the index and get new vectors, texts and metadata (an update).
+        progress: Show bars.
+
+    Returns:
+        The new manifest.
+
+    Raises:
+        IndexingError: The vectors do not fit, or ids are in the index already (without `replace`), or are not
+            (with it).
+    """
+    from mar_st.encode import VectorFolder
+
+    root = Path(index)
+    folder = vectors if isinstance(vectors, VectorFolder) else VectorFolder.open(vectors)
+    corpus = corpus if corpus is not None else encoded_corpus(folder)
+    with writing(root):
+        opened = FolderIndex.open_folder(root)
+        _check(opened, folder, corpus)
+        ids = folder.ids.to_pylist()
+        there = opened.locate(ids)
+        present = sum(map(len, there))
+        if replace and present < len(ids):
+            known = {name for segment, rows in zip(opened.segments, there, strict=True)
+                     for name in segment.documents.ids_of(rows)}  # fmt: skip
+            odd = [name for name in ids if name not in known]
+            raise IndexingError(f"{_some(odd)} not in the index {root}; add instead of updating.")
+        if present and not replace:
+            odd = next(
+                segment.documents.ids_of(rows)
+                for segment, rows in zip(opened.segments, there, strict=True)
+                if len(rows)
+            )
+            raise IndexingError(f"{_some(odd, present)} in the index {root} already; update, do not add.")
+        return _change(opened, there, folder, corpus, progress=progress)
+
+
+def delete(index: str | Path, ids: Iterable[str]) -> dict[str, Any]:
+    """Delete documents.
+
+    Args:
+        index: Folder of the index.
+        ids: Their ids.
+
+    Returns:
+        The new manifest.
+
+    Raises:
+        IndexingError: Some are not in the index, or no document would be left.
+    """
+    root, names = Path(index), list(dict.fromkeys(ids))
+    with writing(root):
+        opened = FolderIndex.open_folder(root)
+        there = opened.locate(names)
+        if not names or sum(map(len, there)) < len(names):
+            known = {name for segment, rows in zip(opened.segments, there, strict=True)
+                     for name in segment.documents.ids_of(rows)}  # fmt: skip
+            odd = [name for name in names if name not in known]
+            raise IndexingError(f"{_some(odd)} not in the index {root}, so nothing was deleted.")
+        if len(names) == len(opened):
+            raise IndexingError(f"No document of {root} would be left. Delete the folder instead.")
+        return _change(opened, there, None, None, progress=False)
+
+
+def compact(index: str | Path, *, progress: bool = True) -> dict[str, Any]:
+    """Build one segment of what is left, of the same kind, with the settings of searching as they are.
+
+    Kinds that keep float16 are built of those.
+
+    Args:
+        index: Folder of the index.
+        progress: Show bars.
+
+    Returns:
+        The new manifest.
+    """
+    root = Path(index)
+    with writing(root):
+        opened = FolderIndex.open_folder(root)
+        manifest = opened.manifest
+        parts = [_live(segment) for segment in opened.segments]
+        source = RowsSource([(segment.searchable.vectors, rows) for segment, rows in parts])
+        part = _new(root, manifest)
+        given = {**manifest["params"], **({"nlist": 0, "bits": 0} if manifest["kind"] == "ivf-pq" else {})}
+        built = settings(manifest["kind"], given, source.dim, len(source))
+        writer = DocumentWriter(part, manifest["fields"])
+        for document in _documents(parts):
+            writer.add(document)
+        writer.close()
+        construct(part, source, manifest["kind"], built, progress=progress)
+        words = manifest["bm25"]
+        if words:
+            mean = lexical.build(part, Documents(part), words["tokens"], progress=progress)
+            words = {**words, "mean_length": mean}
+        entry = segment_entry(part, manifest["kind"], built, len(source))
+        room = memory(manifest["kind"], built, source.dim, len(source))
+        return _publish(root, manifest, [entry], {"params": built, "bm25": words, "memory": room})
+
+
+def worn(manifest: dict[str, Any]) -> bool:
+    """Whether so much was added or deleted that an index should be compacted."""
+    first, *others = manifest["segments"]
+    dead = sum(segment["count"] - segment["live"] for segment in manifest["segments"])
+    return bool(dead + sum(segment["live"] for segment in others) > WORN * first["count"])
+
+
+def _change(
+    opened: FolderIndex,
+    gone: Sequence[np.ndarray],
+    folder: VectorFolder | None,
+    corpus: str | Path | None,
+    *,
+    progress: bool,
+) -> dict[str, Any]:
+    """Note rows as deleted, and add a segment, in one new manifest."""
+    root, manifest = opened.folder, opened.manifest
+    part = _new(root, manifest)
+    entries = []
+    merged: list[tuple[Segment, np.ndarray]] = []
+    for number, (segment, rows) in enumerate(zip(opened.segments, gone, strict=True)):
+        left = len(segment) - len(segment.deleted if segment.deleted is not None else ()) - len(rows)
+        if not left:
+            continue
+        if folder is not None and number and left * _MERGED <= len(folder):
+            merged.append((segment, np.setdiff1d(_live(segment)[1], rows)))
+            continue
+        entries.append(_without(root, part.name, segment, rows))
+    changed: dict[str, Any] = {}
+    if folder is not None:
+        entry, fields = _addition(opened, part, folder, corpus, merged, progress=progress)
+        entries.append(entry)
+        changed = {"fields": {**manifest["fields"], **fields}}
+    return _publish(root, manifest, entries, changed)
+
+
+def _addition(
+    opened: FolderIndex,
+    part: Path,
+    folder: VectorFolder,
+    corpus: str | Path | None,
+    merged: list[tuple[Segment, np.ndarray]],
+    *,
+    progress: bool,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A segment of what is added and of small segments; its entry and the types of its fields."""
+    manifest = opened.manifest
+    sources: list[Source] = [RowsSource([(segment.searchable.vectors, rows)]) for segment, rows in merged]
+    source = JoinedSource([*sources, FolderSource(folder)])
+    fields = write_documents(
+        part, folder, corpus, before=_documents(merged), fields=manifest["fields"], progress=progress
+    )
+    kind = manifest["kind"]
+    if kind == "hnsw" and len(source) <= _NO_GRAPH:
+        kind = "exact"
+    like = next((segment.folder for segment in opened.segments if segment.entry["kind"] == kind), None)
+    params = manifest["params"] if kind == manifest["kind"] else {}
+    construct(part, source, kind, params, like=like, progress=progress)
+    if manifest["bm25"]:
+        words = manifest["bm25"]
+        lexical.build(
+            part, Documents(part), words["tokens"], mean_length=words["mean_length"], progress=progress
+        )
+    return segment_entry(part, kind, params, len(source)), fields
+
+
+def _without(root: Path, generation: str, segment: Segment, rows: np.ndarray) -> dict[str, Any]:
+    """A segment's entry with more rows deleted."""
+    entry = dict(segment.entry)
+    if len(rows):
+        deleted = rows if segment.deleted is None else np.union1d(segment.deleted, rows)
+        path = root / SEGMENTS / "deleted" / f"{generation}-{entry['name']}.npy"
+        path.parent.mkdir(exist_ok=True)
+        np.save(path, deleted.astype(np.int64), allow_pickle=False)
+        file = path.relative_to(root / SEGMENTS).as_posix()
+        entry["deleted"] = {"file": file, "count": len(deleted), **describe(path)}
+        entry["live"] = entry["count"] - len(deleted)
+    return entry
+
+
+def _publish(
+    root: Path, manifest: dict[str, Any], entries: list[dict[str, Any]], changed: dict[str, Any]
+) -> dict[str, Any]:
+    """Make new segments the index."""
+    content = {
+        **manifest, **changed, "generation": manifest["generation"] + 1, "segments": entries,
+        "count": sum(entry["live"] for entry in entries),
+    }  # fmt: skip
+    write_json(root / MANIFEST, content)
+    remove_unused(root, manifest, content)
+    return content
+
+
+def _new(root: Path, manifest: dict[str, Any]) -> Path:
+    """A new folder for the segment of the next generation; what a killed update left there is removed."""
+    part = root / SEGMENTS / f"{manifest['generation'] + 1:06d}"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    return part
+
+
+def _live(segment: Segment) -> tuple[Segment, np.ndarray]:
+    """Rows of a segment that are not deleted."""
+    rows = np.arange(len(segment)) if segment.alive is None else segment.alive.rows
+    return segment, rows
+
+
+def _documents(parts: Iterable[tuple[Segment, np.ndarray]]) -> Iterable[Stored]:
+    return (segment.documents.document(row) for segment, rows in parts for row in rows.tolist())
+
+
+def _check(opened: FolderIndex, folder: VectorFolder, corpus: str | Path | None) -> None:
+    manifest = opened.manifest
+    if (folder.dim, folder.similarity) != (opened.dim, opened.similarity):
+        raise IndexingError(
+            f"{folder.path} has {folder.dim} dimensions compared by {folder.similarity}; the index "
+            f"{opened.name} has {opened.dim} by {opened.similarity}. Encode with the same settings."
+        )
+    if folder.space and opened.space and folder.space != opened.space:
+        raise IndexingError(
+            f"{folder.path} was encoded by another model than the index {opened.name}. Encode it with "
+            f"{(manifest['model'] or {}).get('name') or 'the model of the index'}, or build a new index."
+        )
+    if manifest["texts"] and corpus is None:
+        raise IndexingError(f"The index {opened.name} keeps texts, so give the corpus of what is added.")
+
+
+def _some(names: Sequence[str], count: int | None = None) -> str:
+    count = count or len(names)
+    shown = ", ".join(map(repr, names[:3])) + (", ..." if count > 3 else "")
+    return f"{count} document{'s are' if count != 1 else ' is'} ({shown})"

@@ -1,0 +1,44 @@
+"""Words of a text, for BM25 and for showing why a text was found."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING
+
+from mar_st.normalisation import normalise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def character_bigrams(text: str) -> list[str]:
+    """Pairs of neighbouring letters and digits."""
+    plain = normalise(text)
+    return [plain[i : i + 2] for i in range(len(plain) - 1)] or ([plain] if plain else [])
+
+
+def words(text: str) -> list[str]:
+    """Words by jieba, in lower case, without punctuation."""
+    import jieba
+
+    jieba.setLogLevel(logging.WARNING)  # it reports loading its dictionary
+    return [word for word in jieba.lcut(text.lower()) if normalise(word)]
+
+
+#: Ways to cut a text, by name.
+TOKENS: dict[str, Callable[[str], list[str]]] = {"char-bigram": character_bigrams, "jieba": words}
+
+_RUNS = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]+|[^\W_\u3400-\u9fff\uf900-\ufaff]+")
+
+
+def query_terms(query: str) -> list[str]:
+    """What shows in a text why it was found: pairs of Chinese characters, and whole other words.
+
+    Needs no dictionary, so that it costs nothing when a process starts.
+    """
+    found: dict[str, None] = {}
+    for run in _RUNS.findall(query.lower()):
+        chinese = "\u3400" <= run[0] <= "\ufaff" and len(run) > 1
+        found.update(dict.fromkeys(run[i : i + 2] for i in range(len(run) - 1)) if chinese else {run: None})
+    return list(found)

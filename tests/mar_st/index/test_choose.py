@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mar_st.index import IndexingError
+from mar_st.index import choose as choosing
+from mar_st.index.choose import choose, table_lines
+from mar_st.index.source import RowsSource
+from tests.mar_st.index.conftest import clustered
+
+COUNT, DIM = 6000, 32
+
+
+@pytest.fixture(scope="module")
+def source():
+    return RowsSource([(clustered(COUNT, DIM), np.arange(COUNT))])
+
+
+def test_a_small_index_is_exact(source):
+    found = choose(source, limit=None, target=0.95, sample=2000)
+    assert (found["kind"], found["params"]) == ("exact", {})
+    assert "fast enough" in found["why"]
+    assert len(found["measured"]) == 1
+
+
+def test_memory_rules_out_what_does_not_fit(source, monkeypatch):
+    limit = COUNT * DIM * 2
+    monkeypatch.setattr(choosing, "FAST_ENOUGH", 0.0)
+    told = []
+    found = choose(source, limit=limit, target=0.9, sample=2000, say=told.append)
+    rows = {(row["kind"], tuple(row["params"].items())): row for row in found["measured"]}
+    assert rows["exact", ()]["note"] == "does not fit into the memory"
+    assert not any("exact" in line for line in told)
+    assert found["kind"] in ("int8", "binary", "ivf-pq")
+    chosen = next(row for row in found["measured"] if row["note"] == "chosen")
+    assert chosen["megabytes"] * 1e6 <= limit
+    assert chosen["recall"] >= 0.9
+    good = [row for row in found["measured"] if row["recall"] is not None and row["recall"] >= 0.9]
+    assert chosen["projected_ms"] <= 1.1 * min(row["projected_ms"] for row in good)
+    assert found["why"].startswith(found["kind"])
+    assert len(table_lines(found["measured"])) == len(found["measured"]) + 1
+
+
+def test_a_limit_that_nothing_meets_is_refused(source):
+    with pytest.raises(IndexingError, match="the smallest, binary, needs"):
+        choose(source, limit=1000, target=0.9, sample=1000)
+
+
+def test_latency_is_projected_to_all_vectors(source, monkeypatch):
+    monkeypatch.setattr(choosing, "_candidates", lambda dim: [("int8", {})])
+    row = choose(source, limit=None, target=0.5, sample=1500)["measured"][0]
+    assert row["projected_ms"] == pytest.approx(row["sample_ms"] * COUNT / 1500, rel=0.01)

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mar_st.index import IndexingError, parse_filter
+from mar_st.index.documents import BATCH, TEXTS, Documents, DocumentWriter, Stored
+
+
+def written(folder, documents, fields=None):
+    writer = DocumentWriter(folder, fields)
+    for document in documents:
+        writer.add(document)
+    return writer.close()
+
+
+def test_what_is_written_is_read(tmp_path):
+    given = []
+    for row in range(2 * BATCH + 3):
+        metadata = {"year": row, "even": row % 2 == 0} if row % 3 else {}
+        given.append(Stored(f"d{row}", f"t{row}" * (row % 2), f"text {row}\n二", metadata))
+    assert written(tmp_path, given) == {"even": "boolean", "year": "integer"}
+    found = Documents(tmp_path)
+    assert len(found) == len(given)
+    rows = [0, 1, 2, BATCH - 1, BATCH, 2 * BATCH, len(given) - 1]
+    assert [found.document(row) for row in rows] == [given[row] for row in rows]
+    assert found.ids_of(np.array(rows[::-1])) == [given[row].id for row in rows[::-1]]
+    assert found.find(["d7", "nobody", f"d{BATCH}"]).tolist() == [7, BATCH]
+    here = slice(BATCH - 2, BATCH + 5)
+    texts = [f"{one.title}\n{one.text}" if one.title else one.text for one in given[here]]
+    assert list(found.texts(here.start, here.stop)) == texts
+
+
+def test_types_are_those_that_hold_all_values(tmp_path):
+    fields = written(
+        tmp_path,
+        [
+            Stored("a", "", "x", {"mixed": 1, "number": 1, "large": 2**63, "odd": float("nan")}),
+            Stored("b", "", "x", {"mixed": "1b", "number": 1.5, "large": 1}),
+            Stored("c", "", "x", {"mixed": True}),
+        ],
+    )
+    assert fields == {"large": "number", "mixed": "string", "number": "number"}
+    found = Documents(tmp_path)
+    assert [found.document(row).metadata.get("mixed") for row in range(3)] == ["1", "1b", "true"]
+    assert found.mask(parse_filter("mixed=true").typed(fields)).tolist() == [False, False, True]
+
+
+def test_many_distinct_strings_filter_as_few_do(tmp_path):
+    few, many = tmp_path / "few", tmp_path / "many"
+    for folder in (few, many):
+        folder.mkdir()
+    written(few, [Stored(str(row), "", "x", {"field": str(row % 3)}) for row in range(100)])
+    written(many, [Stored(str(row), "", "x", {"field": str(row)}) for row in range(100)])
+    where = parse_filter("field=1").typed({"field": "string"})
+    assert Documents(few).mask(where).sum() == 33
+    assert Documents(many).mask(where).nonzero()[0].tolist() == [1]
+
+
+def test_a_value_of_another_type_than_the_index_has_is_refused(tmp_path):
+    with pytest.raises(IndexingError, match=r"'year' is of type integer.*document 'b' has 'soon'"):
+        written(
+            tmp_path,
+            [Stored("a", "", "x", {"year": 1}), Stored("b", "", "x", {"year": "soon"})],
+            {"year": "integer"},
+        )
+    for kind in ("number", "string"):
+        assert written(tmp_path, [Stored("a", "", "x", {"score": 1})], {"score": kind}) == {"score": kind}
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    written(tmp_path, [Stored("a", "", "x", {})])
+    (tmp_path / TEXTS).write_bytes(b"nothing of Arrow")
+    with pytest.raises(IndexingError, match="damaged"):
+        Documents(tmp_path)

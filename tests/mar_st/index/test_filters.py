@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import pytest
+
+from mar_st.index import FilterError, parse_filter
+from mar_st.index.documents import Documents, DocumentWriter, Stored
+
+FIELDS = {
+    "department": "string",
+    "year": "integer",
+    "score": "number",
+    "checked": "boolean",
+    "date": "string",
+}
+
+ROWS = [
+    {"department": "心内科", "year": 2020, "score": 1.5, "checked": True, "date": "2024-01-31"},
+    {"department": "儿科", "year": 2021, "score": 2, "checked": False},
+    {"department": "a=b,c", "year": 2022, "date": "2023-12-01"},
+    {},
+    {"department": "心内科", "year": 2023, "score": -1.0, "checked": True, "date": "2024-02-01"},
+]
+
+
+@pytest.fixture
+def documents(tmp_path):
+    writer = DocumentWriter(tmp_path)
+    for number, metadata in enumerate(ROWS):
+        writer.add(Stored(str(number), "", "text", metadata))
+    assert writer.close() == FIELDS
+    return Documents(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("where", "rows"),
+    [
+        ({"department": "心内科"}, [0, 4]),
+        ({"department": ["儿科", "心内科"]}, [0, 1, 4]),
+        ({"department": "心内科", "year": {"gt": 2020}}, [4]),
+        ({"year": {"gte": 2021, "lt": 2023}}, [1, 2]),
+        ({"year": {"gt": 2020.5, "lte": 2022.0}}, [1, 2]),
+        ({"year": [2020.0, 2023, 7.5]}, [0, 4]),
+        ({"score": {"lt": 2}}, [0, 4]),
+        ({"score": 2}, [1]),
+        ({"checked": True}, [0, 4]),
+        ({"checked": [True, False]}, [0, 1, 4]),
+        ({"date": {"gte": "2024-01-01", "lt": "2024-02"}}, [0]),
+        ({"department": "nowhere"}, []),
+        ("department=心内科|儿科, year>=2021", [1, 4]),
+        ("year>2020,year<=2022", [1, 2]),
+        ("score=-1", [4]),
+        ("checked=false", [1]),
+        ("date>=2024", [0, 4]),
+        ('{"department": "a=b,c"}', [2]),
+    ],
+)
+def test_filters_pass_what_they_say(documents, where, rows):
+    mask = documents.mask(parse_filter(where).typed(FIELDS))
+    assert mask.nonzero()[0].tolist() == rows
+
+
+@pytest.mark.parametrize("nothing", [None, {}, "", " , ", "{}"])
+def test_no_condition_is_no_filter(nothing):
+    assert parse_filter(nothing) is None
+
+
+def test_equal_filters_are_equal_whatever_their_order():
+    one = parse_filter({"year": {"lt": 3, "gte": 1}, "department": "x"})
+    other = parse_filter({"department": ["x"], "year": {"gte": 1, "lt": 3}})
+    assert one == other
+    assert hash(one) == hash(other)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        (3, "mapping"),
+        (["year"], "mapping"),
+        ({"year": {}}, "takes gte"),
+        ({"year": {"above": 3}}, "'above'"),
+        ({"year": []}, "any of 0 values"),
+        ({"year": None}, "None"),
+        ({"year": float("nan")}, "nan"),
+        ({"year": {"gt": [1]}}, "[1]"),
+        ({"year": 2**70}, "compared with"),
+        ({"": 1}, "named by strings"),
+        ({3: 1}, "named by strings"),
+        ({str(number): 1 for number in range(65)}, "at most 64"),
+        ({"year": list(range(10_001))}, "10001 values"),
+        ("year", "no condition"),
+        ("year==3", "no condition"),
+        ("=3", "no condition"),
+        ("year=", "no condition"),
+        ("year=1,year=2", "twice"),
+        ("year>1,year>2", "twice"),
+        ("year=1,year>2", "twice"),
+        ("{year: 1}", "no JSON"),
+    ],
+)
+def test_bad_filters_are_refused(where, message):
+    with pytest.raises(FilterError, match=message.replace("[", r"\[")):
+        parse_filter(where)
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ({"departmnt": "x"}, "Did you mean 'department'"),
+        ({"colour": "x"}, "It has checked, date, department, score, year"),
+        ({"year": "2020"}, "of type integer"),
+        ({"department": 3}, "of type string"),
+        ({"checked": 1}, "of type boolean"),
+        ({"year": True}, "of type integer"),
+        ({"checked": {"gt": True}}, "no range"),
+        ("year=soon", "of type integer"),
+        ("checked=maybe", "of type boolean"),
+    ],
+)
+def test_filters_that_do_not_fit_the_index_are_refused(where, message):
+    with pytest.raises(FilterError, match=message):
+        parse_filter(where).typed(FIELDS)

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+
+from mar_st.index import IndexingError, kinds
+from mar_st.index import construct as constructing
+from mar_st.index.construct import construct
+from mar_st.index.kinds import KINDS, Searchable, memory, settings
+from mar_st.index.mask import Mask
+from mar_st.index.source import RowsSource
+from mar_st.index.tune import calibrate, recall, trial
+from tests.mar_st.index.conftest import clustered
+
+COUNT, DIM = 11_000, 32
+CASES = [(kind, {}) for kind in KINDS] + [
+    ("hnsw", {"storage": "int8", "M": 16}),
+    ("ivf-pq", {"nlist": 16, "m": 8}),
+]
+
+
+@pytest.fixture(scope="module")
+def source():
+    return RowsSource([(clustered(COUNT, DIM), np.arange(COUNT))])
+
+
+def built(folder, source, kind, given):
+    params = settings(kind, {"efConstruction": 40, **given} if kind == "hnsw" else given, DIM, len(source))
+    folder.mkdir(exist_ok=True)
+    construct(folder, source, kind, params, progress=False)
+    return Searchable(folder, kind)
+
+
+@pytest.fixture(
+    scope="module", params=CASES, ids=lambda case: "-".join(map(str, (case[0], *case[1].values())))
+)
+def folder(request, source, tmp_path_factory):
+    faiss.omp_set_num_threads(1)
+    kind, given = request.param
+    path = tmp_path_factory.mktemp("kind")
+    built(path, source, kind, given)
+    return kind, settings(kind, given, DIM, COUNT), path
+
+
+@pytest.fixture
+def searchable(folder):
+    return Searchable(folder[2], folder[0])
+
+
+def test_scores_are_inner_products_by_falling_score(searchable, source):
+    queries = clustered(30, DIM, seed=5)
+    scores, rows = searchable.search(queries, 10)
+    vectors = source.take(np.arange(COUNT))
+    exact = np.take_along_axis(queries @ vectors.T, rows, 1)
+    tolerance = 1e-6 if searchable.vectors.dtype == np.float32 else 1e-3
+    np.testing.assert_allclose(scores, exact, atol=tolerance)
+    assert (np.diff(scores, axis=1) <= 0).all()
+    assert all(len(set(row)) == 10 for row in rows.tolist())
+
+
+def test_recall_reaches_its_target(searchable, source):
+    asked = trial(source, None)
+    found = calibrate(searchable, asked, 0.95)
+    assert found["reached"]
+    assert recall(searchable, asked, found["search"]) == pytest.approx(found["recall@10"], abs=1e-4)
+
+
+def test_recall_is_that_of_brute_force(source, tmp_path):
+    exact = built(tmp_path / "exact", source, "exact", {})
+    asked = trial(source, None)
+    vectors = source.take(np.arange(COUNT))
+    scores = asked.queries @ vectors.T
+    scores[np.arange(len(asked.own)), asked.own] = -np.inf
+    assert (np.argsort(-scores, axis=1)[:, :10] == asked.rows).all()
+    assert recall(exact, asked, {}) == 1
+    rough = built(tmp_path / "rough", source, "binary", {})
+    assert 0.05 < recall(rough, asked, {"rescore": 1}) < 0.9
+
+
+@pytest.mark.parametrize("share", [0.5, 0.06, 0.001])
+def test_a_mask_keeps_the_best_of_those_that_pass(searchable, source, share, monkeypatch):
+    monkeypatch.setattr(kinds, "BRUTE_ROWS", 100)
+    passed = np.random.default_rng(3).random(COUNT) < share
+    queries = clustered(20, DIM, seed=6)
+    most = {"ef": 256, "rescore": 40, "nprobe": 512}
+    scores, rows = searchable.search(
+        queries, 10, mask=Mask(passed), settings={key: most[key] for key in kinds.SEARCH[searchable.kind]}
+    )
+    assert passed[rows].all()
+    allowed = np.flatnonzero(passed)
+    exact = queries @ source.take(allowed).T
+    best = np.argsort(-exact, axis=1)[:, :10]
+    shares = [len(set(row) & set(allowed[top])) / 10 for row, top in zip(rows.tolist(), best, strict=True)]
+    brute = searchable.kind == "exact" or share < kinds.BRUTE_SHARE
+    assert np.mean(shares) >= (0.99 if brute else 0.93)
+    if searchable.kind == "exact":
+        np.testing.assert_allclose(scores, np.take_along_axis(exact, best, 1), atol=1e-6)
+    assert (searchable.search(queries, 10, mask=Mask(np.zeros(COUNT, bool)))[1] == -1).all()
+
+
+def test_more_than_there_are(source, tmp_path):
+    few = RowsSource([(source.take(np.arange(200)), np.arange(200))])
+    for kind, given in CASES:
+        folder = tmp_path / f"{kind}{len(given)}"
+        scores, rows = built(folder, few, kind, given).search(clustered(3, DIM), 250)
+        assert (np.sort(rows[:, :200], axis=1) == np.arange(200)).all()
+        assert (rows[:, 200:] == -1).all()
+        assert np.isneginf(scores[:, 200:]).all()
+
+
+def test_files_are_mapped_and_none_is_read(searchable):
+    """Opening must cost no memory of the size of the index."""
+    lines = Path("/proc/self/smaps").read_text().split("\n")
+    mapped = {line.split()[-1].rpartition("/")[2] for line in lines if " r--" in line or " rw-" in line}
+    wanted = (
+        {kinds.VECTORS} if searchable.vectors.dtype == np.float16 or searchable.kind == "exact" else set()
+    )
+    wanted |= {kinds.INDEX} if searchable.kind != "exact" else set()
+    assert wanted <= mapped
+
+
+@pytest.mark.parametrize("storage", ["float32", "int8"])
+def test_a_graph_that_was_killed_goes_on_to_the_same_bytes(source, tmp_path, monkeypatch, storage):
+    few = RowsSource([(source.take(np.arange(9000)), np.arange(9000))])
+    given = {"storage": storage, "M": 8}
+    monkeypatch.setattr(constructing, "BLOCK", 3000)
+    monkeypatch.setattr("mar_st.index.source.BLOCK", 3000)
+    built(tmp_path / "whole", few, "hnsw", given)
+
+    monkeypatch.setattr(constructing, "SAVE_EVERY", -1.0)
+    saved = []
+
+    def killing(index, path, **options):
+        save(index, path, **options)
+        if path.name == "index.unfinished":
+            saved.append(index.ntotal)
+            raise KeyboardInterrupt
+
+    save = constructing._save
+    monkeypatch.setattr(constructing, "_save", killing)
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            built(tmp_path / "killed", few, "hnsw", given)
+    monkeypatch.setattr(constructing, "_save", save)
+    built(tmp_path / "killed", few, "hnsw", given)
+    assert saved == [3000, 6000, 9000]
+    assert (tmp_path / "killed" / kinds.INDEX).read_bytes() == (tmp_path / "whole" / kinds.INDEX).read_bytes()
+
+
+def test_memory_is_what_the_files_take(folder):
+    kind, params, path = folder
+    file = path / (kinds.VECTORS if kind == "exact" else kinds.INDEX)
+    assert memory(kind, params, DIM, COUNT) == pytest.approx(file.stat().st_size, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "message"),
+    [
+        ("flat", {}, "exact, hnsw, ivf-pq, int8, binary"),
+        ("exact", {"M": 3}, "no setting 'M'; it has none"),
+        ("hnsw", {"m": 3}, "it has M, efConstruction, storage"),
+        ("hnsw", {"storage": "float16"}, "storage float32 or int8"),
+        ("ivf-pq", {"m": 5}, "must divide the 32 dimensions"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(kind, given, message):
+    with pytest.raises(IndexingError, match=message):
+        settings(kind, given, DIM, COUNT)

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import bm25s
+import numpy as np
+import pytest
+
+from mar_st.index import Searcher, build_index, lexical
+from mar_st.index.documents import Documents, DocumentWriter, Stored
+from mar_st.index.lexical import Lexical
+from mar_st.index.mask import Mask
+from mar_st.words import TOKENS
+from tests.mar_st.index.conftest import entry
+
+TEXTS = ["高血压怎么办", "儿科看感冒", "编号17 编号17", "没有的词xyz", ""]
+
+
+@pytest.fixture(scope="module", params=["jieba", "char-bigram"])
+def built(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("words")
+    writer = DocumentWriter(folder)
+    for number in range(600):
+        one = entry(number)
+        writer.add(Stored(one["_id"], one["title"], one["text"], {}))
+    writer.close()
+    documents = Documents(folder)
+    lexical.build(folder, documents, request.param, progress=False)
+    return folder, documents, request.param
+
+
+def test_scores_are_those_of_bm25s(built):
+    folder, documents, tokens = built
+    cut = TOKENS[tokens]
+    plain = bm25s.BM25(method="lucene", k1=lexical.K1, b=lexical.B)
+    plain.index([cut(text) for text in documents.texts(0, 600)], show_progress=False)
+    scores, rows = Lexical([folder], tokens).search(TEXTS, 600, [None])
+    for text, score, row in zip(TEXTS, scores, rows, strict=True):
+        known = plain.get_tokens_ids(cut(text))
+        expected = plain.get_scores_from_ids(known) if known else np.zeros(600)
+        order = np.lexsort((np.arange(600), -expected))
+        order = order[expected[order] > 0]
+        np.testing.assert_allclose(score[: len(order)], expected[order], rtol=2e-5)
+        assert set(row[row >= 0]) == set(order)
+        assert (row[len(order) :] == -1).all()
+
+
+def test_the_best_k_are_the_best_of_all(built):
+    folder, _, tokens = built
+    index = Lexical([folder], tokens)
+    for k in (1, 7, 100):
+        some, all_of_them = index.search(TEXTS, k, [None]), index.search(TEXTS, 600, [None])
+        np.testing.assert_array_equal(some[0], all_of_them[0][:, :k])
+        np.testing.assert_array_equal(some[1], all_of_them[1][:, :k])
+
+
+def test_a_mask_leaves_scores_and_drops_rows(built):
+    folder, _, tokens = built
+    passed = np.arange(600) % 3 == 0
+    scores, rows = Lexical([folder], tokens).search(TEXTS, 600, [None])
+    kept, left = Lexical([folder], tokens).search(TEXTS, 600, [Mask(passed)])
+    for score, row, other, found in zip(scores, rows, kept, left, strict=True):
+        wanted = (row >= 0) & (row % 3 == 0)
+        np.testing.assert_array_equal(found[found >= 0], row[wanted])
+        np.testing.assert_array_equal(other[found >= 0], score[wanted])
+
+
+def test_several_processes_and_a_kill_give_the_same_bytes(library, tmp_path, monkeypatch):
+    def content(folder):
+        return {path.name: path.read_bytes() for path in (folder / lexical.FOLDER).iterdir()}
+
+    folders = [tmp_path / name for name in ("one", "several")]
+    for folder in folders:
+        folder.mkdir()
+        writer = DocumentWriter(folder)
+        for one in library.entries:
+            writer.add(Stored(one["_id"], one["title"], one["text"], {}))
+        writer.close()
+    monkeypatch.setattr(lexical, "CHUNK", 500)
+    lexical.build(folders[0], Documents(folders[0]), "char-bigram", progress=False)
+    lexical._cut_chunk(folders[1], 500, 1000, "char-bigram")
+    kept = folders[1] / "words-000000000500.npz"
+    before = kept.stat().st_mtime_ns
+    monkeypatch.setattr(lexical, "_matrix", _stop)
+    with pytest.raises(KeyboardInterrupt):
+        lexical.build(folders[1], Documents(folders[1]), "char-bigram", progress=False)
+    assert kept.stat().st_mtime_ns == before
+    monkeypatch.undo()
+    monkeypatch.setattr(lexical, "CHUNK", 500)
+    lexical.build(folders[1], Documents(folders[1]), "char-bigram", progress=False)
+    assert content(folders[0]) == content(folders[1])
+
+
+def _stop(*args):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.slow
+def test_many_documents_are_cut_by_several_processes(library, tmp_path, monkeypatch):
+    one = build_index(
+        library.open,
+        tmp_path / "one",
+        corpus=library.corpus,
+        kind="exact",
+        progress=False,
+        tokens="char-bigram",
+    )
+    monkeypatch.setattr(lexical, "MANY", 100)
+    monkeypatch.setattr(lexical, "CHUNK", 512)
+    several = build_index(
+        library.open,
+        tmp_path / "two",
+        corpus=library.corpus,
+        kind="exact",
+        progress=False,
+        tokens="char-bigram",
+    )
+    assert one["bm25"] == several["bm25"]
+    texts = ["高血压怎么办", "编号17"]
+    found = [Searcher.open(tmp_path / name).search_words(texts, 20) for name in ("one", "two")]
+    assert [[hit.id for hit in hits] for hits in found[0]] == [[hit.id for hit in hits] for hits in found[1]]

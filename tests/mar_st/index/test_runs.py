@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from mar_st.index import IndexingError
+from mar_st.index.runs import evaluate, read_qrels, read_queries
+
+
+def test_scores_are_those_of_the_definitions():
+    qrels = {"q1": {"a": 2, "b": 1, "c": 0}, "q2": {"x": 1}, "q3": {"y": 0}, "q4": {"z": 1}}
+    run = {"q1": {"b": 3.0, "n": 2.0, "a": 1.0}, "q2": {"n": 2.0, "m": 1.0}, "q3": {"y": 1.0}}
+    ideal = 2 + 1 / math.log2(3)
+    found = evaluate(run, qrels, 2)
+    assert found["queries"] == 3  # q3 has nothing relevant; q4, which found nothing, counts
+    assert found["ndcg@10"] == pytest.approx((1 + 2 / math.log2(4)) / ideal / 3)
+    assert found["recall@2"] == pytest.approx(0.5 / 3)
+    assert found["recall@10"] == pytest.approx(1 / 3)
+    assert found["mrr"] == pytest.approx(1 / 3)
+
+
+def test_runs_of_other_queries_are_refused():
+    with pytest.raises(IndexingError, match="belong to each other"):
+        evaluate({"q": {"a": 1.0}}, {"p": {"a": 1}}, 10)
+
+
+def test_qrels_with_and_without_a_header(tmp_path):
+    path = tmp_path / "test.tsv"
+    expected = {"q1": {"a": 1, "b": 0}, "q2": {"c": 2}}
+    path.write_text("query-id\tcorpus-id\tscore\nq1\ta\t1\nq1\tb\t0\n\nq2\tc\t2\n")
+    assert read_qrels(path) == expected
+    path.write_text("q1 0 a 1\nq1 0 b 0\nq2 0 c 2\n")
+    assert read_qrels(path) == expected
+    path.write_text("q1\ta\t1\nq1\tb\tmuch\n")
+    with pytest.raises(IndexingError, match=r"test.tsv:2: expected"):
+        read_qrels(path)
+    with pytest.raises(IndexingError, match="no qrels"):
+        read_qrels(tmp_path / "none.tsv")
+
+
+def test_queries_of_a_file_and_of_a_folder(tmp_path):
+    path = tmp_path / "queries.jsonl"
+    path.write_text('{"_id": "q1", "text": "头疼"}\n{"_id": "q2", "text": "发热"}\n')
+    assert read_queries(path) == read_queries(tmp_path) == {"q1": "头疼", "q2": "发热"}
+    path.write_text('{"_id": "q1", "text": "头疼"}\n' * 2)
+    with pytest.raises(IndexingError, match="'q1' stands twice"):
+        read_queries(path)

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+
+from mar_st.index.snippets import LONGEST, SHORTEST, snippet
+from mar_st.words import query_terms
+
+FILLER = "这里讲的是别的事情，与所问无关，只是为了把文章写长一些。"
+LONG = FILLER * 10 + "糖尿病患者可以吃苹果吗？每天吃半个苹果，注意血糖。" + FILLER * 10
+
+
+def test_the_window_holds_the_terms():
+    found = snippet(LONG, "糖尿病能吃苹果吗")
+    assert "糖尿病患者可以吃苹果吗" in found
+    assert found.startswith("…")
+    assert found.endswith("…")
+    assert SHORTEST <= len(found.strip("…")) <= LONGEST
+
+
+def test_it_starts_where_a_sentence_starts():
+    assert snippet(LONG, "糖尿病").lstrip("…").startswith(("这里", "糖尿病"))
+
+
+def test_many_different_terms_win_over_one_repeated():
+    text = "血糖" * 30 + FILLER * 10 + "血糖高的糖尿病人少吃苹果" + FILLER * 10
+    assert "糖尿病人少吃苹果" in snippet(text, "糖尿病 血糖 苹果")
+
+
+@pytest.mark.parametrize("query", [None, "", "，。！", "完全没有出现xyz"])
+def test_without_a_match_the_beginning_is_given(query):
+    found = snippet(LONG, query)
+    assert not found.startswith("…")
+    assert LONG.startswith(found.rstrip("…"))
+    assert len(found) > SHORTEST
+
+
+@pytest.mark.parametrize("at", [0, 3, 60, 118, 500, 1100])
+def test_lengths_hold_wherever_the_match_is(at):
+    text = ("甲" * at + "高血压" + "乙" * 1200)[:1200]
+    found = snippet(text, "高血压")
+    assert "高血压" in found
+    assert SHORTEST <= len(found.strip("…")) <= LONGEST
+
+
+def test_a_match_at_the_end_is_shown():
+    found = snippet("甲" * 3000 + "高血压", "高血压")
+    assert found.endswith("高血压")
+    assert len(found) >= SHORTEST
+
+
+def test_short_texts_are_given_whole():
+    assert snippet(" 头疼\n怎么办 ", "头疼") == "头疼 怎么办"
+    assert snippet("", "头疼") == ""
+
+
+def test_case_and_other_scripts():
+    text = "x " * 100 + "Aspirin 100mg once daily. " + "y " * 100
+    assert "Aspirin 100mg" in snippet(text, "aspirin 100MG")
+
+
+def test_terms_are_pairs_of_characters_and_words():
+    assert query_terms("糖尿病 Type2？吃(药") == ["糖尿", "尿病", "type2", "吃", "药"]

@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from filelock import FileLock
+
+from mar_st.encode import write_vectors
+from mar_st.index import Index, IndexingError, Searcher, add, build_index, compact, delete
+from mar_st.index import update as updating
+from tests.mar_st.index.conftest import Library, clustered, entry, make_library
+
+KINDS = ("exact", "hnsw", "ivf-pq", "int8", "binary")
+
+
+def indexed(library, out, **options):
+    build_index(library.open, out, corpus=library.corpus, progress=False, **{"kind": "exact", **options})
+    return out
+
+
+def part(folder, numbers, dim=32, seed=1, change=""):
+    """A folder of vectors and a corpus of some documents."""
+    folder.mkdir()
+    entries = [{**entry(number), "text": entry(number)["text"] + change} for number in numbers]
+    (folder / "corpus.jsonl").write_text(
+        "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in entries)
+    )
+    vectors = clustered(len(entries), dim, seed)
+    write_vectors(folder / "vectors", [one["_id"] for one in entries], vectors, space="a" * 64)
+    return Library(folder / "vectors", folder / "corpus.jsonl", entries, vectors, clustered(20, dim, seed=7))
+
+
+def joined(*libraries, without=()):
+    """What a brute force over several libraries searches."""
+    rows = [
+        (one, vector) for each in libraries for one, vector in zip(each.entries, each.vectors, strict=True)
+    ]
+    kept = {one["_id"]: (one, vector) for one, vector in rows}
+    for name in without:
+        del kept[name]
+    entries, vectors = zip(*kept.values(), strict=True)
+    return Library(
+        libraries[0].folder, libraries[0].corpus, list(entries), np.stack(vectors), libraries[0].queries
+    )
+
+
+def same(index, library, where=None, passes=None):
+    ids, scores = index.search(library.queries, 10, where=where)
+    expected, best = library.best(10, passes)
+    assert [set(row) for row in ids] == [set(row) for row in expected]
+    np.testing.assert_allclose(scores, best, atol=1e-6)
+
+
+def test_added_replaced_and_deleted_as_if_built_so(library, tmp_path):
+    out = indexed(library, tmp_path / "index")
+    before = Index.open(out)
+    more = part(tmp_path / "more", range(1200, 1500))
+    add(out, more.folder, corpus=more.corpus, progress=False)
+    same(Index.open(out), joined(library, more))
+    newer = part(tmp_path / "newer", [3, 701, 1300], seed=9, change="新")
+    add(out, newer.folder, corpus=newer.corpus, replace=True, progress=False)
+    gone = [f"d{number}" for number in (*range(0, 1500, 7), 3)]
+    manifest = delete(out, gone)
+    now = Index.open(out)
+    expected = joined(library, more, newer, without=gone)
+    assert len(now) == manifest["count"] == len(expected.entries)
+    same(now, expected)
+    same(
+        now,
+        expected,
+        "department=儿科,year>=2010",
+        lambda one: one["department"] == "儿科" and one["year"] >= 2010,
+    )
+    found = now.documents([key for keys in now.find(newer.vectors[1:2], 1, None).keys for key in keys])[0]
+    assert (found.id, found.text) == ("d701", entry(701)["text"] + "新")
+    # A reader that was open goes on with what it opened.
+    same(before, library)
+    assert before.changed()
+    assert not now.changed()
+    now.verify()
+
+    compact(out, progress=False)
+    same(Index.open(out), expected)
+    same(now, expected)
+    assert len(Index.open(out).segments) == 1
+    assert {path.name for path in (out / "segments").iterdir()} >= {Index.open(out).segments[0].folder.name}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_takes_changes(tmp_path, kind):
+    library = make_library(tmp_path / "library", count=3000)
+    out = indexed(library, tmp_path / "index", kind=kind, recall=0.99, bm25=False)
+    more = part(tmp_path / "more", range(3000, 3400))
+    add(out, more.folder, corpus=more.corpus, progress=False)
+    gone = [f"d{number}" for number in range(0, 3400, 3)]
+    delete(out, gone)
+    expected = joined(library, more, without=gone)
+
+    def recall():
+        index = Index.open(out)
+        ids, _ = index.search(library.queries, 10)
+        assert not {name for row in ids for name in row} & set(gone)
+        return np.mean([len(set(a) & set(b)) / 10 for a, b in zip(ids, expected.best(10)[0], strict=True)])
+
+    assert recall() >= 0.93
+    assert Index.open(out).search(more.vectors[[1, 4, 7]], 1)[0] == [["d3001"], ["d3004"], ["d3007"]]
+    compact(out, progress=False)
+    assert recall() >= 0.93
+    assert Index.open(out).kind == kind
+
+
+def test_codes_of_an_addition_are_those_of_the_index(tmp_path):
+    """Added to a quantized index, documents are coded as if they had been there."""
+    library = make_library(tmp_path / "library", count=2500)
+    out = indexed(library, tmp_path / "index", kind="int8", bm25=False)
+    twins = [f"x{number}" for number in range(50)]
+    folder = write_vectors(tmp_path / "twins", twins, library.vectors[:50], space="a" * 64)
+    (tmp_path / "twins.jsonl").write_text("".join(f'{{"_id": "{name}", "text": "x"}}\n' for name in twins))
+    add(out, folder, corpus=tmp_path / "twins.jsonl", progress=False)
+    first, second = Index.open(out).segments
+    stored, added = (segment.searchable._index for segment in (first, second))
+    assert (stored.reconstruct_n(0, 50) == added.reconstruct_n(0, 50)).all()
+
+
+def test_small_segments_are_merged(library, tmp_path):
+    out = indexed(library, tmp_path / "index")
+    sizes = []
+    for number in range(12):
+        more = part(tmp_path / f"more{number}", range(2000 + 5 * number, 2005 + 5 * number), seed=20 + number)
+        sizes.append(len(add(out, more.folder, corpus=more.corpus, progress=False)["segments"]))
+    assert len(Index.open(out)) == 1260
+    assert max(sizes) <= 6
+    names = [f"d{number}" for number in range(2000, 2060)]
+    assert sum(len(rows) for rows in Index.open(out).locate(names)) == 60
+
+
+def test_words_are_weighed_over_all_segments(library, tmp_path):
+    """BM25 after an addition is BM25 of an index built whole, up to the mean length."""
+    out = indexed(library, tmp_path / "index")
+    more = part(tmp_path / "more", range(1200, 1210))
+    add(out, more.folder, corpus=more.corpus, progress=False)
+    texts = ["高血压怎么办", "编号1203", "皮肤科看湿疹"]
+
+    def scores(folder):
+        found = Searcher.open(folder).search_words(texts, 2000)
+        return [{hit.id: hit.score for hit in hits} for hits in found]
+
+    apart = scores(out)
+    compact(out, progress=False)
+    whole = scores(out)
+    for one, other in zip(apart, whole, strict=True):
+        assert one.keys() == other.keys()
+        np.testing.assert_allclose([one[name] for name in other], list(other.values()), rtol=2e-3)
+    assert Searcher.open(out).search_words(["编号1203"], 1)[0][0].id == "d1203"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "options", "message"),
+    [
+        ([5, 1200], {}, r"1 document is \('d5'\) in the index .* already; update"),
+        ([5, 1200], {"replace": True}, r"1 document is \('d1200'\) not in the index .*; add"),
+    ],
+)
+def test_ids_must_be_new_or_there(library, tmp_path, numbers, options, message):
+    out = indexed(library, tmp_path / "index", bm25=False)
+    more = part(tmp_path / "more", numbers)
+    with pytest.raises(IndexingError, match=message):
+        add(out, more.folder, corpus=more.corpus, progress=False, **options)
+    assert Index.open(out).generation == 1
+
+
+def test_what_does_not_fit_is_refused(library, tmp_path):
+    out = indexed(library, tmp_path / "index", bm25=False)
+    with pytest.raises(IndexingError, match="16 dimensions"):
+        add(out, part(tmp_path / "narrow", [2000], dim=16).folder, progress=False)
+    other = write_vectors(tmp_path / "other", ["n"], clustered(1, 32), space="b" * 64)
+    with pytest.raises(IndexingError, match="another model"):
+        add(out, other, corpus=library.corpus, progress=False)
+    more = part(tmp_path / "more", [2000])
+    with pytest.raises(IndexingError, match="give the corpus"):
+        add(out, more.folder, progress=False)
+    more.corpus.write_text('{"_id": "d2000", "text": "x", "year": "soon"}\n')
+    with pytest.raises(IndexingError, match="'year' is of type integer"):
+        add(out, more.folder, corpus=more.corpus, progress=False)
+    with pytest.raises(IndexingError, match=r"2 documents are \('no', 'none'\) not in the index"):
+        delete(out, ["d1", "no", "none"])
+    with pytest.raises(IndexingError, match="would be left"):
+        delete(out, [one["_id"] for one in library.entries])
+    with FileLock(out / ".lock"), pytest.raises(IndexingError, match="Another process"):
+        delete(out, ["d1"])
+    same(Index.open(out), library)
+    assert Index.open(out).generation == 1
+
+
+def test_an_update_that_stopped_anywhere_leaves_the_index_as_it_was(library, tmp_path, monkeypatch):
+    out = indexed(library, tmp_path / "index")
+    more = part(tmp_path / "more", range(1200, 1250))
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(*args, **options):
+        raise StoppedError
+
+    for step in ("write_documents", "construct", "segment_entry", "write_json"):
+        with monkeypatch.context() as patched:
+            patched.setattr(updating, step, stop)
+            with pytest.raises(StoppedError):
+                add(out, more.folder, corpus=more.corpus, progress=False)
+        same(Index.open(out), library)
+        Index.open(out).verify()
+    add(out, more.folder, corpus=more.corpus, progress=False)
+    same(Index.open(out), joined(library, more))
+    Index.open(out).verify()
+
+
+def test_readers_never_see_half(library, tmp_path):
+    """While documents come and go, every search sees one of the states, whole."""
+    out = indexed(library, tmp_path / "index", bm25=False)
+    more = part(tmp_path / "more", range(1200, 1260))
+    names = [one["_id"] for one in more.entries]
+    done = threading.Event()
+    wrong, seen = [], set()
+
+    def read():
+        while not done.is_set():
+            try:
+                index = Index.open(out)
+                rows = [len(rows) for rows in index.locate(names)]
+                seen.add(sum(rows))
+                if sum(rows) not in (0, 60) or len(index) != 1200 + sum(rows):
+                    wrong.append((rows, len(index)))
+            except Exception as error:  # whatever it is, a reader must not meet it
+                wrong.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(8):
+        add(out, more.folder, corpus=more.corpus, progress=False)
+        delete(out, names)
+    compact(out, progress=False)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert seen == {0, 60}
+
+
+def test_worn_indexes_are_told(library, tmp_path):
+    out = indexed(library, tmp_path / "index", bm25=False)
+    assert not updating.worn(delete(out, ["d1"]))
+    assert updating.worn(delete(out, [f"d{number}" for number in range(100, 600)]))
+    assert not updating.worn(compact(out, progress=False))
+
+
+@pytest.mark.slow
+def test_sigkill_during_an_update_is_as_if_there_had_been_none(library, tmp_path):
+    out = indexed(library, tmp_path / "index")
+    more = part(tmp_path / "more", range(1200, 3200))
+    code = (
+        "import sys\nfrom mar_st.index import add\n"
+        "print('ready', flush=True)\n"
+        "add(sys.argv[1], sys.argv[2], corpus=sys.argv[3], progress=False)\n"
+    )
+    arguments = [sys.executable, "-c", code, str(out), str(more.folder), str(more.corpus)]
+    for attempt in range(8):
+        process = subprocess.Popen(
+            arguments, stdout=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+        process.stdout.readline()
+        time.sleep(0.15 * attempt)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        index = Index.open(out)
+        index.verify()
+        assert len(index) in (1200, 3200)
+        if len(index) == 3200:
+            delete(out, [one["_id"] for one in more.entries])
+    add(out, more.folder, corpus=more.corpus, progress=False)
+    same(Index.open(out), joined(library, more))
