@@ -11,7 +11,12 @@ import typer
 
 from mar_st.commands.ablate import ablate
 from mar_st.commands.align import align
+from mar_st.commands.encode import encode
+from mar_st.commands.export import export
+from mar_st.commands.index import index, index_update
 from mar_st.commands.mine import mine
+from mar_st.commands.search import search
+from mar_st.commands.serve import serve
 
 app = typer.Typer(
     name="mar",
@@ -119,6 +124,12 @@ def plan(
 app.command()(ablate)
 app.command()(align)
 app.command()(mine)
+app.command()(encode)
+app.command()(index)
+app.command("index-update")(index_update)
+app.command()(search)
+app.command()(export)
+app.command()(serve)
 
 
 def _delete_run(folder: Path) -> None:

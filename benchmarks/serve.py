@@ -1,0 +1,301 @@
+"""How fast and how sound `mar serve` is, against the same engine in process on the same machine.
+
+    python benchmarks/serve.py                                  # mar-mini, 5,000 documents, every mode, short
+    python benchmarks/serve.py --modes soak --minutes 10
+    python benchmarks/serve.py --encoder exported --documents 100000 --queries queries.jsonl
+
+Modes:
+    saturation  answers per second of the server under a closed loop, and of `Searcher.search` in process in
+                batches of 1, 16 and 64; the ratio is to the best of these
+    latency     p50 and p99 at 70 % of the saturation, open loop
+    soak        the same for --minutes, with the memory of all server processes
+    overload    3 x the saturation, open loop: 429s, and p99 of what was accepted
+    silent      --silent connections that say nothing, and searches beside them
+
+Every answer is compared with the one computed in process. One JSON line per mode.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+sys.path.insert(0, str(Path(__file__).parent))
+from serve_load import Question, Result, ask_all
+
+ROOT = Path(__file__).parents[1]
+TASK = ROOT / "tasks" / "MedTEBRetrieval"
+MODES = ("saturation", "latency", "soak", "overload", "silent")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--encoder", help="exported encoder; default: export mar-mini")
+    parser.add_argument("--index", help="index of its space; default: build one of --documents")
+    parser.add_argument("--documents", type=int, default=5000)
+    parser.add_argument("--queries", type=Path, default=TASK / "queries.jsonl")
+    parser.add_argument("--distinct", type=int, default=300, help="queries that are asked in turn")
+    parser.add_argument("--modes", default="saturation,latency,overload,silent")
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--connections", type=int, default=128)
+    parser.add_argument("--silent", type=int, default=10_000)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--timeout", type=float, default=10)
+    parser.add_argument("--k", type=int, default=10)
+    parser.add_argument("--hybrid", action="store_true")
+    arguments = parser.parse_args()
+    modes = arguments.modes.split(",")
+    if set(modes) - set(MODES):
+        parser.error(f"modes are {', '.join(MODES)}")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = arguments.silent + 4096
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted if hard < 0 else min(wanted, hard)), hard))
+    with tempfile.TemporaryDirectory(prefix="serve-bench-") as folder:
+        run(arguments, modes, Path(folder))
+
+
+def run(arguments: argparse.Namespace, modes: list[str], folder: Path) -> None:
+    texts = [json.loads(line)["text"] for line in arguments.queries.open(encoding="utf-8")][
+        : arguments.distinct
+    ]
+    encoder = arguments.encoder or str(apart(export_mini, folder / "encoder"))
+    index = arguments.index or str(apart(make_index, folder, encoder, arguments.documents))
+    common = {
+        "machine": machine(), "encoder": arguments.encoder or "mar-mini", "index": arguments.index,
+        "documents": arguments.documents, "k": arguments.k, "hybrid": arguments.hybrid,
+        "workers": arguments.workers,
+    }  # fmt: skip
+    engine, questions = apart(
+        in_process, index, encoder, texts, arguments.k, arguments.hybrid, arguments.seconds
+    )
+    server = Server(index, encoder, arguments)
+    try:
+        ask(server.port, questions, 8, 2.0)  # warm
+        saturated = ask(server.port, questions, arguments.connections, arguments.seconds)
+        rate = len(saturated.latencies) / saturated.seconds
+        for mode in modes:
+            found = {
+                "saturation": lambda: {
+                    "in_process_per_s": engine,
+                    "share": round(rate / max(engine.values()), 3),
+                    "connections": arguments.connections,
+                    **saturated.summary(),
+                },
+                "latency": lambda: {
+                    "rate": round(0.7 * rate, 1),
+                    **ask(server.port, questions, 1024, arguments.seconds, 0.7 * rate).summary(),
+                },
+                "soak": lambda: soak(server, questions, 0.7 * rate, arguments.minutes),
+                "overload": lambda: {
+                    "rate": round(3 * rate, 1),
+                    "timeout_ms": 1000 * arguments.timeout,
+                    **ask(server.port, questions, 4000, arguments.seconds, 3 * rate).summary(),
+                },
+                "silent": lambda: silent(server, questions, arguments.silent, arguments.seconds),
+            }[mode]()
+            print(json.dumps({"mode": mode, **common, **found, "server_mb": server.memory()}), flush=True)
+    finally:
+        code = server.stop()
+    if code != 0:
+        raise SystemExit(f"the server ended with {code}")
+
+
+def apart(function: Any, *arguments: Any) -> Any:
+    """Call a function in a process of its own, so that its threads and memory are gone afterwards."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def export_mini(out: Path) -> Path:
+    from mar_st.export import export
+
+    export("mar-mini", out, formats=("openvino",), precisions=("int8",))
+    return out
+
+
+def make_index(folder: Path, encoder: str, documents: int) -> Path:
+    """An exact index of vectors around those of the packaged documents' first words."""
+    import numpy as np
+
+    from mar_st.encode import write_vectors
+    from mar_st.index import build_index
+    from mar_st.online import load_query_encoder
+
+    rows = [json.loads(line) for line in (TASK / "corpus.jsonl").open(encoding="utf-8")]
+    loaded = load_query_encoder(encoder)
+    kept = [rows[number % len(rows)] for number in range(documents)]
+    distinct = rows[: min(len(rows), documents, 2000)]
+    base = np.concatenate(
+        [
+            loaded.encode([row["text"][:64] for row in distinct[at : at + 64]])
+            for at in range(0, len(distinct), 64)
+        ]
+    )
+    random = np.random.default_rng(0)
+    vectors = base[np.arange(documents) % len(base)]
+    vectors = vectors + random.normal(0, 0.3 / loaded.dim**0.5, vectors.shape).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    ids = [f"d{number:07d}" for number in range(documents)]
+    corpus = folder / "corpus.jsonl"
+    with corpus.open("w", encoding="utf-8") as file:
+        for name, row in zip(ids, kept, strict=True):
+            entry = {"_id": name, "title": row.get("title", ""), "text": row["text"]}
+            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+    write_vectors(folder / "vectors", ids, vectors, space=loaded.space)
+    build_index(folder / "vectors", folder / "index", corpus=corpus, kind="exact", progress=False)
+    return folder / "index"
+
+
+def in_process(
+    index: str, encoder: str, texts: list[str], k: int, hybrid: bool, seconds: float
+) -> tuple[dict[str, float], list[Question]]:
+    """Queries per second of `Searcher.search` by batch size, and the questions with their right answers."""
+    from mar_st.index import Searcher
+
+    searcher = Searcher.open(index, encoder)
+    questions = []
+    for text in texts:
+        hits = searcher.search([text], k, hybrid=hybrid)[0]
+        body = json.dumps({"query": text, "k": k, "hybrid": hybrid, "truncate": True}).encode()
+        head = (
+            b"POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n" % len(body)
+        )
+        questions.append(Question(head + body, [hit.id for hit in hits], [hit.score for hit in hits]))
+    speeds = {}
+    for size in (1, 16, 64):
+        done, began = 0, time.perf_counter()
+        while time.perf_counter() - began < seconds / 3:
+            batch = [texts[(done + number) % len(texts)] for number in range(size)]
+            searcher.search(batch, k, hybrid=hybrid)
+            done += size
+        speeds[str(size)] = round(done / (time.perf_counter() - began), 1)
+    return speeds, questions
+
+
+def ask(
+    port: int, questions: list[Question], connections: int, seconds: float, rate: float | None = None
+) -> Result:
+    return apart(ask_all, port, questions, connections, seconds, rate)
+
+
+def soak(server: Server, questions: list[Question], rate: float, minutes: float) -> dict[str, Any]:
+    """A long load; memory after the first tenth of it against the end."""
+    seconds = 60 * minutes
+    samples: list[tuple[float, float]] = []
+    stop = threading.Event()
+
+    def sample() -> None:
+        began = time.monotonic()
+        while not stop.wait(min(5.0, seconds / 20)):
+            samples.append((time.monotonic() - began, server.memory()))
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    result = ask(server.port, questions, 1024, seconds, rate)
+    stop.set()
+    thread.join()
+    early = [memory for at, memory in samples if at > seconds / 10][:3]
+    late = [memory for _, memory in samples][-3:]
+    first, last = sum(early) / len(early), sum(late) / len(late)
+    return {
+        "rate": round(rate, 1), "first_mb": round(first, 1), "last_mb": round(last, 1),
+        "growth": round(last / first - 1, 4), **result.summary(),
+    }  # fmt: skip
+
+
+def silent(server: Server, questions: list[Question], count: int, seconds: float) -> dict[str, Any]:
+    """Searches on few connections while many others are open and silent."""
+    quiet = []
+    for _ in range(count):
+        one = socket.socket()
+        one.settimeout(5)
+        one.connect(("127.0.0.1", server.port))
+        quiet.append(one)
+    result = ask(server.port, questions, 4, seconds)
+    closed = 0
+    for one in quiet:
+        one.setblocking(False)
+        try:
+            # Ended connections give what the server said last (408), or nothing.
+            one.recv(1000)
+            closed += 1
+        except BlockingIOError:
+            pass
+        except OSError:
+            closed += 1
+        one.close()
+    return {"silent": count, "closed_by_server": closed, "connections": 4, **result.summary()}
+
+
+class Server:
+    """`mar serve` as a process."""
+
+    def __init__(self, index: str, encoder: str, arguments: argparse.Namespace) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "mar_st.cli", "serve", index, "--encoder", encoder, "--port", "0",
+             "--workers", str(arguments.workers), "--timeout", str(arguments.timeout)],
+            stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        line = self.process.stdout.readline()
+        if not line.startswith("listening on"):
+            raise SystemExit(f"the server did not start: {line}")
+        self.port = int(line.rsplit(":", 1)[1])
+        if httpx.get(f"http://127.0.0.1:{self.port}/readyz").status_code != 200:
+            raise SystemExit("the server is not ready")
+
+    def memory(self) -> float:
+        """Proportional set size of the server and its workers, MB: pages that are shared count once."""
+        total = 0
+        for pid in [self.process.pid, *children(self.process.pid)]:
+            try:
+                for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                    if line.startswith("Pss:"):
+                        total += int(line.split()[1])
+            except OSError:
+                continue
+        return round(total / 1024, 1)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+def children(pid: int) -> list[int]:
+    path = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in path.read_text().split()] if path.is_file() else []
+
+
+def machine() -> str:
+    model = next(
+        (
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
+        platform.processor(),
+    )
+    return f"{len(os.sched_getaffinity(0))} x {model}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""`mar encode`: documents to vectors, offline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+Model = Annotated[str, typer.Argument(help="A saved MAR, another model (folder or Hub name), or mar-mini.")]
+Corpus = Annotated[
+    str, typer.Argument(help="JSONL, Parquet, a folder with corpus.jsonl, saved datasets, or a Hub name.")
+]
+Out = Annotated[Path, typer.Argument(help="Folder of the vectors.")]
+Dim = Annotated[int | None, typer.Option(help="First dimensions to keep (Matryoshka); default all.", min=1)]
+Dtype = Annotated[Literal["float32", "float16", "int8", "binary"], typer.Option(help="How they are stored.")]
+Precision = Annotated[
+    Literal["auto", "fp32", "bf16"],
+    typer.Option(help="What is computed in; auto: fp32 on a CPU, on a GPU as the weights are stored."),
+]
+Prompt = Annotated[str | None, typer.Option(help="Put before documents; default the model's own.")]
+MaxLength = Annotated[int | None, typer.Option(help="Tokens per document; default the model's.", min=1)]
+ShardRows = Annotated[int, typer.Option("--shard", help="Documents per shard.", min=1)]
+Tokens = Annotated[int | None, typer.Option(help="Tokens per batch; default by model and device.", min=1)]
+Devices = Annotated[str | None, typer.Option(help="A process for each, e.g. cuda:0,cuda:1.")]
+Workers = Annotated[int, typer.Option(help="Processes on a CPU; each holds the model.", min=1)]
+Threads = Annotated[int | None, typer.Option(help="Batches at once on a CPU; default all processors.", min=1)]
+Engine = Annotated[Literal["local", "ray"], typer.Option(help="Share the shards out on a Ray cluster.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the manifest, without its shards.")]
+
+
+def encode(
+    model: Model,
+    corpus: Corpus,
+    out: Out,
+    dim: Dim = None,
+    dtype: Dtype = "float32",
+    precision: Precision = "auto",
+    prompt: Prompt = None,
+    max_length: MaxLength = None,
+    shard: ShardRows = 8192,
+    tokens: Tokens = None,
+    devices: Devices = None,
+    workers: Workers = 1,
+    threads: Threads = None,
+    engine: Engine = "local",
+    as_json: AsJson = False,
+) -> None:
+    """Encode a corpus into a folder of vectors; run again, it goes on or adds what was appended."""
+    import json
+    import sys
+    import time
+
+    from mar_st.encode import Settings, encode_corpus
+
+    if devices and workers > 1:
+        raise typer.BadParameter("--devices names a process each; give it or --workers.")
+    settings = Settings(
+        dim=dim,
+        dtype=dtype,
+        precision=precision,
+        prompt=prompt,
+        max_length=max_length,
+        shard=shard,
+        tokens=tokens,
+    )
+    started = time.monotonic()
+    folder = encode_corpus(
+        model,
+        corpus,
+        out,
+        settings,
+        devices=[name.strip() for name in devices.split(",")] if devices else None,
+        workers=workers,
+        threads=threads,
+        engine=engine,
+        say=lambda line: typer.echo(line, file=sys.stderr),
+    )
+    if as_json:
+        shown = {key: value for key, value in folder.manifest.items() if key != "shards"}
+        typer.echo(json.dumps(shown, ensure_ascii=False, indent=2))
+        return
+    size = sum(path.stat().st_size for path in (folder.path / "shards").iterdir())
+    typer.echo(
+        f"{len(folder):,} vectors of {folder.dim} dimensions ({folder.dtype}, {size / 2**20:,.1f} MiB) "
+        f"in {out}, {time.monotonic() - started:,.0f} s"
+    )

@@ -1,0 +1,149 @@
+"""Attention over texts that are laid end to end, without padding, for any backbone of transformers.
+
+transformers lets a program register an attention of its own. This one gets all texts of a batch as one row
+and their bounds (`cu_seq_lens_q`, as flash attention names them), so that linear layers see no padding. On a
+GPU it is torch's variable-length flash attention, which needs no further package; on a CPU one call per text.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as functional
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import nn
+
+logger = logging.getLogger(__name__)
+
+#: Name of the attention in transformers' registry.
+NAME = "mar_packed"
+
+#: Arguments that travel from the features to the attention through the model's forward.
+BOUNDS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
+
+
+def packed_attention(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    sliding_window: int | None = None,
+    cu_seq_lens_q: torch.Tensor | None = None,
+    max_length_q: int | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention within each text of a row.
+
+    Args:
+        module: The attention layer; says whether it is causal unless `is_causal` does.
+        query: `(1, heads, tokens, size)`.
+        key: `(1, key heads, tokens, size)`.
+        value: Likewise.
+        attention_mask: Not used; the bounds say it all.
+        scaling: Of the scores.
+        dropout: Not used; nothing is trained here.
+        is_causal: Whether a token sees only those before it.
+        sliding_window: Tokens that a token sees on each side at most, itself included.
+        cu_seq_lens_q: First token of each text, and the number of tokens, `(texts + 1,)` int32.
+        max_length_q: Tokens of the longest text.
+
+    Returns:
+        `(1, tokens, heads, size)`, and no weights.
+    """
+    del attention_mask, dropout
+    if cu_seq_lens_q is None or max_length_q is None:
+        raise ValueError(f"{type(module).__name__} was not given the bounds of the texts.")
+    causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
+    if query.is_cuda:
+        from torch.nn.attention.varlen import varlen_attn
+
+        left = -1 if sliding_window is None else sliding_window - 1
+        found: Any = varlen_attn(
+            query[0].transpose(0, 1),
+            key[0].transpose(0, 1),
+            value[0].transpose(0, 1),
+            cu_seq_lens_q,
+            cu_seq_lens_q,
+            max_length_q,
+            max_length_q,
+            scale=scaling,
+            window_size=(left, 0 if causal else left),
+            enable_gqa=query.shape[1] != key.shape[1],
+        )
+        return found[None], None
+    bounds = cu_seq_lens_q.tolist()
+    parts = []
+    for start, end in pairwise(bounds):
+        mask = None
+        if sliding_window is not None and end - start > sliding_window:
+            places = torch.arange(end - start, device=query.device)
+            apart = places[:, None] - places[None]
+            mask = (apart.abs() < sliding_window) & ((apart >= 0) | (not causal))
+        parts.append(
+            functional.scaled_dot_product_attention(
+                query[:, :, start:end], key[:, :, start:end], value[:, :, start:end],
+                attn_mask=mask, is_causal=causal and mask is None, scale=scaling,
+                enable_gqa=query.shape[1] != key.shape[1],
+            )
+        )  # fmt: skip
+    return torch.cat(parts, dim=2).transpose(1, 2), None
+
+
+def register() -> None:
+    """Make the attention known to transformers; called again it changes nothing."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+
+    AttentionInterface.register(NAME, packed_attention)
+    AttentionMaskInterface.register(NAME, _no_mask)
+
+
+def _no_mask(*_: Any, **__: Any) -> None:
+    """Every text is whole, so there is nothing to mask."""
+
+
+def can_pack(transformer: Any) -> bool:
+    """Whether a transformer on its device can be given texts laid end to end.
+
+    On a GPU only in half precision, which flash attention needs. Whether the backbone then gives the same
+    vectors is tried by the engine: an architecture may look at its neighbours elsewhere than in attention.
+    """
+    model = transformer.model
+    if transformer.backend != "torch" or not getattr(model, "is_backend_compatible", lambda: False)():
+        return False
+    if any(part["method"] != "forward" for part in transformer.modality_config.values()):
+        return False
+    weight = next(model.parameters())
+    if not weight.is_cuda:
+        return True
+    try:
+        from torch.nn.attention.varlen import varlen_attn  # noqa: F401 -- torch 2.10 and later
+    except ImportError:
+        return False
+    return weight.dtype in (torch.float16, torch.bfloat16)
+
+
+@contextmanager
+def packed(transformer: Any) -> Iterator[None]:
+    """Let a transformer compute with this attention for a while."""
+    register()
+    model = transformer.model
+    before, parameters = model.config._attn_implementation, transformer.model_forward_params
+    model.set_attn_implementation(NAME)
+    if parameters is not None:
+        transformer.model_forward_params = {*parameters, *BOUNDS}
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+        transformer.model_forward_params = parameters

@@ -1,0 +1,277 @@
+"""Reading a corpus, entry by entry: JSONL, Parquet, a folder in the Hub layout, saved `datasets`, a Hub name.
+
+Nothing is held but the entry at hand. An entry is an object with `_id` (or `id`), `text` and maybe `title`;
+its other fields, and those of an object `metadata`, are metadata if they are strings, numbers or booleans.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+Scalar: TypeAlias = str | int | float | bool
+
+#: Fields that are not metadata.
+_OWN = ("_id", "id", "title", "text", "metadata")
+
+#: Files of a corpus in a folder in the Hub layout, in the order in which they are looked for.
+_NAMES = ("corpus.jsonl", "corpus.jsonl.gz", "corpus*.parquet", "corpus/*.parquet", "*.parquet")
+
+#: `org/name`, `org/name:config`, `org/name:config:split`.
+_HUB = re.compile(r"[\w.-]+/[\w.-]+(:[\w.-]+){0,2}")
+
+#: Splits of a Hub data set that hold a corpus, in the order in which they are looked for.
+_SPLITS = ("corpus", "train", "test")
+
+
+class CorpusError(MarError):
+    """A corpus that cannot be read; the message names the file and the line."""
+
+
+class Entry(NamedTuple):
+    """A document of a corpus.
+
+    Attributes:
+        id: Its id, unique in the corpus.
+        title: Its title; empty if it has none.
+        text: Its text.
+        metadata: Its other fields: strings, numbers, booleans.
+    """
+
+    id: str
+    title: str
+    text: str
+    metadata: dict[str, Scalar]
+
+    @property
+    def document(self) -> str:
+        """What is encoded: title, newline, text, or the text alone (`mar_st.model.join_document`)."""
+        return f"{self.title}\n{self.text}" if self.title else self.text
+
+
+def read_corpus(source: str | Path) -> Iterator[Entry]:
+    """Entries of a corpus in their order.
+
+    Args:
+        source: A JSONL file (`.jsonl`, `.json`, also `.gz`), a Parquet file, a folder that holds
+            `corpus.jsonl` or `corpus*.parquet`, a folder that `datasets` saved, or a Hub name
+            (`org/name[:config[:split]]`, streamed).
+
+    Yields:
+        Entries. Ids are not compared with each other; `mar encode` and `mar index` refuse duplicates.
+
+    Raises:
+        CorpusError: Nothing is there, it is of no known kind, or a row is no document; the message names file
+            and line.
+    """
+    for _, entry in marked_entries(source):
+        yield entry
+
+
+class Mark(NamedTuple):
+    """Where reading can go on.
+
+    Attributes:
+        file: Number of the file (`corpus_files`).
+        offset: Bytes before the line; -1 where a file cannot be entered in the middle.
+        line: Number of the line, or row, that comes next.
+    """
+
+    file: int
+    offset: int
+    line: int
+
+
+def marked_entries(source: str | Path, start: Mark | None = None) -> Iterator[tuple[Mark, Entry]]:
+    """Entries of a corpus, each with its place.
+
+    Args:
+        source: See `read_corpus`.
+        start: Begin here instead of at the first entry; a mark of an uncompressed JSONL file.
+
+    Raises:
+        CorpusError: See `read_corpus`.
+    """
+    for mark, place, row in _rows(source, start):
+        yield mark, _entry(place, row)
+
+
+def corpus_files(source: str | Path) -> list[Path]:
+    """Files that hold a corpus, in their order; empty for a Hub name and for a folder of `datasets`.
+
+    Raises:
+        CorpusError: See `read_corpus`.
+    """
+    path = Path(source).expanduser()
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        if _is_saved_dataset(path):
+            return []
+        for pattern in _NAMES:
+            found = sorted(path.glob(pattern))
+            if found:
+                return found
+        raise CorpusError(
+            f"{path} holds no corpus. A folder needs corpus.jsonl or corpus*.parquet, or one that "
+            "datasets' save_to_disk wrote."
+        )
+    if isinstance(source, str) and _HUB.fullmatch(source) and not path.parent.is_dir():
+        return []
+    raise CorpusError(
+        f"There is no corpus at {source}. Give a JSONL or Parquet file, a folder with corpus.jsonl, or a "
+        "Hub name such as org/name."
+    )
+
+
+def _rows(source: str | Path, start: Mark | None) -> Iterator[tuple[Mark, str, Any]]:
+    files = corpus_files(source)
+    for number, path in enumerate(files):
+        if start is not None and number < start.file:
+            continue
+        if path.suffix == ".parquet":
+            for row, (place, content) in enumerate(_parquet(path), 1):
+                yield Mark(number, -1, row), place, content
+        else:
+            yield from _jsonl(path, number, start if start is not None and number == start.file else None)
+    if not files:
+        path = Path(source).expanduser()
+        rows = _saved_dataset(path) if path.is_dir() else _hub(str(source))
+        for row, (place, content) in enumerate(rows, 1):
+            yield Mark(0, -1, row), place, content
+
+
+def _jsonl(path: Path, file: int, start: Mark | None) -> Iterator[tuple[Mark, str, Any]]:
+    if path.name.removesuffix(".gz").rpartition(".")[2] not in ("jsonl", "json", "ndjson"):
+        raise CorpusError(f"{path} is neither JSONL (.jsonl, .jsonl.gz) nor Parquet (.parquet).")
+    zipped = path.suffix == ".gz"
+    offset, number = (start.offset, start.line) if start is not None else (0, 1)
+    try:
+        with _opened(path) as lines:
+            lines.seek(offset)
+            for line in lines:
+                mark = Mark(file, -1 if zipped else offset, number)
+                if line.strip():
+                    try:
+                        content = json.loads(line)
+                    except ValueError as error:  # bad JSON or bad UTF-8
+                        raise CorpusError(
+                            f"{path}:{number}: not a JSON object in UTF-8 ({error})."
+                        ) from error
+                    yield mark, f"{path}:{number}", content
+                offset += len(line)
+                number += 1
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise CorpusError(f"{path}:{number}: damaged gzip file ({error}). Copy it again.") from error
+
+
+def _opened(path: Path) -> Any:
+    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
+
+
+def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile
+
+    number = 0
+    try:
+        with ParquetFile(path, memory_map=True) as file:
+            for batch in file.iter_batches(batch_size=4096):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{path}, row {number}", row
+    except ArrowException as error:
+        raise CorpusError(f"{path}, row {number + 1}: cannot be read as Parquet ({error}).") from error
+
+
+def _is_saved_dataset(path: Path) -> bool:
+    return (path / "dataset_dict.json").is_file() or (path / "dataset_info.json").is_file()
+
+
+def _saved_dataset(path: Path) -> Iterator[tuple[str, Any]]:
+    from datasets import DatasetDict, load_from_disk
+
+    data = load_from_disk(str(path))
+    name = str(path)
+    if isinstance(data, DatasetDict):
+        split = next((split for split in _SPLITS if split in data), None)
+        if split is None:
+            raise CorpusError(f"{path} has the splits {', '.join(data)}; a corpus is in {_one_of(_SPLITS)}.")
+        data, name = data[split], f"{path} ({split})"
+    for number, row in enumerate(data, 1):
+        yield f"{name}, row {number}", row
+
+
+def _hub(name: str) -> Iterator[tuple[str, Any]]:
+    from datasets import get_dataset_split_names, load_dataset
+
+    repository, *rest = name.split(":")
+    config = rest[0] if rest else None
+    try:
+        if len(rest) > 1:
+            split = rest[1]
+        else:
+            known = get_dataset_split_names(repository, config)
+            split = next((found for found in _SPLITS if found in known), known[0])
+        stream = load_dataset(repository, config, split=split, streaming=True)
+        rows = enumerate(stream, 1)
+    except Exception as error:  # datasets and the Hub client raise many kinds
+        reason = " ".join(str(error).split())[:200]
+        raise CorpusError(
+            f"The Hub data set {name} could not be opened ({type(error).__name__}: {reason}). Check the name "
+            "and the network, or download it and give the file."
+        ) from error
+    for number, row in rows:
+        yield f"{name}, row {number}", row
+
+
+def _one_of(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:-1]) + " or " + names[-1]
+
+
+def _entry(place: str, row: Any) -> Entry:
+    if not isinstance(row, dict):
+        raise CorpusError(f"{place}: expected an object with '_id' and 'text', got {type(row).__name__}.")
+    identity = row.get("_id")
+    if identity is None:
+        identity = row.get("id")
+    if isinstance(identity, bool) or not isinstance(identity, str | int) or identity == "":
+        raise CorpusError(
+            f"{place}: needs an '_id' (or 'id'), a string or a whole number; it has {sorted(map(str, row))}."
+        )
+    text, title = row.get("text"), row.get("title")
+    if not isinstance(text, str):
+        raise CorpusError(f"{place}: 'text' of document {identity} is {_kind(text)}; it should be a string.")
+    if title is not None and not isinstance(title, str):
+        raise CorpusError(
+            f"{place}: 'title' of document {identity} is {_kind(title)}; it should be a string."
+        )
+    if not text.strip() and not (title or "").strip():
+        raise CorpusError(f"{place}: document {identity} is empty: it has neither a text nor a title.")
+    try:
+        f"{identity}{title or ''}{text}".encode()
+    except UnicodeEncodeError as error:
+        raise CorpusError(
+            f"{place}: document {identity} holds half a surrogate pair, so it is no valid text ({error})."
+        ) from error
+    return Entry(str(identity), title or "", text, _metadata(row))
+
+
+def _kind(value: Any) -> str:
+    return "missing" if value is None else f"of type {type(value).__name__}"
+
+
+def _metadata(row: Mapping[str, Any]) -> dict[str, Scalar]:
+    nested = row.get("metadata")
+    found = {key: value for key, value in row.items() if key not in _OWN and isinstance(value, Scalar)}
+    if isinstance(nested, dict):
+        found |= {str(key): value for key, value in nested.items() if isinstance(value, Scalar)}
+    return found

@@ -1,0 +1,266 @@
+"""The offline encoder: many texts to vectors, at the speed of the machine.
+
+What it does that a plain loop over batches does not: it tokenises a window of texts at once, in a thread,
+while the window before is computed; it cuts the window into batches of about equal numbers of tokens, texts
+of one length together, so next to nothing is padding; equal texts of a window are computed once. On a GPU
+texts are laid end to end without padding where the backbone allows it. On a CPU each processor computes a
+batch of its own: matrix products of one batch do not split well, and a vector then does not depend on the
+number of processors.
+"""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+import torch.nn.functional as functional
+from sentence_transformers.base.modules import Normalize, Transformer
+
+from mar_st.encode.attention import can_pack, packed
+from mar_st.encode.pipeline import ahead
+from mar_st.encode.space import DOCUMENT_PROMPTS
+from mar_st.encode.tokens import Window, front_end
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from sentence_transformers import SentenceTransformer
+
+logger = logging.getLogger(__name__)
+
+Role: TypeAlias = Literal["query", "document"]
+Item = TypeVar("Item")
+
+#: Tokens of a batch on a GPU.
+GPU_TOKENS = 32_768
+#: On a CPU as many tokens as make activations of this many bytes (the widest layer twice), to stay in cache.
+CPU_BYTES = 24 * 2**20
+CPU_TOKENS = (512, 16_384)
+
+#: Texts that a window holds, where the caller gives no windows of its own.
+WINDOW = 8192
+
+#: Texts on which packing is tried before it is used.
+_PROBE = ("高血压患者头疼吃什么药", "a", "糖尿病的早期症状有哪些，平时饮食要注意什么？", "发热 38.5℃")
+
+
+class Engine:
+    """Encodes texts of one role with a sentence-transformers model.
+
+    Args:
+        model: The model, on its device. It is used in evaluation mode and not changed.
+        role: Route and stored prompt of the texts; a model without routes uses its one encoder.
+        dim: First dimensions to keep (Matryoshka), brought back to length 1 if the model's vectors have it; a
+            model that cuts after normalisation keeps its scale. Default all, or the model's `truncate_dim`,
+            which cuts and does nothing else (as `encode` does).
+        prompt: Put before every text; default the stored one.
+        max_length: Tokens per text at most; default the model's.
+        tokens: Tokens of a batch at most; default by device and width of the model.
+        rows: Texts of a batch at most; default no limit.
+        packed: Lay texts end to end instead of padding them; default on a GPU, where the backbone allows it.
+        threads: Batches computed at once on a CPU; default torch's number of threads.
+        autocast: Compute in bfloat16 where torch deems it safe, weights as they are.
+
+    Attributes:
+        dim: Width of the vectors.
+        normalised: Whether they have length 1.
+        similarity: How the model compares them, `cosine` or `dot`.
+        prompt: What is put before every text.
+        tokens: Tokens of a batch at most.
+        is_packed: Whether texts are laid end to end.
+
+    Raises:
+        MarError: `dim` is more than the model has, or it has no such route.
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        role: Role = "document",
+        *,
+        dim: int | None = None,
+        prompt: str | None = None,
+        max_length: int | None = None,
+        tokens: int | None = None,
+        rows: int | None = None,
+        packed: bool | None = None,
+        threads: int | None = None,
+        autocast: bool = False,
+    ) -> None:
+        from mar_st.teachers.model import route
+
+        self.model, self.role, self.autocast = model, role, autocast
+        self._chain: list[Any] = route(model, role)
+        self.prompt = stored_prompt(model.prompts, role) if prompt is None else prompt
+        self.max_length, self._rows = max_length, rows
+        self._set_width(dim)
+        first = self._chain[0]
+        self.threads = max(1, threads or torch.get_num_threads()) if self._on_cpu else 1
+        self.tokens = tokens or (default_tokens(first) if self._on_cpu else GPU_TOKENS)
+        self.is_packed = False
+        self._front = self._front_end(packed=False)
+        wanted = packed if packed is not None else not self._on_cpu
+        if wanted and isinstance(first, Transformer) and can_pack(first):
+            self._try_packing()
+        if packed and not self.is_packed:
+            raise MarError(
+                f"{type(first).__name__} on {model.device} cannot be given texts without padding; leave "
+                "packed out, or load it in bfloat16 on a GPU."
+            )
+
+    @property
+    def _on_cpu(self) -> bool:
+        return bool(self.model.device.type == "cpu")
+
+    def encode(self, texts: Sequence[str], *, window: int = WINDOW) -> np.ndarray:
+        """Vectors of texts, `(len(texts), dim)` float32; `window` texts are sorted by length together."""
+        spans = ((start, texts[start : start + window]) for start in range(0, len(texts), window))
+        found = np.empty((len(texts), self.dim), dtype=np.float32)
+        for start, vectors in self.stream(spans):
+            found[start : start + len(vectors)] = vectors
+        return found
+
+    def stream(self, windows: Iterable[tuple[Item, Sequence[str]]]) -> Iterator[tuple[Item, np.ndarray]]:
+        """Vectors of windows of texts, each `(n, dim)` float32, in order.
+
+        A vector depends on the texts of its window alone (by rounding, through the batch it is in). Windows
+        are read and tokenised in a thread, at most two ahead.
+
+        Args:
+            windows: Anything to know a window by, and its texts.
+        """
+
+        def prepared() -> Iterator[tuple[Item, Window]]:
+            for item, texts in windows:
+                yield item, self._front.window(texts, self.tokens)
+
+        with ExitStack() as stack:
+            stack.enter_context(_evaluation(self.model))
+            if self.is_packed:
+                stack.enter_context(packed(self._chain[0]))
+            pool = stack.enter_context(_pool(self.threads, self.autocast)) if self._on_cpu else None
+            for item, window in stack.enter_context(ahead(prepared())):
+                yield item, self._compute(window, pool)
+
+    def _compute(self, window: Window, pool: ThreadPoolExecutor | None) -> np.ndarray:
+        if not window.size:
+            return np.empty((0, self.dim), dtype=np.float32)
+
+        def run(rows: np.ndarray) -> torch.Tensor:
+            return self._forward(self._front.features(window, rows))
+
+        # Around all batches: weights are cast once, and torch keeps the casts for its threads together.
+        with torch.autocast(self.model.device.type, torch.bfloat16) if self.autocast else nullcontext():
+            # Nothing waits for a GPU before the last batch is on its way.
+            parts = list(pool.map(run, window.batches)) if pool else [run(rows) for rows in window.batches]
+        places = np.empty(window.size, dtype=np.int64)
+        places[np.concatenate(window.batches)] = np.arange(window.size)
+        vectors: np.ndarray = torch.cat(parts).cpu().numpy()[places[window.inverse]]
+        return vectors
+
+    @torch.inference_mode()
+    def _forward(self, features: dict[str, Any]) -> torch.Tensor:
+        """Vectors of a batch, `(n, dim)` float32, on the model's device."""
+        device = self.model.device
+        if device.type != "cpu":
+            features = {
+                name: _moved(value, device) if torch.is_tensor(value) else value
+                for name, value in features.items()
+            }
+        for module in self._chain:
+            features = module(features)
+            # Half precision is for the transformer; pooling and what follows are cheap.
+            if isinstance(module, Transformer) and not self.autocast:
+                features["token_embeddings"] = features["token_embeddings"].float()
+        vectors = features["sentence_embedding"][:, : self.dim].float()
+        return functional.normalize(vectors, dim=-1) if self._renormalise else vectors
+
+    def _set_width(self, dim: int | None) -> None:
+        sized = [module for module in self._chain if hasattr(module, "get_embedding_dimension")]
+        full = int(sized[-1].get_embedding_dimension())
+        if dim is not None and not 1 <= dim <= full:
+            raise MarError(f"The model gives vectors of {full} dimensions; {dim} of them cannot be kept.")
+        self.dim = min(dim or self.model.truncate_dim or full, full)
+        unit = isinstance(self._chain[-1], Normalize)
+        self._renormalise = unit and dim is not None and dim < full
+        self.normalised = unit and (self.dim == full or self._renormalise)
+        self.similarity = str(self.model.similarity_fn_name)
+
+    def _front_end(self, *, packed: bool) -> Any:
+        return front_end(
+            self._chain[0],
+            prompt=self.prompt,
+            task=self.role,
+            max_length=self.max_length,
+            rows=self._rows,
+            packed=packed,
+        )
+
+    def _try_packing(self) -> None:
+        """Use packing if it gives the vectors that padding gives."""
+        padded = self.encode(_PROBE)
+        front, self._front, self.is_packed = self._front, self._front_end(packed=True), True
+        try:
+            found = self.encode(_PROBE)
+            close = float(np.abs(found - padded).max()) <= 0.05 * float(np.abs(padded).max())
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            logger.debug("packing failed", exc_info=error)
+            close = False
+        if not close:
+            logger.warning("This backbone does not go with packed texts; they are padded.")
+            self._front, self.is_packed = front, False
+
+
+def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A tensor on a device; nothing waits for the copy to a GPU."""
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
+def stored_prompt(prompts: Mapping[str, str | None], role: Role) -> str:
+    """The prompt that sentence-transformers' `encode_query` or `encode_document` takes, or none."""
+    names = DOCUMENT_PROMPTS if role == "document" else ("query",)
+    return next((prompts[name] for name in names if name in prompts), "") or ""
+
+
+def default_tokens(module: Any) -> int:
+    """Tokens of a batch on a CPU, by the widest layer of a transformer."""
+    config = getattr(getattr(module, "model", None), "config", None)
+    hidden = int(getattr(config, "hidden_size", 0) or 768)
+    widest = max(int(getattr(config, "intermediate_size", 0) or 4 * hidden), hidden)
+    low, high = CPU_TOKENS
+    return min(max(CPU_BYTES // (8 * widest) // 64 * 64, low), high)
+
+
+@contextmanager
+def _evaluation(model: SentenceTransformer) -> Iterator[None]:
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+@contextmanager
+def _pool(threads: int, autocast: bool) -> Iterator[ThreadPoolExecutor]:
+    """Threads that compute alone; torch's own number of threads is as before afterwards."""
+
+    def begin() -> None:
+        torch.set_num_threads(1)
+        if autocast:  # holds for a thread, and ends with it
+            torch.set_autocast_dtype("cpu", torch.bfloat16)
+            torch.set_autocast_enabled("cpu", True)
+
+    before = torch.get_num_threads()
+    with ThreadPoolExecutor(threads, "encode", initializer=begin) as pool:
+        try:
+            yield pool
+        finally:
+            torch.set_num_threads(before)

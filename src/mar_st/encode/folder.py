@@ -1,0 +1,324 @@
+"""Folders of vectors: what `mar encode` writes and `mar index` reads.
+
+`manifest.json` says what the vectors are; `shards/NNNNNN.safetensors` hold them in the order of the corpus
+(`vectors`, for int8 also `scale`) and `shards/NNNNNN.arrow` their ids and the digests of their texts. All
+files are mapped into memory, none is loaded. Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from mar_st.encode.codes import STORED, check_type, unpack
+from mar_st.encode.shards import Shard, read_header, shard_digests, shard_name, write_shard
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+MANIFEST = "manifest.json"
+SHARDS = "shards"
+FORMAT, VERSION = "mar-vectors", 1
+
+#: Vectors of a shard, unless told otherwise.
+SHARD_ROWS = 8192
+
+
+class VectorsError(MarError):
+    """A folder of vectors that cannot be read or written; the message names the file."""
+
+
+class VectorFolder:
+    """A folder of vectors, read without loading it.
+
+    Indexing with a number gives `(dim,)`, with a slice, a mask or a sequence of row numbers `(rows, dim)`,
+    float32 in both cases. It can be pickled: it carries names, no vectors.
+
+    Attributes:
+        path: The folder.
+        manifest: Content of `manifest.json`.
+    """
+
+    def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
+        self.path, self.manifest = path, manifest
+        self._ends = np.cumsum([shard["count"] for shard in manifest["shards"]], dtype=np.int64)
+        self._open: dict[int, Shard] = {}
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Open a folder; only the manifest is read.
+
+        Raises:
+            VectorsError: It is no folder of vectors, not finished, of another version, or files are missing
+                or cut.
+        """
+        root = Path(path)
+        if not (root / MANIFEST).is_file():
+            if (root / SHARDS).is_dir():
+                raise VectorsError(
+                    f"{root} is not finished: it has no {MANIFEST}. Run the same 'mar encode' again; it goes "
+                    "on with the shards that are missing."
+                )
+            raise VectorsError(f"{root} is no folder of vectors (no {MANIFEST}). 'mar encode' writes one.")
+        try:
+            manifest = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
+            kind, version = manifest["format"], manifest["version"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise VectorsError(f"{root / MANIFEST} is damaged ({error!r}). Encode anew.") from error
+        if kind != FORMAT or version != VERSION:
+            raise VectorsError(
+                f"{root} holds {kind} version {version}; this program reads {FORMAT} version {VERSION}."
+            )
+        for shard in manifest["shards"]:
+            for name in shard["files"]:
+                if not (root / SHARDS / name).is_file():
+                    raise VectorsError(f"{root / SHARDS / name} is missing. Encode again, or copy it there.")
+        return cls(root, manifest)
+
+    def __len__(self) -> int:
+        return int(self.manifest["count"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open": {}}
+
+    @property
+    def dim(self) -> int:
+        """Dimensions of a vector."""
+        return int(self.manifest["settings"]["dim"])
+
+    @property
+    def dtype(self) -> str:
+        """How the vectors are stored: float32, float16, int8 or binary."""
+        return str(self.manifest["settings"]["dtype"])
+
+    @property
+    def normalised(self) -> bool:
+        """Whether the vectors have length 1."""
+        return bool(self.manifest["settings"]["normalised"])
+
+    @property
+    def similarity(self) -> str:
+        """How the model compares vectors: cosine or dot."""
+        return str(self.manifest["settings"]["similarity"])
+
+    @property
+    def space(self) -> str | None:
+        """Digest of the document space (`mar_st.encode.space`), if it is known."""
+        space = self.manifest.get("space")
+        return str(space) if space else None
+
+    @property
+    def ids(self) -> pa.ChunkedArray:
+        """Ids in order, mapped into memory; a chunk per shard."""
+        return self._column("id", pa.string())
+
+    @property
+    def text_digests(self) -> pa.ChunkedArray:
+        """First 16 bytes of the sha256 of each document's text, in order."""
+        return self._column("digest", pa.binary(16))
+
+    def __getitem__(self, rows: int | slice | Sequence[int] | np.ndarray) -> np.ndarray:
+        if isinstance(rows, slice):
+            return self._range(*rows.indices(len(self)))
+        asked = np.asarray(rows)
+        if asked.dtype == bool:
+            asked = np.flatnonzero(asked)
+        places = asked.astype(np.int64).reshape(-1)
+        places = np.where(places < 0, places + len(self), places)
+        if places.size and (places.min() < 0 or places.max() >= len(self)):
+            raise IndexError(f"{self.path} has {len(self)} vectors; row {asked} is not among them.")
+        found = np.empty((len(places), self.dim), dtype=np.float32)
+        numbers = np.searchsorted(self._ends, places, side="right")
+        for number in np.unique(numbers):
+            here = np.flatnonzero(numbers == number)
+            found[here] = self._rows(int(number), places[here] - self._start(int(number)))
+        return found[0] if asked.ndim == 0 else found
+
+    def blocks(self, rows: int = 8192) -> Iterator[tuple[list[str], np.ndarray]]:
+        """All vectors in order, at most `rows` at a time: ids and float32 `(rows, dim)`."""
+        ids = self.ids
+        for start in range(0, len(self), rows):
+            yield ids.slice(start, rows).to_pylist(), self[start : start + rows]
+
+    def codes(self, rows: int = 8192) -> Iterator[dict[str, np.ndarray]]:
+        """All vectors in order as they are stored, at most `rows` at a time (views of the mapped files).
+
+        Yields:
+            `vectors` `(rows, dim)`, for binary `(rows, dim / 8)` uint8, and for int8 `scale` `(rows,)`.
+        """
+        for number in range(len(self._ends)):
+            tensors = self._shard(number).tensors
+            for start in range(0, len(tensors["vectors"]), rows):
+                yield {name: tensor[start : start + rows] for name, tensor in tensors.items()}
+
+    def verify(self) -> None:
+        """Compare the digest of every file with the manifest.
+
+        Raises:
+            VectorsError: A file was changed.
+        """
+        for shard in self.manifest["shards"]:
+            for name, expected in shard["files"].items():
+                if shard_digests([self.path / SHARDS / name])[name] != expected:
+                    raise VectorsError(f"{self.path / SHARDS / name} is not what was written. Encode anew.")
+
+    def _range(self, start: int, stop: int, step: int) -> np.ndarray:
+        if step != 1:
+            return self[np.arange(start, stop, step)]
+        found = np.empty((max(stop - start, 0), self.dim), dtype=np.float32)
+        at = start
+        while at < stop:
+            number = int(np.searchsorted(self._ends, at, side="right"))
+            end = min(stop, int(self._ends[number]))
+            first = self._start(number)
+            found[at - start : end - start] = self._rows(number, slice(at - first, end - first))
+            at = end
+        return found
+
+    def _rows(self, number: int, rows: np.ndarray | slice) -> np.ndarray:
+        return unpack(self._shard(number).tensors, self.dtype, rows)
+
+    def _start(self, number: int) -> int:
+        return int(self._ends[number - 1]) if number else 0
+
+    def _shard(self, number: int) -> Shard:
+        if number not in self._open:
+            entry = self.manifest["shards"][number]
+            shard = Shard.open(self.path / SHARDS, number)
+            width = self.dim // 8 if self.dtype == "binary" else self.dim
+            expected = (entry["count"], width), STORED[self.dtype]
+            vectors = shard.tensors["vectors"]
+            if (vectors.shape, vectors.dtype.name) != expected:
+                raise VectorsError(
+                    f"{self.path / SHARDS / shard_name(number)}.safetensors holds {vectors.dtype.name} "
+                    f"{vectors.shape}; the manifest says {expected[1]} {expected[0]}. Encode anew."
+                )
+            self._open[number] = shard
+        return self._open[number]
+
+    def _column(self, name: str, kind: pa.DataType) -> pa.ChunkedArray:
+        chunks = [self._shard(number).table[name] for number in range(len(self._ends))]
+        return pa.chunked_array([chunk for column in chunks for chunk in column.chunks], type=kind)
+
+
+def write_vectors(
+    out: str | Path,
+    ids: Sequence[str],
+    vectors: np.ndarray,
+    *,
+    model: str | None = None,
+    space: str | None = None,
+    dtype: str = "float32",
+    texts: Sequence[str] | None = None,
+    normalised: bool | None = None,
+    similarity: str = "cosine",
+    shard: int = SHARD_ROWS,
+) -> VectorFolder:
+    """Write vectors that come from elsewhere as a folder of vectors.
+
+    Args:
+        out: The folder; it must hold no vectors yet.
+        ids: Ids, all different.
+        vectors: `(len(ids), dim)` floats.
+        model: Name of the model they come from.
+        space: Digest of its document space, if it is known.
+        dtype: How they are stored.
+        texts: The texts, for the column of digests; default none, digests of zeros.
+        normalised: Whether they have length 1; default found out.
+        similarity: `cosine` or `dot`.
+        shard: Vectors per shard.
+
+    Raises:
+        VectorsError: Lengths differ, ids repeat, or the folder holds vectors.
+        MarError: A type that does not exist, or values that are not finite.
+    """
+    root, vectors = Path(out), np.asarray(vectors)
+    names = [str(name) for name in ids]
+    if vectors.ndim != 2 or len(vectors) != len(names) or (texts is not None and len(texts) != len(names)):
+        raise VectorsError(
+            f"Expected a vector (and a text) for each of {len(names)} ids; the vectors have shape "
+            f"{vectors.shape}{'' if texts is None else f', the texts are {len(texts)}'}."
+        )
+    if len(set(names)) < len(names):
+        raise VectorsError("The ids repeat; every document needs an id of its own.")
+    if (root / SHARDS).exists() or (root / MANIFEST).exists():
+        raise VectorsError(f"{root} holds vectors already; give another folder.")
+    check_type(dtype, vectors.shape[1])
+    (root / SHARDS).mkdir(parents=True)
+    entries = []
+    for number, start in enumerate(range(0, len(names), shard)):
+        rows = slice(start, start + shard)
+        digests = text_digests(texts[rows]) if texts is not None else [bytes(16)] * len(names[rows])
+        write_shard(root / SHARDS, number, names[rows], digests, vectors[rows], dtype)
+        entries.append(shard_entry(root, number))
+    if normalised is None:
+        lengths = np.linalg.norm(vectors.astype(np.float32), axis=1)
+        normalised = bool(len(lengths)) and bool(np.abs(lengths - 1).max() < 1e-3)
+    settings = {
+        "dim": vectors.shape[1], "dtype": dtype, "normalised": normalised, "similarity": similarity,
+        "prompt": "",
+    }  # fmt: skip
+    write_manifest(
+        root,
+        model={"name": model, "digest": None},
+        space=space,
+        settings=settings,
+        corpus={"path": None, "digest": None},
+        shards=entries,
+    )
+    return VectorFolder.open(root)
+
+
+def text_digests(texts: Sequence[str]) -> list[bytes]:
+    """First 16 bytes of the sha256 of each text in UTF-8."""
+    return [hashlib.sha256(text.encode()).digest()[:16] for text in texts]
+
+
+def shard_entry(root: Path, number: int) -> dict[str, Any]:
+    """What the manifest says of a finished shard."""
+    name = shard_name(number)
+    paths = [root / SHARDS / f"{name}.safetensors", root / SHARDS / f"{name}.arrow"]
+    header = read_header(paths[0])
+    return {
+        "name": name,
+        "count": header.tensors["vectors"]["shape"][0],
+        "digest": header.metadata.get("digest"),
+        "files": shard_digests(paths),
+    }
+
+
+def write_manifest(
+    root: Path,
+    *,
+    model: Mapping[str, Any],
+    space: str | None,
+    settings: Mapping[str, Any],
+    corpus: Mapping[str, Any],
+    shards: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Write `manifest.json`, aside and then moved; gives its content."""
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": dict(model),
+        "space": space,
+        "settings": dict(settings),
+        "corpus": dict(corpus),
+        "count": sum(shard["count"] for shard in shards),
+        "shards": [dict(shard) for shard in shards],
+    }
+    write_json(root / MANIFEST, content)
+    return content
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file aside and move it into its place."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    part.replace(path)

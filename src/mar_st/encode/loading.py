@@ -1,0 +1,127 @@
+"""Models by name: which folder, which digest, and the document side alone in memory."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from mar_st.encode.space import WEIGHTS, document_parts, space_of
+from mar_st.errors import MarError
+from mar_st.online.load import model_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sentence_transformers import SentenceTransformer
+
+    from mar_st.encode.settings import Precision
+
+#: Files of a model that its vectors depend on, besides weights.
+_SETTINGS = (".json", ".txt", ".model", ".jinja")
+
+
+def resolve(source: str | Path) -> Path:
+    """Folder of a model: the one given, the packaged `mar-mini`, or a download from the Hub.
+
+    Raises:
+        MarError: There is no such model, or it has no document side.
+    """
+    from mar_st.native_gte import fetch
+
+    folder = model_folder(source)
+    if folder is None:
+        folder = fetch(str(source))
+    if document_parts(folder) is None:
+        raise MarError(
+            f"{source} has no document encoder, so it cannot encode a corpus. Give the whole model."
+        )
+    return folder
+
+
+def model_identity(source: str | Path) -> dict[str, Any]:
+    """Name, digest over the files of the document side, and space of a model; no weights are loaded.
+
+    Raises:
+        MarError: See `resolve`.
+    """
+    folder = resolve(source)
+    digest = hashlib.sha256()
+    for part in document_parts(folder) or ():
+        files = part["path"].rglob("*") if part["whole"] else part["path"].glob("*")
+        for path in sorted(file for file in files if file.is_file()):
+            name = path.relative_to(folder).as_posix()
+            if name in _OF_THE_WHOLE or path.suffix not in (*WEIGHTS, *_SETTINGS):
+                continue
+            with path.open("rb") as stream:
+                content = hashlib.file_digest(stream, "sha256").hexdigest()
+            digest.update(f"{name} {content}\n".encode())
+    space = space_of(folder)
+    digest.update(f"space {space}\n".encode())
+    return {"name": str(source), "digest": digest.hexdigest(), "space": space}
+
+
+#: Files at the top of a model's folder that also speak of queries; the space has what concerns documents.
+_OF_THE_WHOLE = (
+    "modules.json",
+    "router_config.json",
+    "config_sentence_transformers.json",
+    "space.txt",
+    "export.json",
+    "manifest.json",
+)
+
+
+def load_model(
+    source: str | Path, precision: Precision, device: str, *, amx: bool = False
+) -> SentenceTransformer:
+    """A model on its device, of a MAR the document side alone.
+
+    Args:
+        source: Folder, Hub name or `mar-mini`.
+        precision: `bf16`, `fp32`, or `auto`: float32 on a CPU, else what the weights are stored in.
+        device: Such as `cpu` or `cuda:1`.
+        amx: Put linear layers on the matrix unit of the processor; the model is then good for inference
+            alone.
+
+    Raises:
+        MarError: See `resolve`; or this machine has no such unit.
+    """
+    import torch
+
+    folder = resolve(source)
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}.get(precision)
+    if precision == "auto" and device == "cpu":
+        dtype = torch.float32
+    options: dict[str, Any] = {"device": device, "model_kwargs": {"dtype": dtype} if dtype else {}}
+    if (folder / "router_config.json").is_file():
+        from mar_st.model import MAR
+
+        model: SentenceTransformer = MAR.from_pretrained(folder, routes="document", **options)
+    else:
+        from sentence_transformers import SentenceTransformer
+
+        model = SentenceTransformer(str(folder), **options).eval()
+    if amx:
+        use_amx(model)
+    return model
+
+
+def use_amx(model: SentenceTransformer) -> None:
+    """Replace the linear layers of a model's transformers by those of the AMX kernel, in place.
+
+    Raises:
+        MarError: This machine has no such unit, or no compiler.
+    """
+    from sentence_transformers.base.modules import Transformer
+
+    from mar_st.encode.amx import kernel, pack_linear_layers
+
+    library = kernel()
+    if library is None:
+        raise MarError(
+            "This machine cannot compute what was begun on another (no AMX, or no C++ compiler). Encode with "
+            "precision fp32 into another folder."
+        )
+    for module in model.modules():
+        if isinstance(module, Transformer):
+            pack_linear_layers(module.model, library)

@@ -1,0 +1,102 @@
+"""Sharing shards out to processes of this machine: one per GPU, or several on a CPU."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from dataclasses import replace
+from queue import Empty
+from typing import TYPE_CHECKING, Any
+
+from mar_st.encode.worker import Job, Worker
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+#: Seconds between two looks at whether the others are still there.
+_LOOK = 1.0
+
+
+def run_here(job: Job, numbers: Sequence[int], done: Callable[[int], None]) -> None:
+    """Encode shards in this process."""
+    Worker(job).run(numbers, done)
+
+
+def run_processes(
+    job: Job, numbers: Sequence[int], done: Callable[[int], None], devices: Sequence[str]
+) -> None:
+    """Encode shards in a process per device, each taking the next shard when it has finished one.
+
+    Args:
+        job: What to do; its device and threads are replaced.
+        numbers: Shards.
+        done: Told of each finished shard, in any order.
+        devices: A device per process; `cpu` several times shares the processors.
+
+    Raises:
+        MarError: What a worker raised, or that it was killed.
+    """
+    context = multiprocessing.get_context("spawn")
+    taken, reports = context.Value("q", 0), context.Queue()
+    on_cpu = sum(device == "cpu" for device in devices)
+    threads = max(1, (job.threads or available_processors()) // on_cpu) if on_cpu else None
+    workers = [
+        context.Process(
+            target=_work,
+            args=(replace(job, device=device, threads=threads), tuple(numbers), taken, reports, os.getpid()),
+            daemon=True,
+        )
+        for device in devices[: len(numbers)]
+    ]
+    for worker in workers:
+        worker.start()
+    missing = len(numbers)
+    try:
+        while missing:
+            try:
+                kind, content = reports.get(timeout=_LOOK)
+            except Empty:
+                dead = [worker for worker in workers if worker.exitcode]
+                if dead:
+                    raise MarError(
+                        f"A worker process ended with exit code {dead[0].exitcode} (killed, or out of "
+                        "memory?). Run the command again to go on, maybe with fewer workers."
+                    ) from None
+                continue
+            if kind == "error":
+                raise MarError(content)
+            done(content)
+            missing -= 1
+        for worker in workers:
+            worker.join()
+    finally:
+        for worker in workers:
+            worker.terminate()
+            worker.join()
+
+
+def available_processors() -> int:
+    """Processors that this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)  # not on every system
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
+
+
+def _work(job: Job, numbers: tuple[int, ...], taken: Any, reports: Any, parent: int) -> None:
+    def own() -> Iterator[int]:
+        while os.getppid() == parent:  # else it was killed, and its successor may be at work
+            with taken.get_lock():
+                place, taken.value = taken.value, taken.value + 1
+            if place >= len(numbers):
+                return
+            yield numbers[place]
+
+    try:
+        Worker(job).run(own(), lambda number: reports.put(("done", number)))
+    except MarError as error:
+        reports.put(("error", str(error)))
+    except Exception as error:  # torch raises many kinds; the parent reports them
+        import traceback
+
+        traceback.print_exc()
+        reports.put(("error", f"A worker on {job.device} failed with {type(error).__name__}: {error}"))

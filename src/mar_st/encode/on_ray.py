@@ -1,0 +1,83 @@
+"""Sharing shards out to the machines of a Ray cluster, by Ray Data.
+
+What travels is the numbers of shards: a pool of actors, each with the model, reads its shards from the corpus
+and writes them where they belong. A machine that is lost takes nothing with it but the shards it was at; Ray
+gives them to others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from mar_st.encode.worker import Job, Worker
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class ShardEncoder:
+    """What an actor of the pool does: shard numbers to the same numbers, when their files are written."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        # Loaded by the first batch: an error of a constructor looks to Ray like a lost actor, and is retried.
+        self._worker: Worker | None = None
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Encode the shards of a batch; `error` says what the user can mend."""
+        said = ""
+        try:
+            self._worker = self._worker or Worker(self._job)
+            self._worker.run(batch["shard"].tolist(), lambda _: None)
+        except MarError as error:
+            said = str(error)
+        return {"shard": batch["shard"], "error": [said] * len(batch["shard"])}
+
+
+def run_ray(job: Job, numbers: Sequence[int], done: Callable[[int], None]) -> None:
+    """Encode shards on a Ray cluster: the one that runs, or one of this machine alone.
+
+    An actor takes one GPU where the job is for a GPU, else `job.threads` processors (default 1). There are as
+    many as the cluster has room for, also while it grows.
+
+    Args:
+        job: What to do.
+        numbers: Shards.
+        done: Told of each finished shard, in any order.
+
+    Raises:
+        MarError: Ray is not installed, or what a worker raised.
+    """
+    try:
+        import ray
+        from ray.exceptions import RayError
+    except ImportError as error:
+        raise MarError("--engine ray needs the package ray: pip install 'medteb[scale]'") from error
+
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False)
+    gpu = job.device.startswith("cuda")
+    threads = job.threads or 1
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    # One shard per block, so that they can be shared out one by one.
+    data = ray.data.from_items([{"shard": number} for number in numbers], override_num_blocks=len(numbers))
+    written = data.map_batches(
+        ShardEncoder,
+        fn_constructor_args=[replace(job, device="cuda" if gpu else job.device, threads=threads)],
+        batch_size=1,
+        num_gpus=1 if gpu else 0,
+        num_cpus=1 if gpu else threads,
+        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=len(numbers)),
+    )
+    try:
+        for row in written.iter_rows():
+            if row["error"]:
+                raise MarError(row["error"])
+            done(int(row["shard"]))
+    except RayError as error:
+        raise MarError(
+            f"Ray gave up ({type(error).__name__}: {str(error)[:300]}). Run the command again to go on."
+        ) from error

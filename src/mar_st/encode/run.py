@@ -1,0 +1,259 @@
+"""`mar encode`: a corpus to a folder of vectors, shard by shard, resumable.
+
+A shard is a file of the vectors of so many documents in a row; its bytes depend on the model, the settings
+and its own documents alone. So whatever is killed and started again, or shared out to processes and machines,
+gives the same files, and a corpus that was appended to leaves all full shards as they are; the last, partial
+one is encoded again with what came after it.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from filelock import FileLock, Timeout
+from tqdm import tqdm
+
+from mar_st.encode.folder import (
+    MANIFEST,
+    SHARDS,
+    VectorFolder,
+    shard_entry,
+    text_digests,
+    write_json,
+    write_manifest,
+)
+from mar_st.encode.loading import model_identity, resolve
+from mar_st.encode.local import run_here, run_processes
+from mar_st.encode.scan import Scan, ShardReader, scan_corpus
+from mar_st.encode.settings import Settings
+from mar_st.encode.shards import read_header, read_table, shard_name
+from mar_st.encode.worker import Job, remove_parts
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+Executor: TypeAlias = Literal["local", "ray"]
+
+#: What a folder was begun with.
+BEGUN = "encode.json"
+
+
+class EncodeError(MarError):
+    """A folder of vectors that cannot be gone on with; the message says what is different."""
+
+
+def encode_corpus(
+    model: str | Path,
+    corpus: str | Path,
+    out: str | Path,
+    settings: Settings | None = None,
+    *,
+    devices: Sequence[str] | None = None,
+    workers: int = 1,
+    threads: int | None = None,
+    engine: Executor = "local",
+    show_progress: bool = True,
+    say: Callable[[str], None] = lambda _: None,
+) -> VectorFolder:
+    """Encode the documents of a corpus and write a folder of vectors; go on with one that was begun.
+
+    Args:
+        model: A saved MAR (only its document side is loaded), another sentence-transformers folder, a Hub
+            name, or `mar-mini`.
+        corpus: See `mar_st.encode.corpus.read_corpus`. It is read twice: once before anything is computed.
+        out: The folder.
+        settings: Dimension, type, precision, ...
+        devices: A process for each, such as `["cuda:0", "cuda:1"]`; default the first GPU, or the CPU.
+        workers: Processes on a CPU; each holds the model. One with several threads is mostly as fast.
+        threads: Batches computed at once on a CPU, over all workers; default all processors.
+        engine: `local`, or `ray`: the shards are shared out on a Ray cluster, whose machines see the model,
+            the corpus and `out` under the same paths.
+        show_progress: Show bars.
+        say: Receives a line for each step.
+
+    Returns:
+        The folder, open.
+
+    Raises:
+        EncodeError: The folder was begun with another model, other settings or another corpus, or another
+            process is at work there.
+        CorpusError: The corpus cannot be read, or an id is there twice.
+        MarError: There is no such model, or it cannot do what the settings ask for.
+    """
+    settings, root = settings or Settings(), Path(out)
+    from mar_st.encode.amx import kernel
+
+    chosen = list(devices) if devices else ["cpu" if workers > 1 else default_device()] * workers
+    with _alone(root):
+        identity = model_identity(model)
+        kinds = {device.partition(":")[0] for device in chosen}
+        if len(kinds) > 1:
+            raise EncodeError(f"All devices of a run are of one kind; got {', '.join(chosen)}.")
+        amx = kinds == {"cpu"} and settings.precision == "auto" and kernel() is not None
+        _begin(root, {"model": identity, "settings": settings.identity(kinds.pop(), amx=amx)})
+        scan = scan_corpus(corpus, settings.shard, show_progress=show_progress)
+        missing = _missing(root, scan)
+        finished = (root / MANIFEST).is_file()
+        if not missing and finished and _said(root)["corpus"]["digest"] == scan.digest:
+            say(f"{root} is complete: {scan.count:,} vectors")
+            return VectorFolder.open(root)
+        (root / MANIFEST).unlink(missing_ok=True)
+        remove_parts(root / SHARDS)
+        total = sum(scan.size(number) for number in missing)
+        say(f"{total:,} of {scan.count:,} documents to encode, in {len(missing)} shards")
+        job = Job(str(resolve(model)), str(root.resolve()), scan, settings, chosen[0], amx, threads)
+        with tqdm(
+            total=scan.count, initial=scan.count - total, desc="encoding", unit="documents",
+            disable=not show_progress,
+        ) as bar:  # fmt: skip
+
+            def done(number: int) -> None:
+                bar.update(scan.size(number))
+
+            _execute(job, missing, done, chosen, engine)
+        _check_written(root, missing)
+        return _finish(root, scan, identity, settings)
+
+
+def default_device() -> str:
+    """The first GPU, or the CPU."""
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda:0"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def _execute(
+    job: Job, missing: Sequence[int], done: Callable[[int], None], devices: Sequence[str], engine: Executor
+) -> None:
+    if not missing:
+        return
+    if engine == "ray":
+        from mar_st.encode.on_ray import run_ray
+
+        run_ray(job, missing, done)
+    elif len(devices) > 1:
+        run_processes(job, missing, done, devices)
+    else:
+        run_here(job, missing, done)
+
+
+def _check_written(root: Path, numbers: Sequence[int]) -> None:
+    absent = [n for n in numbers if not (root / SHARDS / f"{shard_name(n)}.safetensors").is_file()]
+    if absent:
+        raise EncodeError(
+            f"{len(absent)} shards were encoded elsewhere and are not in {root}. All machines must see it "
+            "under this path: put it on shared storage."
+        )
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    (root / SHARDS).mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(root / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise EncodeError(
+            f"Another process is writing {root}. Wait for it to end, or give another folder."
+        ) from None
+
+
+def _begin(root: Path, asked: dict[str, Any]) -> None:
+    """Write down what the folder is made with, or compare with what it was begun with."""
+    path = root / BEGUN
+    asked = json.loads(json.dumps(asked))
+    if not path.is_file():
+        if (root / MANIFEST).is_file() or any((root / SHARDS).glob("*.safetensors")):
+            raise EncodeError(f"{root} holds vectors that 'mar encode' did not write. Give another folder.")
+        write_json(path, asked)
+        return
+    begun = json.loads(path.read_text(encoding="utf-8"))
+    changes = []
+    if begun["model"]["digest"] != asked["model"]["digest"]:
+        names = [content["model"]["name"] for content in (begun, asked)]
+        same = "has other weights or settings now" if names[0] == names[1] else f"now it is {names[1]}"
+        changes.append(f"model: was {names[0]}, {same}")
+    for name in sorted({*begun["settings"], *asked["settings"]}):
+        before, now = begun["settings"].get(name), asked["settings"].get(name)
+        if before != now:
+            changes.append(f"{name}: was {_shown(before)}, now {_shown(now)}")
+    if changes:
+        raise EncodeError(
+            f"{root} was begun differently ({'; '.join(changes)}). Ask for the same, or give another folder."
+        )
+
+
+def _shown(value: Any) -> str:
+    return "the default" if value is None else repr(value)
+
+
+def _missing(root: Path, scan: Scan) -> list[int]:
+    """Shards to encode; those that are there must be of this corpus, the last one maybe of its beginning.
+
+    Raises:
+        EncodeError: The corpus is another.
+    """
+    there = sorted(int(path.stem) for path in (root / SHARDS).glob("[0-9]*.safetensors"))
+    if there and there[-1] >= len(scan.shards):
+        raise EncodeError(
+            f"{root} was begun with a longer corpus: {scan.source} has {scan.count:,} documents now. "
+            "Documents may be appended, not removed; give another folder."
+        )
+    done = set()
+    for number in there:
+        path = root / SHARDS / f"{shard_name(number)}.safetensors"
+        if read_header(path).metadata.get("digest") == scan.shards[number]:
+            done.add(number)
+        else:
+            _check_appended(root, scan, number)
+    return [number for number in range(len(scan.shards)) if number not in done]
+
+
+def _check_appended(root: Path, scan: Scan, number: int) -> None:
+    """Refuse a shard that is not the beginning of what the corpus has at its place now."""
+    table = read_table(root / SHARDS / f"{shard_name(number)}.arrow")
+    entries = ShardReader(scan).read(number)
+    digests = text_digests([entry.document for entry in entries])
+    old = list(zip(table["id"].to_pylist(), table["digest"].to_pylist(), strict=True))
+    first = number * scan.rows + 1
+    for place, (identity, digest) in enumerate(old):
+        if place >= len(entries):
+            what = f"document {first + place} ({identity}) is no longer there"
+        elif entries[place].id != identity:
+            what = f"document {first + place} was {identity}, now it is {entries[place].id}"
+        elif digests[place] != digest:
+            what = f"the text of document {first + place} ({identity}) is another"
+        else:
+            continue
+        raise EncodeError(
+            f"{root} was begun with another corpus: {what}. Documents may be appended at the end, not "
+            "changed; give another folder, or the corpus as it was."
+        )
+
+
+def _said(root: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
+    return content
+
+
+def _finish(root: Path, scan: Scan, identity: dict[str, Any], settings: Settings) -> VectorFolder:
+    facts = dict(read_header(root / SHARDS / f"{shard_name(0)}.safetensors").metadata)
+    facts.pop("digest")
+    precision = {"precision": settings.precision, "tokens": settings.tokens, "shard": settings.shard}
+    begun = json.loads((root / BEGUN).read_text(encoding="utf-8"))["settings"]
+    computed = {name: begun[name] for name in ("device", "kernel")}
+    write_manifest(
+        root,
+        model={"name": identity["name"], "digest": identity["digest"]},
+        space=identity["space"],
+        settings={**facts, "dtype": settings.dtype, **precision, **computed},
+        corpus={"path": scan.source, "digest": scan.digest},
+        shards=[shard_entry(root, number) for number in range(len(scan.shards))],
+    )
+    return VectorFolder.open(root)

@@ -1,0 +1,214 @@
+"""Texts to features: tokenised a window at a time, then cut into batches without tokenising again."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from sentence_transformers.base.modules import Transformer
+
+from mar_st.encode.batches import token_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import nn
+
+#: What a tokenizer gives for each token, and what a pad gets.
+_PAD = {"input_ids": "pad_token_id", "token_type_ids": "pad_token_type_id"}
+
+
+@dataclass(frozen=True)
+class Window:
+    """Texts that are ready to be computed; equal ones are held once.
+
+    Attributes:
+        lengths: Tokens of each distinct text (characters, where it is not tokenised yet), `(distinct,)`.
+        batches: Distinct texts of each batch.
+        inverse: Distinct text of each text, `(n,)`.
+        columns: What the tokenizer gave, by name, all texts end to end, int32.
+        texts: The distinct texts, where they are not tokenised yet.
+        constants: What holds for all texts (prompt length, modality).
+    """
+
+    lengths: np.ndarray
+    batches: list[np.ndarray]
+    inverse: np.ndarray
+    columns: dict[str, np.ndarray] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)
+    constants: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Number of distinct texts."""
+        return len(self.lengths)
+
+    @cached_property
+    def ends(self) -> np.ndarray:
+        """Where each distinct text ends in a column."""
+        return np.cumsum(self.lengths)
+
+    def span(self, row: int) -> slice:
+        """Where a distinct text is in a column."""
+        return slice(int(self.ends[row] - self.lengths[row]), int(self.ends[row]))
+
+
+class FrontEnd(Protocol):
+    """Makes features of texts."""
+
+    def window(self, texts: Sequence[str], budget: int) -> Window:
+        """Tokenise texts and plan their batches."""
+
+    def features(self, window: Window, rows: np.ndarray) -> dict[str, Any]:
+        """Features of a batch, tensors in the memory of the processor."""
+
+
+def front_end(module: nn.Module, **options: Any) -> FrontEnd:
+    """What fits the first module of a route.
+
+    Args:
+        module: The first module.
+        **options: `prompt`, `task`, `max_length`, `rows`, `packed`.
+    """
+    if isinstance(module, Transformer) and set(module.modality_config) == {"text"} and module.tokenizer:
+        return TokenFrontEnd(module, **options)
+    options.pop("packed")
+    return PlainFrontEnd(module, **options)
+
+
+def distinct(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Texts without repetitions, in order, and the place of each text among them."""
+    places: dict[str, int] = {}
+    inverse = np.fromiter((places.setdefault(text, len(places)) for text in texts), np.int64, len(texts))
+    return list(places), inverse
+
+
+class TokenFrontEnd:
+    """For transformers: sentence-transformers tokenises without padding, batches are padded here.
+
+    Args:
+        module: The transformer.
+        prompt: Put before every text.
+        task: `document`, `query` or none.
+        max_length: Tokens per text at most; default the module's.
+        rows: Texts of a batch at most.
+        packed: Lay texts end to end instead of padding them (`mar_st.encode.attention`).
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        *,
+        prompt: str,
+        task: str | None,
+        max_length: int | None,
+        rows: int | None,
+        packed: bool,
+    ) -> None:
+        self.module, self.prompt, self.task, self.max_length = module, prompt, task, max_length
+        self.rows, self.packed = rows, packed
+        self._lock = threading.Lock()  # a fast tokenizer must not be used by two threads at once
+        tokenizer = module.tokenizer
+        self._left = tokenizer.padding_side == "left"
+        self._pads = {name: getattr(tokenizer, attribute, 0) or 0 for name, attribute in _PAD.items()}
+        self._offset = int(module._infer_flatten_position_offset()) if packed else 0
+
+    def window(self, texts: Sequence[str], budget: int) -> Window:
+        """See `FrontEnd`."""
+        kept, inverse = distinct(texts)
+        if not kept:
+            return Window(inverse, [], inverse)
+        limit = {"max_length": self.max_length} if self.max_length else {}
+        with self._lock:
+            found = self.module.preprocess(
+                kept,
+                prompt=self.prompt or None,
+                task=self.task,
+                processing_kwargs={
+                    "text": {"padding": False, "return_attention_mask": False},
+                    "common": {"return_tensors": None},
+                },
+                **limit,
+            )
+        constants = {name: found[name] for name in ("prompt_length", "modality") if name in found}
+        lengths = np.fromiter(map(len, found["input_ids"]), np.int64, len(kept))
+        total = int(lengths.sum())
+        # Lists of numbers would take ten times the memory.
+        columns = {
+            name: np.fromiter(chain.from_iterable(found[name]), np.int32, total)
+            for name in self._pads
+            if name in found
+        }
+        batches = token_batches(lengths, budget, padded=not self.packed, rows=self.rows)
+        return Window(lengths, batches, inverse, columns, constants=constants)
+
+    def features(self, window: Window, rows: np.ndarray) -> dict[str, Any]:
+        """See `FrontEnd`."""
+        make = self._pack if self.packed else self._pad
+        return {**make(window, rows), **window.constants}
+
+    def _pad(self, window: Window, rows: np.ndarray) -> dict[str, Any]:
+        longest = int(window.lengths[rows].max())
+        places = np.arange(longest)
+        lengths = window.lengths[rows, None]
+        mask = places >= longest - lengths if self._left else places < lengths
+        features = {"attention_mask": torch.from_numpy(mask.astype(np.int64))}
+        for name, column in window.columns.items():
+            array = np.full(mask.shape, self._pads[name], dtype=np.int64)
+            array[mask] = np.concatenate([column[window.span(row)] for row in rows])
+            features[name] = torch.from_numpy(array)
+        return features
+
+    def _pack(self, window: Window, rows: np.ndarray) -> dict[str, Any]:
+        lengths = window.lengths[rows]
+        ends = np.cumsum(lengths)
+        bounds = torch.from_numpy(np.concatenate([[0], ends]).astype(np.int32))
+        positions = np.arange(ends[-1]) - np.repeat(ends - lengths, lengths) + self._offset
+        features: dict[str, Any] = {
+            name: torch.from_numpy(
+                np.concatenate([column[window.span(row)] for row in rows]).astype(np.int64)[None]
+            )
+            for name, column in window.columns.items()
+        }
+        longest = int(lengths.max())
+        return features | {
+            "position_ids": torch.from_numpy(positions[None]),
+            "cu_seq_lens_q": bounds,
+            "cu_seq_lens_k": bounds,
+            "max_length_q": longest,
+            "max_length_k": longest,
+        }
+
+
+class PlainFrontEnd:
+    """For other first modules (static embeddings, chat templates): their own preprocessing, batch by batch.
+
+    Lengths are counted in characters.
+    """
+
+    def __init__(
+        self, module: Any, *, prompt: str, task: str | None, max_length: int | None, rows: int | None
+    ) -> None:
+        self.module, self.prompt, self.task, self.rows = module, prompt, task, rows
+        self._limit = {"max_length": max_length} if max_length else {}
+        self._lock = threading.Lock()
+
+    def window(self, texts: Sequence[str], budget: int) -> Window:
+        """See `FrontEnd`."""
+        kept, inverse = distinct(texts)
+        lengths = np.array([len(self.prompt) + len(text) + 2 for text in kept], dtype=np.int64)
+        return Window(lengths, token_batches(lengths, budget, rows=self.rows), inverse, texts=kept)
+
+    def features(self, window: Window, rows: np.ndarray) -> dict[str, Any]:
+        """See `FrontEnd`."""
+        texts = [window.texts[row] for row in rows]
+        with self._lock:
+            found: dict[str, Any] = self.module.preprocess(
+                texts, prompt=self.prompt or None, task=self.task, **self._limit
+            )
+        return found

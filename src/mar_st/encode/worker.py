@@ -1,0 +1,112 @@
+"""Encoding shards with one model on one device: read, tokenise, compute and write, overlapped."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mar_st.encode.folder import SHARDS, text_digests
+from mar_st.encode.pipeline import behind
+from mar_st.encode.scan import Scan, ShardReader
+from mar_st.encode.shards import write_shard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import numpy as np
+
+    from mar_st.encode.corpus import Entry
+    from mar_st.encode.settings import Settings
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a worker needs, as names and numbers.
+
+    Attributes:
+        model: Folder of the model.
+        out: Folder of the vectors.
+        scan: The corpus.
+        settings: How it is encoded.
+        device: Where the model computes.
+        amx: Compute linear layers with the kernel of `mar_st.encode.amx`.
+        threads: Batches computed at once on a CPU.
+    """
+
+    model: str
+    out: str
+    scan: Scan
+    settings: Settings
+    device: str
+    amx: bool = False
+    threads: int | None = None
+
+
+class Worker:
+    """A loaded model that turns shards of a corpus into files."""
+
+    def __init__(self, job: Job) -> None:
+        from mar_st.encode.engine import Engine
+        from mar_st.encode.loading import load_model
+
+        settings = job.settings
+        self.job = job
+        self.engine = Engine(
+            load_model(job.model, settings.precision, job.device, amx=job.amx),
+            "document",
+            dim=settings.dim,
+            prompt=settings.prompt,
+            max_length=settings.max_length,
+            tokens=settings.tokens,
+            threads=job.threads,
+        )
+        self._reader = ShardReader(job.scan)
+
+    def run(self, numbers: Iterable[int], done: Callable[[int], None]) -> None:
+        """Encode shards; `done` is told of each when its files are in their place.
+
+        Raises:
+            MarError: The corpus changed, or the model gives values that are not finite.
+        """
+
+        def windows() -> Iterator[tuple[tuple[int, list[Entry]], list[str]]]:
+            for number in numbers:
+                entries = self._reader.read(number)
+                yield (number, entries), [entry.document for entry in entries]
+
+        def write(item: tuple[tuple[int, list[Entry]], np.ndarray]) -> None:
+            (number, entries), vectors = item
+            write_shard(
+                Path(self.job.out) / SHARDS,
+                number,
+                [entry.id for entry in entries],
+                text_digests([entry.document for entry in entries]),
+                vectors,
+                self.job.settings.dtype,
+                {"digest": self.job.scan.shards[number], **self.facts()},
+            )
+            done(number)
+
+        with behind(write) as give:
+            for item in self.engine.stream(windows()):
+                give(item)
+
+    def facts(self) -> dict[str, Any]:
+        """What the vectors are, for the manifest."""
+        engine = self.engine
+        return {
+            "dim": engine.dim,
+            "normalised": engine.normalised,
+            "similarity": engine.similarity,
+            "prompt": engine.prompt,
+            "max_length": engine.max_length or getattr(engine.model, "max_seq_length", None),
+        }
+
+
+def remove_parts(folder: Path) -> None:
+    """Delete files that a killed process left half written."""
+    for path in folder.glob("*.part"):
+        with suppress(FileNotFoundError):
+            path.unlink()

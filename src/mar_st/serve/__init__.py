@@ -1,0 +1,26 @@
+"""The server: `mar serve`, or `create_app` for an ASGI server of one's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mar_st.serve.settings import ServeError, ServeSettings
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+__all__ = ["ServeError", "ServeSettings", "create_app"]
+
+
+def create_app(*args: Any, **kwargs: Any) -> FastAPI:
+    """The server as an ASGI application; see `mar_st.serve.app.create_app`.
+
+    Raises:
+        ServeError: A package is missing.
+    """
+    from mar_st.serve.run import need_packages
+
+    need_packages()
+    from mar_st.serve.app import create_app as create
+
+    return create(*args, **kwargs)

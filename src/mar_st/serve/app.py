@@ -1,0 +1,93 @@
+"""The application: what is opened, and its life from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+
+from mar_st.serve.engine import Encoding
+from mar_st.serve.fleet import follow
+from mar_st.serve.gate import Gate
+from mar_st.serve.generations import Generations, Opened, Source
+from mar_st.serve.metrics import Metrics
+from mar_st.serve.routes import add_routes
+from mar_st.serve.settings import ServeSettings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from mar_st.index import Searcher
+    from mar_st.online import QueryEncoder
+    from mar_st.serve.fleet import Fleet
+
+
+def create_app(
+    index: Searcher | str | Path,
+    settings: ServeSettings | None = None,
+    *,
+    encoder: QueryEncoder | str | Path | None = None,
+    documents: QueryEncoder | None = None,
+    fleet: Fleet | None = None,
+) -> FastAPI:
+    """The server as an ASGI application.
+
+    Args:
+        index: An index's folder or URI, or an open searcher. Only the former can be opened again.
+        settings: Limits and keys; host, port and workers are the business of what runs the application.
+        encoder: Encodes queries; default that of an open searcher.
+        documents: Encodes documents for `input_type: document`.
+        fleet: Folder through which several workers are told to open the index again.
+
+    Raises:
+        MarError: The index or the encoder cannot be opened, or they do not belong together.
+    """
+    settings = settings or ServeSettings()
+    metrics = Metrics()
+    seen = fleet.wanted if fleet is not None else 0
+    if isinstance(index, str | Path):
+        source = Source(
+            str(index), encoder, settings.reranker, backend=settings.backend, threads=settings.threads
+        )
+        opened = source.open()
+    else:
+        source, opened = None, Opened(index, encoder if encoder is not None else index.encoder)
+    settings = replace(settings, model_name=settings.model_name or _name(encoder))
+    generations = Generations(source, opened, settings, metrics)
+    own = Encoding(documents, settings, metrics) if documents is not None else None
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        following = None
+        if fleet is not None:
+            following = asyncio.create_task(follow(fleet, generations, seen=seen, watch=settings.watch))
+        yield
+        app.state.ready = False
+        if following is not None:
+            following.cancel()
+        await generations.close()
+        if own is not None:
+            await asyncio.to_thread(own.batcher.close)
+
+    app = FastAPI(
+        title="MAR search",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # it looks for providers every time
+    )
+    app.state.ready = True
+    app.state.generations, app.state.metrics = generations, metrics
+    app.add_middleware(Gate, settings=settings, metrics=metrics)
+    add_routes(app, generations, own, fleet, settings=settings, metrics=metrics)
+    return app
+
+
+def _name(encoder: object) -> str:
+    """What the model is called where nothing else is said: the name of its folder."""
+    return Path(encoder).name if isinstance(encoder, str | Path) and Path(encoder).name else "mar"

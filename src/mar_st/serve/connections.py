@@ -1,0 +1,235 @@
+"""uvicorn's HTTP protocol with limits on what a connection may do before it has sent a request.
+
+uvicorn ends a connection that rests after an answer, but neither one that never says anything nor one that
+sends its head a byte at a time, it takes heads of any size, and its limit on connections turns away the next
+caller instead of the silent ones. Here a connection has a time for its head and a size; where all connections
+are taken, the one that has waited longest without a request makes room.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from mar_st.serve.errors import ApiError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+_LOG = logging.getLogger(__name__)
+
+#: Bytes of the head of a request, and bytes of an unwanted body that are read past after its refusal.
+HEAD, PAST = 64 * 1024, 64 * 1024 * 1024
+
+#: Seconds for which a resting connection is still read when the server stops: a request may be on its way.
+LINGER = 0.5
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """Limits on connections.
+
+    Attributes:
+        most: Open connections.
+        head_seconds: Time for the head of a request.
+    """
+
+    most: int = 4096
+    head_seconds: float = 10.0
+
+
+class ServeConfig(Config):
+    """uvicorn's configuration with our limits; one per process, pickled to workers.
+
+    Args:
+        limits: Limits on connections.
+        **options: Those of uvicorn.
+    """
+
+    def __init__(self, limits: ConnectionLimits, **options: Any) -> None:
+        super().__init__(http=GuardedProtocol, ws="none", **options)
+        self.guard = Guard(limits)
+
+    def load(self) -> None:
+        """Make the application; it counts the connections that are closed here."""
+        super().load()
+        metrics = self.loaded_app.state.metrics
+        self.guard.closed = lambda reason: metrics.dropped.labels(reason).inc()
+
+
+class Guard:
+    """Connections without a request: those that owe a head, and those that rest after an answer.
+
+    Args:
+        limits: Limits on connections.
+    """
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        # Dictionaries keep their order, so the first is the one that has waited longest.
+        self.owing: dict[GuardedProtocol, float] = {}
+        self.resting: dict[GuardedProtocol, None] = {}
+        self._sweeping = False
+        self.closed: Callable[[str], None] | None = None
+
+    def owe(self, connection: GuardedProtocol) -> None:
+        """A connection owes the head of a request from now on."""
+        self.resting.pop(connection, None)
+        self.owing.pop(connection, None)
+        self.owing[connection] = connection.loop.time() + self.limits.head_seconds
+        if not self._sweeping:
+            self._sweeping = True
+            connection.loop.call_later(1.0, self._sweep, connection.loop)
+
+    def rest(self, connection: GuardedProtocol) -> None:
+        """A connection rests; uvicorn's own timer ends it."""
+        self.owing.pop(connection, None)
+        self.resting[connection] = None
+
+    def leave(self, connection: GuardedProtocol) -> None:
+        """A connection has a request, or is gone."""
+        self.owing.pop(connection, None)
+        self.resting.pop(connection, None)
+
+    def make_room(self, newcomer: GuardedProtocol) -> bool:
+        """Close the connection that has waited longest; false if all have a request."""
+        for waiting in (self.owing, self.resting):
+            for connection in waiting:
+                if connection is not newcomer:
+                    self._end(connection, "crowded")
+                    return True
+        return False
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        while self.owing:
+            connection, until = next(iter(self.owing.items()))
+            if until > now:
+                break
+            connection.refuse(ApiError(408, "slow_head", "The head of the request did not arrive in time."))
+            self._end(connection, "silent")
+        self._sweeping = bool(self.owing)
+        if self._sweeping:
+            loop.call_later(1.0, self._sweep, loop)
+
+    def _end(self, connection: GuardedProtocol, reason: str) -> None:
+        self.leave(connection)
+        connection.transport.close()
+        self.count(reason)
+
+    def count(self, reason: str) -> None:
+        """Tell who counts that a connection was closed."""
+        if self.closed is not None:
+            self.closed(reason)
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    config: ServeConfig
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.guard = self.config.guard
+        self._head = 0  # bytes since the connection owes a head
+        self._past = 0  # bytes of a body that nobody wants
+        self._body_open = False
+        self._stopping = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection, at the cost of a waiting one where there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > self.guard.limits.most and not self.guard.make_room(self):
+            self.refuse(ApiError(503, "too_many_connections", "Too many connections. Try again later."))
+            self.guard.count("refused")
+            return
+        self.guard.owe(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget a connection."""
+        self.guard.leave(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read what came, within the limits."""
+        guard = self.guard
+        if self._resting and self not in guard.owing:
+            guard.owe(self)
+            self._head = 0
+        super().data_received(data)
+        if self not in guard.owing or self.transport.is_closing():
+            return
+        if self._body_open:
+            self._past += len(data)
+            if self._past > PAST:
+                guard.count("flood")
+                self.transport.abort()
+            return
+        self._head += len(data)
+        if self._head > HEAD:
+            guard.count("large_head")
+            self.refuse(ApiError(431, "head_too_large", f"The head of a request may have {HEAD} bytes."))
+
+    def on_headers_complete(self) -> None:
+        """The head is there."""
+        self.guard.leave(self)
+        self._body_open = True
+        self._past = 0
+        super().on_headers_complete()
+        if self._stopping:
+            self.cycle.keep_alive = False
+
+    def on_message_complete(self) -> None:
+        """The body is there, wanted or not."""
+        super().on_message_complete()
+        self._body_open = False
+        self._head = 0
+        if self.cycle.response_complete and self in self.guard.owing:
+            self.guard.owe(self)  # it was refused before it was there; the next head has its full time
+
+    def on_response_complete(self) -> None:
+        """The answer is out."""
+        super().on_response_complete()
+        if self._resting and not self.transport.is_closing():
+            self.guard.rest(self)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """End a connection that rested too long, or that does not read its answer."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        super().timeout_keep_alive_handler()
+
+    def shutdown(self) -> None:
+        """The server stops: finish the request, or wait a moment for one that is on its way."""
+        self._stopping = True
+        if self._resting:
+            self.loop.call_later(LINGER, self._end_rest)
+        else:
+            super().shutdown()
+
+    def _end_rest(self) -> None:
+        super().shutdown()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP; never with what came."""
+        self.refuse(ApiError(400, "invalid_http", msg))
+
+    def refuse(self, error: ApiError) -> None:
+        """Answer with an error outside of a request, and close."""
+        self.guard.leave(self)
+        body = error.body()
+        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(
+            body
+        )
+        self.transport.write(b"".join([STATUS_LINE[error.status], head, body]))
+        self.transport.close()
+
+    @property
+    def _resting(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete

@@ -1,0 +1,77 @@
+"""A document encoder behind the server, for those who want both sides from one endpoint."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mar_st.online import model_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class DocumentEncoder:
+    """The document side of a sentence-transformers model, in the form of a `QueryEncoder`.
+
+    Args:
+        model: The model, in evaluation mode.
+        identity: Name of where it came from.
+    """
+
+    def __init__(self, model: Any, identity: str) -> None:
+        from sentence_transformers.base.modules import Normalize
+
+        from mar_st.teachers.model import route
+
+        self.model, self.identity = model, identity
+        self.space: str | None = None
+        modules = route(model, "document")
+        transformer: Any = modules[0]
+        self._tokenizer: Any = transformer.tokenizer
+        self.dim = int(model.get_embedding_dimension())
+        self.normalised = isinstance(modules[-1], Normalize)
+        self.max_length = int(transformer.max_seq_length or 512)
+        self.prompts: Mapping[str, str] = {name: text or "" for name, text in model.prompts.items()}
+        self._lock = threading.Lock()
+
+    def encode(self, texts: Sequence[str], prompt_name: str | None = None) -> np.ndarray:
+        """Vectors of documents, float32 `(len(texts), dim)`."""
+        if not texts:
+            return np.empty((0, self.dim), dtype=np.float32)
+        with self._lock:
+            vectors = self.model.encode_document(
+                list(texts), prompt_name=prompt_name, show_progress_bar=False
+            )
+        return np.ascontiguousarray(vectors, dtype=np.float32)
+
+    def count_tokens(self, texts: Sequence[str], prompt_name: str | None = None) -> list[int]:
+        """Tokens of each text with its prompt and special tokens."""
+        prompt = self.prompts.get(prompt_name or "document", "")
+        with self._lock:
+            found = self._tokenizer([prompt + text for text in texts], verbose=False)
+        return [len(ids) for ids in found["input_ids"]]
+
+
+def load_document_encoder(source: str) -> DocumentEncoder:
+    """Load the document side of a MAR, or any sentence-transformers model.
+
+    Args:
+        source: Folder, Hub name or `mar-mini`.
+
+    Raises:
+        MarError: There is no such model, or it has no document side.
+    """
+    folder = model_folder(source)
+    from mar_st.online.torch_encoder import has_routes
+
+    path = str(folder or source)
+    if has_routes(path):
+        from mar_st.model import MAR
+
+        return DocumentEncoder(MAR.from_pretrained(path, routes="document"), path)
+    from sentence_transformers import SentenceTransformer
+
+    return DocumentEncoder(SentenceTransformer(path).eval(), path)

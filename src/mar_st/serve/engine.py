@@ -1,0 +1,219 @@
+"""An open index with its encoder, and what gathers the requests of all callers for both."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from mar_st.errors import MarError
+from mar_st.online import DeadlinePassed, MicroBatcher, QueueFull
+from mar_st.online.batcher import Closed
+from mar_st.serve.errors import ApiError, bad, busy
+from mar_st.serve.searching import Ask, SearchStage, deliver, moving
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+
+    from mar_st.index import Hit, Searcher
+    from mar_st.index.filters import Filter
+    from mar_st.online import QueryEncoder
+    from mar_st.serve.metrics import Metrics
+    from mar_st.serve.settings import ServeSettings
+
+#: Share of the timeout that the expected wait may take; beyond it a caller is sent away at once.
+FILL = 0.5
+
+
+class Encoding:
+    """An encoder with its queue.
+
+    Args:
+        encoder: What encodes.
+        settings: Limits of batches and of the queue.
+        metrics: Where times and sizes are counted.
+    """
+
+    def __init__(self, encoder: QueryEncoder, settings: ServeSettings, metrics: Metrics) -> None:
+        self.encoder, self.timeout = encoder, settings.timeout
+        tell = metrics.observer(lambda: self.batcher.waiting)
+        self._per_text = 0.0  # seconds, a moving mean
+        self._texts = 1.0
+
+        def observe(name: str, value: float) -> None:
+            if name == "batch_size":
+                self._texts = max(1.0, value)
+            elif name == "encode_seconds":
+                self._per_text = moving(self._per_text, value / self._texts)
+            tell(name, value)
+
+        self.batcher = MicroBatcher(
+            encoder,
+            max_batch=settings.max_batch,
+            max_tokens=settings.max_batch_tokens,
+            window_ms=settings.window_ms,
+            max_queue=settings.max_queue,
+            observe=observe,
+        )
+        #: Tokens of an empty text: the prompt and the special tokens.
+        self.overhead = encoder.count_tokens([""])[0]
+
+    def submit(self, texts: Sequence[str], deadline: float, *, after: float = 0.0) -> Future[np.ndarray]:
+        """Vectors of texts.
+
+        Args:
+            texts: The texts.
+            deadline: Until when they are of use, on the clock of `time.monotonic()`.
+            after: Seconds that pass between a vector and its answer.
+
+        Raises:
+            ApiError: 429: the queue is full, or the answer would come too late. 503: the server stops.
+        """
+        expected = self.expected_wait + after
+        if expected > FILL * self.timeout:
+            raise busy("Too many requests wait. Ask again later.", expected)
+        try:
+            return self.batcher.submit(texts, deadline=deadline)
+        except QueueFull:
+            raise busy("Too many requests wait. Ask again later.", expected) from None
+        except Closed:
+            raise ApiError(503, "stopping", "The server is stopping.") from None
+
+    @property
+    def expected_wait(self) -> float:
+        """Seconds until a text that comes now is begun."""
+        return self.batcher.waiting * self._per_text
+
+    def surely_fits(self, texts: Sequence[str], most: int) -> bool:
+        """Whether no text can be too long, nor all together have more than `most` tokens.
+
+        A token stands for at least one byte of UTF-8 (normalisation that makes texts longer aside), so that
+        short texts need not be counted.
+        """
+        sizes = [self.overhead + len(text.encode()) for text in texts]
+        return max(sizes) <= self.encoder.max_length and sum(sizes) <= most
+
+    async def count(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text; in another thread, since an encoder may be locked while it computes."""
+        return await asyncio.to_thread(self.encoder.count_tokens, texts)
+
+
+class Engine:
+    """One generation of the index, with its encoder.
+
+    Requests enter it with `with engine:`; once it is retired and the last one has left, it is closed.
+
+    Args:
+        searcher: The open index.
+        encoder: Encodes queries; without one only vectors can be searched.
+        settings: Limits.
+        metrics: Where times and sizes are counted.
+
+    Attributes:
+        dim: Dimensions of the index.
+        fields: Metadata fields and their types.
+        hybrid: Whether it can be searched by words.
+        rerank: Whether there is a reranker.
+        documents: Number of documents.
+    """
+
+    def __init__(
+        self, searcher: Searcher, encoder: QueryEncoder | None, settings: ServeSettings, metrics: Metrics
+    ) -> None:
+        self.searcher, self.settings = searcher, settings
+        self.encoding = Encoding(encoder, settings, metrics) if encoder is not None else None
+        self.stage = SearchStage(searcher, max_batch=settings.max_batch, metrics=metrics)
+        self.dim, self.fields = searcher.index.dim, searcher.index.fields
+        self.hybrid, self.rerank = searcher.index.has_words, searcher.reranker is not None
+        self.documents = len(searcher.index)
+        self._users = 0
+        self._retired = False
+        self._closed = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        self._users += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._users -= 1
+        if self._retired and not self._users:
+            self._closed.set()
+
+    async def retire(self) -> None:
+        """Close it when the last request has left."""
+        self._retired = True
+        if self._users:
+            await self._closed.wait()
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """Finish what was accepted, then end the threads."""
+        if self.encoding is not None:
+            self.encoding.batcher.close(finish=True)
+        self.stage.close()
+
+    def search(self, ask: Ask) -> asyncio.Future[list[Hit]]:
+        """Hits for a vector or a text.
+
+        Raises:
+            ApiError: 429: too much waits. 400: a text, but no encoder.
+        """
+        after = self.stage.expected_wait
+        if self.stage.waiting >= self.settings.max_queue or after > FILL * self.settings.timeout:
+            raise busy("Too many searches wait. Ask again later.", after)
+        if ask.vector is not None:
+            self.stage.put(ask)
+            return ask.answer
+        if self.encoding is None:
+            raise bad("This server has no query encoder; send 'vector'.", "query")
+        encoded = self.encoding.submit([ask.text or ""], ask.deadline, after=after)
+        # From the encoder's thread straight to the searching one, without waking the event loop between.
+        encoded.add_done_callback(lambda future: self._encoded(ask, future))
+        return ask.answer
+
+    def _encoded(self, ask: Ask, future: Future[np.ndarray]) -> None:
+        error = future.exception()
+        if error is not None:
+            if not isinstance(error, DeadlinePassed):  # the caller is not to blame
+                error = RuntimeError(f"The encoder failed ({type(error).__name__}).")
+            deliver([(ask, error)])
+            return
+        ask.vector = future.result()[0, : self.dim]  # Matryoshka: the encoder may be wider
+        self.stage.put(ask)
+
+    # -- what it holds --
+
+    def check_vector(self, vector: Any) -> np.ndarray:
+        """The vector of a request as float32 `(dim,)`.
+
+        Raises:
+            ApiError: 400: no list of `dim` finite numbers.
+        """
+        dim = self.dim
+        if not isinstance(vector, list) or not set(map(type, vector)) <= {float, int}:
+            raise bad("'vector' must be a list of numbers.", "vector")
+        if len(vector) != dim:
+            raise bad(f"'vector' has {len(vector)} numbers; the index has {dim} dimensions.", "vector")
+        with np.errstate(over="ignore"):
+            found = np.array(vector, dtype=np.float64).astype(np.float32)
+        if not np.isfinite(found).all():
+            raise bad("'vector' holds numbers that float32 cannot hold.", "vector")
+        return found
+
+    def check_filter(self, where: dict[str, Any] | None) -> Filter | None:
+        """The filter of a request, with values of the types of the index's fields.
+
+        Raises:
+            ApiError: 400: there is no such field, or a condition that cannot be read.
+        """
+        if where is None:
+            return None
+        from mar_st.index.filters import parse_filter
+
+        try:
+            found = parse_filter(where)
+            return found.typed(self.fields) if found is not None else None
+        except MarError as error:
+            raise bad(str(error), "where", code="invalid_filter") from None

@@ -1,0 +1,69 @@
+"""Errors that callers get: one JSON object, which never repeats a text that was sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mar_st.serve.http import Header
+
+#: What an error with a status is called in `error.type`, as OpenAI's clients know it.
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "server_error",
+    504: "timeout_error",
+}
+
+
+class ApiError(Exception):
+    """A request that is answered with an error.
+
+    Attributes:
+        status: HTTP status.
+        code: Short name of what is wrong, also the label `kind` of the metric `mar_errors_total`.
+        param: The field that is wrong, if it is one.
+        headers: More headers of the answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        headers: Sequence[Header] = (),
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.param, self.headers = status, code, param, tuple(headers)
+
+    def body(self) -> bytes:
+        """The answer's JSON, in the form that OpenAI's clients read."""
+        kind = _TYPES.get(self.status, "invalid_request_error")
+        return orjson.dumps(
+            {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+        )
+
+
+def bad(message: str, param: str | None = None, code: str = "invalid_request") -> ApiError:
+    """A 400: the request does not say what it should."""
+    return ApiError(400, code, message, param=param)
+
+
+def busy(message: str, seconds: float) -> ApiError:
+    """A 429: come again after `seconds`, rounded up."""
+    after = max(1, int(-(-seconds // 1)))
+    return ApiError(429, "overloaded", message, headers=[(b"retry-after", str(after).encode())])
+
+
+def late(timeout: float) -> ApiError:
+    """A 504: no answer within the time."""
+    return ApiError(504, "timeout", f"There was no answer within {timeout:g} s. Ask again later.")

@@ -1,0 +1,166 @@
+"""Several workers, one index: telling all of them to open it again, and hearing how it went.
+
+Workers share nothing but a folder. Whoever wants a reload raises the number in it; every worker looks at it a
+few times a second, reloads, and writes what came of it next to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import orjson
+
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mar_st.serve.generations import Generations
+
+_LOG = logging.getLogger(__name__)
+
+#: Seconds between two looks at the number, and at the folder of the index.
+LOOK, WATCH = 0.2, 1.0
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a worker says of its index.
+
+    Attributes:
+        pid: The worker.
+        wanted: The number it has followed.
+        ok: Whether it could open the index.
+        documents: Documents of the index that answers.
+        message: What was wrong.
+    """
+
+    pid: int
+    wanted: int
+    ok: bool
+    documents: int
+    message: str = ""
+
+
+class Fleet:
+    """The folder through which workers are told to reload.
+
+    Args:
+        folder: It exists, and belongs to this server alone.
+        parent: The process that supervises this one; a worker does not outlive it.
+    """
+
+    def __init__(self, folder: Path, parent: int | None = None) -> None:
+        self.folder, self.parent = folder, parent
+
+    @property
+    def wanted(self) -> int:
+        """The number that workers follow."""
+        try:
+            return int((self.folder / "wanted").read_bytes() or b"0")
+        except FileNotFoundError:
+            return 0
+
+    def raise_wanted(self) -> int:
+        """Tell all workers to reload.
+
+        Returns:
+            The new number.
+        """
+        with (self.folder / "lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            number = self.wanted + 1
+            self._write("wanted", str(number).encode())
+        return number
+
+    def report(self, report: Report) -> None:
+        """Say what came of it."""
+        self._write(f"worker-{report.pid}.json", orjson.dumps(asdict(report)))
+
+    def forget(self, pid: int) -> None:
+        """Drop a worker that has ended."""
+        (self.folder / f"worker-{pid}.json").unlink(missing_ok=True)
+
+    def reports(self) -> list[Report]:
+        """The latest report of every worker that lives."""
+        found = []
+        for path in sorted(self.folder.glob("worker-*.json")):
+            report = Report(**orjson.loads(path.read_bytes()))
+            if _lives(report.pid):
+                found.append(report)
+        return found
+
+    async def settled(self, number: int, seconds: float) -> list[Report]:
+        """The reports of all workers once they have followed a number.
+
+        Raises:
+            MarError: Some have not after so many seconds.
+        """
+        end = time.monotonic() + seconds
+        while True:
+            reports = self.reports()
+            behind = [report.pid for report in reports if report.wanted < number]
+            if reports and not behind:
+                return reports
+            if time.monotonic() > end:
+                raise MarError(f"Workers {behind} have not opened the index after {seconds:g} s.")
+            await asyncio.sleep(LOOK / 2)
+
+    def _write(self, name: str, content: bytes) -> None:
+        part = self.folder / f"{name}.{os.getpid()}.part"
+        part.write_bytes(content)
+        part.replace(self.folder / name)
+
+
+async def follow(fleet: Fleet, generations: Generations, *, seen: int, watch: bool) -> None:
+    """Reload whenever the fleet's number rises, and with `watch` whenever the folder changes; never ends.
+
+    Args:
+        fleet: The folder of the workers.
+        generations: What reloads.
+        seen: The fleet's number before the index was opened.
+        watch: Look at the folder of the index too.
+    """
+    pid = os.getpid()
+    fleet.report(Report(pid, seen, True, generations.current.documents))
+    refused: object = None
+    looked = time.monotonic()
+    while True:
+        await asyncio.sleep(LOOK)
+        if fleet.parent is not None and os.getppid() != fleet.parent:
+            _LOG.error("the supervising process is gone, so this worker stops")
+            os.kill(pid, signal.SIGTERM)
+            return
+        wanted = fleet.wanted
+        told = wanted > seen
+        if not told:
+            if not watch or time.monotonic() - looked < WATCH:
+                continue
+            looked = time.monotonic()
+            if not generations.changed() or generations.stamp == refused:
+                continue
+        ok, message, refused = True, "", None
+        try:
+            await generations.reload()
+        except MarError as error:
+            ok, message, refused = False, str(error), generations.stamp
+            _LOG.error("the index was not opened again, the old one goes on answering: %s", message)
+        seen = wanted
+        fleet.report(Report(pid, seen, ok, generations.current.documents, message))
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

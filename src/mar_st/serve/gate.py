@@ -1,0 +1,135 @@
+"""The gate that every request passes: who asks and in what form, errors, metrics, the access log."""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mar_st.serve.errors import ApiError
+from mar_st.serve.http import STARTED, error_reply
+from mar_st.serve.keys import KeyRing
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from mar_st.serve.metrics import Metrics
+    from mar_st.serve.settings import ServeSettings
+
+_LOG = logging.getLogger(__name__)
+_ACCESS = logging.getLogger("mar_st.serve.access")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a path asks of its callers.
+
+    Attributes:
+        open: Whether it answers without a key.
+        keyed: Whether it answers only where keys are set up.
+    """
+
+    open: bool = False
+    keyed: bool = False
+
+
+_OPEN = Rule(open=True)
+
+#: Paths that are named in metrics and logs; what else callers ask for is "other" there.
+RULES = {
+    "/": _OPEN,
+    "/page.js": _OPEN,
+    "/page.css": _OPEN,
+    "/docs": _OPEN,
+    "/openapi.json": _OPEN,
+    "/healthz": _OPEN,
+    "/readyz": _OPEN,
+    "/metrics": Rule(),
+    "/info": Rule(),
+    "/search": Rule(),
+    "/v1/embeddings": Rule(),
+    "/v1/models": Rule(),
+    "/admin/reload": Rule(keyed=True),
+}
+_OTHER = Rule()
+
+
+class Gate:
+    """ASGI middleware around the application.
+
+    Args:
+        app: The application.
+        settings: Keys, hosts, logs.
+        metrics: Where requests are counted.
+    """
+
+    def __init__(self, app: ASGIApp, settings: ServeSettings, metrics: Metrics) -> None:
+        self.app, self.metrics = app, metrics
+        self.keys, self.hosts, self.log = KeyRing(settings.api_keys), settings.hosts, settings.access_log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request pass, or answer with an error."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started = scope[STARTED] = time.monotonic()
+        path = scope["path"]
+        rule = RULES.get(path)
+        status = 0
+
+        async def watch(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            self._check(scope, rule or _OTHER)
+            await self.app(scope, receive, watch)
+        except ApiError as error:
+            self.metrics.errors.labels(error.code).inc()
+            await error_reply(error).send(watch)
+        except Exception as error:
+            self.metrics.errors.labels("internal").inc()
+            # Neither the message of the exception nor any value, since both may hold the text of a query.
+            where = "".join(traceback.format_tb(error.__traceback__))
+            _LOG.error("%s in a request:\n%s", type(error).__name__, where)
+            if status:
+                raise ConnectionError("The answer broke off.") from None
+            await error_reply(
+                ApiError(500, "internal", "The server made an error; its log says where.")
+            ).send(watch)
+        finally:
+            seconds = time.monotonic() - started
+            self.metrics.answered(path if rule else "other", status, seconds)
+            if self.log:
+                name = path if rule else "other"
+                _ACCESS.info("%s %s %d %.1fms", scope["method"], name, status, 1000 * seconds)
+
+    def _check(self, scope: Scope, rule: Rule) -> None:
+        headers = scope["headers"]
+        if self.hosts is not None:
+            _check_host(headers, self.hosts)
+        if self.keys:
+            if not rule.open and not self.keys.admits(headers):
+                raise ApiError(
+                    401,
+                    "invalid_api_key",
+                    "This needs an API key: Authorization: Bearer KEY.",
+                    headers=[(b"www-authenticate", b"Bearer")],
+                )
+        elif rule.keyed:
+            raise ApiError(
+                403, "no_api_keys", "This answers only where the server was started with API keys."
+            )
+
+
+def _check_host(headers: list[tuple[bytes, bytes]], hosts: frozenset[str]) -> None:
+    named = next((value for name, value in headers if name == b"host"), b"").decode("latin-1").lower()
+    host = named[1:].partition("]")[0] if named.startswith("[") else named.partition(":")[0]
+    if host not in hosts:
+        raise ApiError(
+            400, "unknown_host", "This server does not answer to that Host. Start it with --allow-host NAME."
+        )

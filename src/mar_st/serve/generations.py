@@ -1,0 +1,176 @@
+"""Hot swap: the next index is opened and tried beside the one that answers, then takes its place."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mar_st.errors import MarError
+from mar_st.serve.engine import Engine
+
+if TYPE_CHECKING:
+    from mar_st.index import Searcher
+    from mar_st.online import QueryEncoder
+    from mar_st.serve.metrics import Metrics
+    from mar_st.serve.settings import ServeSettings
+
+_LOG = logging.getLogger(__name__)
+
+#: Files by which a folder with an index, an exported encoder or a model is known to have changed.
+_LISTINGS = ("manifest.json", "export.json", "modules.json")
+
+
+#: Sizes of batches that an encoder computes before the first caller comes.
+_WARM = (1, 4, 16)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a searcher comes from, so that it can be opened again.
+
+    Attributes:
+        index: Folder (or link to one) or URI of the index.
+        encoder: Model of the queries, or an open one; `None` to search by vectors alone.
+        reranker: A cross-encoder.
+        backend: Back end of an exported encoder.
+        threads: Threads of the encoder.
+    """
+
+    index: str
+    encoder: QueryEncoder | str | Path | None = None
+    reranker: str | None = None
+    backend: str = "auto"
+    threads: int | None = None
+
+    def open(self, before: Opened | None = None) -> Opened:
+        """Open it; the encoder of `before` is used again where its files are the same.
+
+        Raises:
+            MarError: Index or encoder cannot be opened, or do not belong together.
+        """
+        from mar_st.index import Searcher
+        from mar_st.online import load_query_encoder
+
+        stamps = stamp(self.index), stamp(self.encoder) if isinstance(self.encoder, str | Path) else None
+        encoder: Any = self.encoder
+        if isinstance(self.encoder, str | Path):
+            if before is not None and before.stamps[1] == stamps[1]:
+                encoder = before.encoder
+            else:
+                encoder = load_query_encoder(self.encoder, backend=self.backend, threads=self.threads)
+        searcher = Searcher.open(self.index, encoder, reranker=self.reranker)
+        return Opened(searcher, encoder, stamps)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What `Source.open` gives.
+
+    Attributes:
+        searcher: The searcher.
+        encoder: Its query encoder.
+        stamps: What the files of index and encoder were like.
+    """
+
+    searcher: Searcher
+    encoder: Any
+    stamps: tuple[object, object] = (None, None)
+
+
+def stamp(source: str | Path) -> object:
+    """What tells a changed folder from an unchanged one: where it really lies, and its listing's identity."""
+    folder = Path(source).resolve()
+    for name in _LISTINGS:
+        try:
+            found = (folder / name).stat()
+        except OSError:
+            continue
+        return str(folder), name, found.st_ino, found.st_mtime_ns, found.st_size
+    return str(folder)
+
+
+class Generations:
+    """The engine that answers, and the change to the next one.
+
+    Args:
+        source: Where to open the next one from; `None` where a searcher was given.
+        opened: The first one.
+        settings: Limits.
+        metrics: Where openings are counted.
+    """
+
+    def __init__(
+        self, source: Source | None, opened: Opened, settings: ServeSettings, metrics: Metrics
+    ) -> None:
+        self.source, self.settings, self.metrics = source, settings, metrics
+        self.number = 0
+        self._opened = opened
+        self._changing = asyncio.Lock()
+        self._retiring: set[asyncio.Task[None]] = set()
+        self.current = self._engine(opened)
+        self._switched()
+
+    @property
+    def stamp(self) -> object:
+        """What the folder of the index is like now."""
+        return None if self.source is None else stamp(self.source.index)
+
+    def changed(self) -> bool:
+        """Whether the index lies elsewhere, or is another one, than when it was opened."""
+        return self.stamp != self._opened.stamps[0]
+
+    async def reload(self) -> None:
+        """Open the index again and let it answer; requests that are being answered finish on the old one.
+
+        Raises:
+            MarError: It cannot be opened; the old one goes on answering.
+        """
+        async with self._changing:
+            if self.source is None:
+                raise MarError("This server was given an open index, so there is no folder to open again.")
+            try:
+                opened, engine = await asyncio.to_thread(self._prepare, self.source, self._opened)
+            except Exception as error:
+                self.metrics.reloads.labels("failed").inc()
+                if isinstance(error, MarError):
+                    raise
+                raise MarError(f"The index cannot be opened ({type(error).__name__}: {error}).") from error
+            old, self.current, self._opened = self.current, engine, opened
+            self.metrics.reloads.labels("ok").inc()
+            self._switched()
+            task = asyncio.create_task(old.retire())
+            self._retiring.add(task)
+            task.add_done_callback(self._retiring.discard)
+
+    async def close(self) -> None:
+        """Finish what was accepted and end all threads."""
+        await asyncio.gather(*self._retiring, self.current.retire())
+
+    def _prepare(self, source: Source, before: Opened) -> tuple[Opened, Engine]:
+        opened = source.open(before)
+        return opened, self._engine(opened, before.encoder)
+
+    def _engine(self, opened: Opened, warm: object = None) -> Engine:
+        """An engine that has answered once, so that its first callers do not wait for disk and runtime.
+
+        Args:
+            opened: What it is made of.
+            warm: An encoder that has been used already.
+        """
+        searcher, dim = opened.searcher, opened.searcher.index.dim
+        searcher.search_vectors(np.full((1, dim), dim**-0.5, dtype=np.float32), k=1)
+        if opened.encoder is not None and opened.encoder is not warm:
+            for size in _WARM:
+                opened.encoder.encode(["预热的一句话而已"] * size)
+        return Engine(searcher, opened.encoder, self.settings, self.metrics)
+
+    def _switched(self) -> None:
+        self.number += 1
+        self.metrics.generation.set(self.number)
+        self.metrics.documents.set(self.current.documents)
+        _LOG.info("index %d: %d documents", self.number, self.current.documents)

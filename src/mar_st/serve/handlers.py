@@ -1,0 +1,233 @@
+"""What answers `/search` and `/v1/embeddings`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from mar_st.errors import MarError
+from mar_st.online import DeadlinePassed
+from mar_st.serve.errors import ApiError, bad, late
+from mar_st.serve.http import Call, Reply, as_json
+from mar_st.serve.requests import EmbeddingsRequest, SearchRequest, read
+from mar_st.serve.searching import Ask, on_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mar_st.serve.engine import Encoding, Engine
+    from mar_st.serve.generations import Generations
+    from mar_st.serve.settings import ServeSettings
+
+#: Query texts go to this logger, if they go anywhere.
+QUERIES = logging.getLogger("mar_st.serve.queries")
+
+
+class Handlers:
+    """Answers requests with the engine of the time.
+
+    Args:
+        generations: Holds the engine.
+        documents: Encodes documents, if anything does.
+        settings: Limits.
+    """
+
+    def __init__(self, generations: Generations, documents: Encoding | None, settings: ServeSettings) -> None:
+        self.generations, self.documents, self.settings = generations, documents, settings
+
+    # -- search --
+
+    async def search(self, call: Call) -> Reply:
+        """Search the index."""
+        request = read(SearchRequest, call.json())
+        with self.generations.current as engine:
+            self._check(engine, request)
+            ask, truncated = await self._ask(engine, request, call)
+            if self.settings.log_queries and request.query is not None:
+                QUERIES.info("%s", orjson.dumps({"query": request.query, "k": request.k}).decode())
+            try:
+                hits = await engine.search(ask)
+            except DeadlinePassed:
+                raise late(self.settings.timeout) from None
+            except MarError as error:
+                raise bad(str(error)) from None
+        now = time.monotonic()
+        answer: dict[str, Any] = {
+            "hits": [hit.to_json() for hit in hits],
+            "timing": {
+                "encode_ms": _ms(ask.encoded - call.started),
+                "search_ms": _ms(ask.searched - ask.encoded),
+                "total_ms": _ms(now - call.started),
+            },
+        }
+        if request.query is not None and request.vector is None:
+            answer["truncated"] = truncated
+        return Reply(as_json(answer))
+
+    def _check(self, engine: Engine, request: SearchRequest) -> None:
+        """Refuse what this index cannot be asked."""
+        most = self.settings.max_k
+        for name, value in (("k", request.k), ("rerank", request.rerank or 0)):
+            if value > most:
+                raise bad(f"{name!r} may be {most} at most.", name)
+        if request.query is None:
+            if request.vector is None:
+                raise bad("A search needs 'query' or 'vector'.", "query")
+            if request.hybrid or request.rerank:
+                raise bad("'hybrid' and 'rerank' work on texts; send 'query' too.", "query")
+        if request.hybrid and not engine.hybrid:
+            raise bad("This index has no BM25, so 'hybrid' is not possible.", "hybrid", code="no_bm25")
+        if request.rerank and not engine.rerank:
+            raise bad("This server has no reranker; start it with --reranker.", "rerank", code="no_reranker")
+
+    async def _ask(self, engine: Engine, request: SearchRequest, call: Call) -> tuple[Ask, bool]:
+        truncated = False
+        vector = None
+        if request.vector is not None:
+            vector = engine.check_vector(request.vector)
+        elif engine.encoding is not None and request.query is not None:
+            _, truncated = await check_lengths(
+                engine.encoding,
+                [request.query],
+                self.settings.max_tokens,
+                truncate=request.truncate,
+                field="query",
+            )
+        answer = asyncio.get_running_loop().create_future()
+        where = engine.check_filter(request.where)
+        ask = Ask(
+            request.query,
+            request.k,
+            where,
+            request.hybrid,
+            request.rerank or 0,
+            call.deadline,
+            answer,
+            vector,
+        )
+        return ask, truncated
+
+    # -- embeddings --
+
+    async def embeddings(self, call: Call) -> Reply:
+        """Encode texts as OpenAI's endpoint does."""
+        request = read(EmbeddingsRequest, call.json())
+        texts = [request.input] if isinstance(request.input, str) else request.input
+        if len(texts) > self.settings.max_texts:
+            raise bad(f"'input' may hold {self.settings.max_texts} texts.", "input", code="too_many_texts")
+        with self.generations.current as engine:
+            name = self.settings.model_name
+            if request.model is not None and request.model != name:
+                raise ApiError(404, "model_not_found", f"This server has one model, {name!r}.", param="model")
+            encoding = self._encoding(engine, request.input_type)
+            dim = encoding.encoder.dim
+            if request.dimensions is not None and request.dimensions > dim:
+                raise bad(f"'dimensions' may be {dim} at most.", "dimensions")
+            counts, _ = await check_lengths(
+                encoding, texts, self.settings.max_tokens, truncate=request.truncate, field="input"
+            )
+            if self.settings.log_queries and request.input_type == "query":
+                QUERIES.info("%s", orjson.dumps({"input": texts}).decode())
+            vectors, counts = await self._encode(encoding, texts, counts, call.deadline)
+        if request.dimensions is not None and request.dimensions < dim:
+            vectors = cut(vectors, request.dimensions, normalised=encoding.encoder.normalised)
+        used = sum(min(count, encoding.encoder.max_length) for count in counts)
+        return Reply(
+            as_json(
+                {
+                    "object": "list",
+                    "data": [
+                        {"object": "embedding", "index": index, "embedding": row}
+                        for index, row in enumerate(_rows(vectors, request.encoding_format))
+                    ],
+                    "model": name,
+                    "usage": {"prompt_tokens": used, "total_tokens": used},
+                }
+            )
+        )
+
+    def _encoding(self, engine: Engine, input_type: str) -> Encoding:
+        if input_type == "document":
+            if self.documents is None:
+                raise bad(
+                    "This server encodes queries only: documents are encoded offline (mar encode). Start it "
+                    "with --document-encoder to encode them here.",
+                    "input_type",
+                    code="no_document_encoder",
+                )
+            return self.documents
+        if engine.encoding is None:
+            raise bad("This server has no query encoder.", "input_type", code="no_query_encoder")
+        return engine.encoding
+
+    async def _encode(
+        self, encoding: Encoding, texts: Sequence[str], counts: list[int] | None, deadline: float
+    ) -> tuple[np.ndarray, list[int]]:
+        """Vectors, and numbers of tokens, which are counted meanwhile if they are not known."""
+        future = on_loop(encoding.submit(texts, deadline))
+        try:
+            if counts is not None:
+                return await future, counts
+            vectors, counted = await asyncio.gather(future, encoding.count(texts))
+            return vectors, counted
+        except DeadlinePassed:
+            raise late(self.settings.timeout) from None
+
+
+async def check_lengths(
+    encoding: Encoding, texts: Sequence[str], most: int, *, truncate: bool, field: str
+) -> tuple[list[int] | None, bool]:
+    """Refuse texts that are too long.
+
+    Returns:
+        Tokens of each text, where they had to be counted, and whether a text will be cut.
+
+    Raises:
+        ApiError: 400: a text is longer than the model takes (and may not be cut), or all together have more
+            than `most` tokens.
+    """
+    if encoding.surely_fits(texts, most):
+        return None, False
+    characters = sum(map(len, texts))
+    limit = encoding.encoder.max_length
+    if characters > 16 * most:  # tokens of that many characters are not even counted
+        raise bad(f"{field!r} is far longer than {most} tokens.", field, code="too_many_tokens")
+    counts = await encoding.count(texts)
+    if sum(min(count, limit) for count in counts) > most:
+        raise bad(
+            f"{field!r} may have {most} tokens in all; it has {sum(counts)}.", field, code="too_many_tokens"
+        )
+    longest = max(counts)
+    if longest > limit and not truncate:
+        raise bad(
+            f"{field!r} has a text of {longest} tokens; the model takes {limit}. Shorten it, or send "
+            '"truncate": true.',
+            field,
+            code="text_too_long",
+        )
+    return counts, longest > limit
+
+
+def cut(vectors: np.ndarray, dim: int, *, normalised: bool) -> np.ndarray:
+    """The first `dim` dimensions of vectors `(n, full)`, of length 1 again if they were."""
+    short = np.ascontiguousarray(vectors[:, :dim])
+    if normalised:
+        short /= np.maximum(np.linalg.norm(short, axis=1, keepdims=True), np.finfo(np.float32).tiny)
+    return short
+
+
+def _rows(vectors: np.ndarray, form: str) -> list[Any]:
+    if form == "base64":
+        little = np.ascontiguousarray(vectors, dtype="<f4")
+        return [base64.b64encode(row).decode("ascii") for row in little]
+    return list(np.ascontiguousarray(vectors, dtype=np.float32))
+
+
+def _ms(seconds: float) -> float:
+    return round(1000 * max(0.0, seconds), 3)

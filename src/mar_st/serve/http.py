@@ -1,0 +1,180 @@
+"""What a handler gets and gives, and an endpoint that calls it without FastAPI's parsing."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import orjson
+
+from mar_st.serve.errors import ApiError, bad, late
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.types import Receive, Scope, Send
+
+Header: TypeAlias = tuple[bytes, bytes]
+Handler: TypeAlias = "Callable[[Call], Awaitable[Reply]]"
+
+#: Where the gate leaves the start of a request in its scope.
+STARTED = "mar.started"
+
+_JSON: Header = (b"content-type", b"application/json")
+_ALWAYS: tuple[Header, ...] = ((b"x-content-type-options", b"nosniff"),)
+_NO_STORE: Header = (b"cache-control", b"no-store")
+
+
+@dataclass(slots=True)
+class Call:
+    """A request whose body is there.
+
+    Attributes:
+        body: The body.
+        started: When its head had arrived, on the clock of `time.monotonic()`.
+        deadline: Until when an answer is worth something, on the same clock.
+    """
+
+    body: bytes
+    started: float
+    deadline: float
+
+    def json(self) -> dict[str, Any]:
+        """The JSON object of the body; NaN, invalid UTF-8, lone surrogates and deep nesting are no JSON.
+
+        Raises:
+            ApiError: 400.
+        """
+        try:
+            found = orjson.loads(self.body)
+        except orjson.JSONDecodeError as error:
+            raise bad(
+                f"The body is no valid JSON: {error.msg} (line {error.lineno}, column {error.colno}).",
+                code="invalid_json",
+            ) from None
+        if not isinstance(found, dict):
+            raise bad("The body must be a JSON object.", code="invalid_json")
+        return found
+
+
+@dataclass(slots=True)
+class Reply:
+    """An answer.
+
+    Attributes:
+        body: Its body.
+        status: HTTP status.
+        headers: More headers; a `content-type` among them replaces that of JSON.
+    """
+
+    body: bytes
+    status: int = 200
+    headers: tuple[Header, ...] = ()
+
+    async def send(self, send: Send) -> None:
+        """Send it."""
+        headers = [(b"content-length", str(len(self.body)).encode()), *_ALWAYS, *self.headers]
+        names = [name for name, _ in self.headers]
+        if b"content-type" not in names:
+            headers.append(_JSON)
+        if b"cache-control" not in names:
+            headers.append(_NO_STORE)
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+def as_json(value: object) -> bytes:
+    """JSON of plain values and NumPy arrays."""
+    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def error_reply(error: ApiError) -> Reply:
+    """The answer that tells of an error."""
+    return Reply(error.body(), error.status, error.headers)
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int, seconds: float) -> bytes:
+    """The body of a request that says it is JSON.
+
+    The limit holds for what arrives, whatever `Content-Length` says; a body that is announced too large is
+    not waited for.
+
+    Raises:
+        ApiError: 415 no JSON, 413 too large, 408 not there in time, 400 the client went away.
+    """
+    kind = b""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and (not value.isdigit() or int(value) > limit):
+            raise _too_large(limit)
+        if name == b"content-type":
+            kind = value
+    # A browser sends application/json to another site only if that site agrees, and this one never does.
+    if kind.partition(b";")[0].strip().lower() != b"application/json":
+        raise ApiError(415, "not_json", "The body must be JSON: Content-Type: application/json.")
+    message = None
+    try:
+        async with asyncio.timeout(seconds):
+            message = await receive()
+            if message["type"] == "http.request" and not message.get("more_body"):
+                body: bytes = message.get("body", b"")
+                if len(body) > limit:
+                    raise _too_large(limit)
+                return body
+            parts, size = [], 0
+            while True:
+                if message["type"] != "http.request":
+                    raise ApiError(
+                        400, "disconnected", "The client went away before its request was complete."
+                    )
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+                if size > limit:
+                    raise _too_large(limit)
+                if not message.get("more_body"):
+                    return b"".join(parts)
+                message = await receive()
+    except TimeoutError:
+        raise ApiError(
+            408,
+            "slow_body",
+            f"The body did not arrive within {seconds:g} s.",
+            headers=[(b"connection", b"close")],
+        ) from None
+
+
+def _too_large(limit: int) -> ApiError:
+    return ApiError(413, "body_too_large", f"The body may have {limit} bytes. Send less at a time.")
+
+
+class Direct:
+    """An ASGI endpoint that reads the body and calls a handler.
+
+    FastAPI's own request handling costs several times what a handler here does (dependencies, exit stacks,
+    validation of every element); what remains of it is the routing.
+
+    Args:
+        handler: What answers.
+        limit: Bytes of the body.
+        body_seconds: For the body to arrive.
+        seconds: For the answer, counted from the head of the request; `None` for no limit.
+    """
+
+    def __init__(self, handler: Handler, *, limit: int, body_seconds: float, seconds: float | None) -> None:
+        self.handler, self.limit, self.body_seconds, self.seconds = handler, limit, body_seconds, seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        body = await read_body(scope, receive, self.limit, self.body_seconds)
+        started: float = scope[STARTED]
+        if self.seconds is None:
+            await (await self.handler(Call(body, started, float("inf")))).send(send)
+            return
+        deadline = started + self.seconds
+        try:
+            # The clock of the event loop is time.monotonic() too.
+            async with asyncio.timeout_at(deadline):
+                reply = await self.handler(Call(body, started, deadline))
+        except TimeoutError:
+            raise late(self.seconds) from None
+        await reply.send(send)

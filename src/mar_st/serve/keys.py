@@ -1,0 +1,86 @@
+"""API keys: where they come from and how they are compared."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from typing import TYPE_CHECKING
+
+from mar_st.serve.settings import ServeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+#: Environment variable with keys, separated by commas or white space.
+VARIABLE = "MAR_API_KEYS"
+
+#: Shorter keys could be guessed.
+SHORTEST = 16
+
+
+def read_keys(path: Path | None) -> tuple[str, ...]:
+    """API keys of a file (one per line, `#` starts a comment), else of `$MAR_API_KEYS`, else none.
+
+    Raises:
+        ServeError: The file is missing, readable by others or without keys, or a key is too short or holds
+            what no header can.
+    """
+    if path is None:
+        found = os.environ.get(VARIABLE, "").replace(",", " ").split()
+        where = VARIABLE
+        if VARIABLE in os.environ and not found:
+            raise ServeError(f"{VARIABLE} is set but holds no key. Unset it, or put a key into it.")
+    else:
+        where = str(path)
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+            mode = path.stat().st_mode
+        except (OSError, UnicodeDecodeError) as error:
+            raise ServeError(f"The API keys in {path} cannot be read ({type(error).__name__}).") from error
+        if mode & 0o077:
+            raise ServeError(f"{path} can be read by other users of this machine. Run chmod 600 {path}.")
+        found = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        if not found:
+            raise ServeError(f"{path} holds no key. Write one key per line.")
+    for number, key in enumerate(found, 1):
+        if len(key) < SHORTEST or not key.isascii() or not key.isprintable() or " " in key:
+            raise ServeError(
+                f"Key {number} of {where} is not usable: a key has at least {SHORTEST} printable ASCII "
+                "characters without spaces. Make one: "
+                'python -c "import secrets; print(secrets.token_urlsafe(32))"'
+            )
+    return tuple(found)
+
+
+class KeyRing:
+    """Checks keys in a time that does not depend on how much of a key is right.
+
+    Digests of equal length are compared, all of them, so that neither the length nor the place of a key in
+    the list shows.
+    """
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._digests = [_digest(key.encode()) for key in keys]
+
+    def __bool__(self) -> bool:
+        return bool(self._digests)
+
+    def admits(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Whether `Authorization: Bearer KEY` or `X-API-Key: KEY` among the headers shows a key."""
+        shown = b""
+        for name, value in headers:
+            if name == b"authorization" and value[:7].lower() == b"bearer ":
+                shown = value[7:].strip()
+            elif name == b"x-api-key":
+                shown = value.strip()
+        digest = _digest(shown)
+        admitted = False
+        for known in self._digests:  # every key is compared, whichever matches
+            admitted |= hmac.compare_digest(digest, known)
+        return admitted
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()

@@ -1,0 +1,113 @@
+"""The search page and the page of the API, both without scripts or styles from elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI, Request, Response
+
+from mar_st.serve.http import as_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_FOLDER = Path(__file__).parent / "page"
+
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+}
+
+#: Nothing from elsewhere, nothing inline, no frame around the page, no form that leads away.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "content-security-policy": _POLICY,
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-cache",
+}
+
+
+def add_pages(app: FastAPI, document: Callable[[], dict[str, Any]]) -> None:
+    """Add `/`, its script and style, `/openapi.json` and `/docs`.
+
+    Args:
+        app: The application.
+        document: Gives the OpenAPI document.
+    """
+    for path, name in (("/", "index.html"), ("/page.js", "page.js"), ("/page.css", "page.css")):
+        _add_file(app, path, _FOLDER / name)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def description() -> Response:
+        return Response(
+            as_json(document()), media_type="application/json", headers={"cache-control": "no-cache"}
+        )
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return Response(docs_page(document()), media_type=_TYPES[".html"], headers=_HEADERS)
+
+
+def _add_file(app: FastAPI, path: str, file: Path) -> None:
+    content = file.read_bytes()
+    tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+    headers = {**_HEADERS, "etag": tag}
+
+    @app.get(path, include_in_schema=False, name=file.stem)
+    async def show(request: Request) -> Response:
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(content, media_type=_TYPES[file.suffix], headers=headers)
+
+
+def docs_page(document: Mapping[str, Any]) -> str:
+    """The OpenAPI document as plain HTML: every operation with its fields, answers and a command to try."""
+    parts = [_operation(document, path, method, found)
+             for path, methods in document["paths"].items() for method, found in methods.items()]  # fmt: skip
+    title = html.escape(document["info"]["title"])
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}: API</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<link rel="icon" href="data:,">'
+        '<link rel="stylesheet" href="page.css"></head><body><main class="docs">'
+        f'<h1>{title}: API</h1><p>The same for machines: <a href="openapi.json">openapi.json</a>. '
+        f'The search page: <a href="./">here</a>.</p>{"".join(parts)}</main></body></html>'
+    )
+
+
+def _operation(document: Mapping[str, Any], path: str, method: str, found: Mapping[str, Any]) -> str:
+    body = found.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
+    rows = example = ""
+    if body is not None:
+        schema = document["components"]["schemas"][body["$ref"].rsplit("/", 1)[-1]]
+        rows = "".join(_field(name, field) for name, field in schema["properties"].items())
+        rows = f"<table><tr><th>field</th><th>what</th><th>default</th></tr>{rows}</table>"
+        text = {"query": "头疼吃什么药"} if "query" in schema["properties"] else {"input": "头疼吃什么药"}
+        example = f" -H 'Content-Type: application/json' -d '{json.dumps(text, ensure_ascii=False)}'"
+    key = " -H 'Authorization: Bearer KEY'" if found.get("security") else ""
+    command = f"curl{' -X POST' if method == 'post' else ''} http://HOST:PORT{path}{key}{example}"
+    answers = "".join(
+        f"<tr><td>{status}</td><td>{html.escape(answer['description'])}</td></tr>"
+        for status, answer in found["responses"].items()
+    )
+    return (
+        f"<section><h2><code>{method.upper()} {html.escape(path)}</code></h2>"
+        f"<p>{html.escape(found['summary'])}</p>{rows}<pre>{html.escape(command)}</pre><details><summary>Answers</summary>"
+        f"<table><tr><th>status</th><th>when</th></tr>{answers}</table></details></section>"
+    )
+
+
+def _field(name: str, field: Mapping[str, Any]) -> str:
+    default = "" if field.get("default") is None else json.dumps(field["default"])
+    what = html.escape(str(field.get("description", "")))
+    return f"<tr><td><code>{html.escape(name)}</code></td><td>{what}</td><td><code>{default}</code></td></tr>"

@@ -1,0 +1,160 @@
+"""The routes of the server."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+
+from mar_st.errors import MarError
+from mar_st.serve.errors import ApiError
+from mar_st.serve.handlers import Handlers
+from mar_st.serve.http import Call, Direct, Reply, as_json
+from mar_st.serve.openapi import openapi
+from mar_st.serve.pages import add_pages
+
+if TYPE_CHECKING:
+    from mar_st.serve.engine import Encoding
+    from mar_st.serve.fleet import Fleet
+    from mar_st.serve.generations import Generations
+    from mar_st.serve.metrics import Metrics
+    from mar_st.serve.settings import ServeSettings
+
+#: Seconds that all workers together may take to open an index.
+RELOAD = 600.0
+
+
+def add_routes(
+    app: FastAPI,
+    generations: Generations,
+    documents: Encoding | None,
+    fleet: Fleet | None,
+    *,
+    settings: ServeSettings,
+    metrics: Metrics,
+) -> None:
+    """Give an application its routes.
+
+    Args:
+        app: The application.
+        generations: Holds the engine that answers.
+        documents: Encodes documents, if anything does.
+        fleet: The workers that a reload is for, if there may be several.
+        settings: Limits.
+        metrics: What `/metrics` shows.
+    """
+    handlers = Handlers(generations, documents, settings)
+    limits: dict[str, Any] = {"limit": settings.max_body, "body_seconds": settings.body_timeout}
+    timed = {**limits, "seconds": settings.timeout}
+
+    async def reload(call: Call) -> Reply:
+        del call
+        return await _reload(generations, fleet)
+
+    for path, endpoint in (
+        ("/search", Direct(handlers.search, **timed)),
+        ("/v1/embeddings", Direct(handlers.embeddings, **timed)),
+        ("/admin/reload", Direct(reload, **limits, seconds=None)),
+    ):
+        app.router.routes.append(Route(path, endpoint, methods=["POST"]))
+    app.add_exception_handler(HTTPException, _refuse)
+
+    @app.get("/healthz")
+    async def healthz() -> Response:
+        return _json({"status": "ok"})
+
+    @app.get("/readyz")
+    async def readyz() -> Response:
+        ready = bool(app.state.ready)
+        return _json({"status": "ready" if ready else "stopping"}, 200 if ready else 503)
+
+    @app.get("/metrics")
+    async def show_metrics() -> Response:
+        return Response(
+            metrics.page(), media_type=metrics.content_type, headers={"cache-control": "no-store"}
+        )
+
+    @app.get("/v1/models")
+    async def models() -> Response:
+        entry = {"id": settings.model_name, "object": "model", "created": 0, "owned_by": "medteb"}
+        return _json({"object": "list", "data": [entry]})
+
+    @app.get("/info")
+    async def info() -> Response:
+        return _json(_info(generations, documents, settings))
+
+    def document() -> dict[str, Any]:
+        facts = _info(generations, documents, settings)
+        return openapi(
+            **{
+                name: facts[name]
+                for name in ("dim", "fields", "max_k", "max_texts", "model", "hybrid", "rerank")
+            },
+            documents=facts["input_types"] != ["query"],
+            keys=bool(settings.api_keys),
+            version=_version(),
+        )
+
+    app.openapi = document  # type: ignore[method-assign]
+    add_pages(app, document)
+
+
+async def _reload(generations: Generations, fleet: Fleet | None) -> Reply:
+    """Open the index again, in every worker."""
+    try:
+        if fleet is None:
+            await generations.reload()
+            return Reply(as_json({"documents": generations.current.documents}))
+        reports = await fleet.settled(fleet.raise_wanted(), RELOAD)
+    except MarError as error:
+        raise ApiError(409, "not_reloaded", f"The old index goes on answering. {error}") from None
+    failed = [report for report in reports if not report.ok]
+    if failed:
+        raise ApiError(409, "not_reloaded", f"The old index goes on answering. {failed[0].message}")
+    return Reply(as_json({"documents": reports[0].documents, "workers": len(reports)}))
+
+
+def _info(generations: Generations, documents: Encoding | None, settings: ServeSettings) -> dict[str, Any]:
+    """What the index holds and what can be asked of it."""
+    engine = generations.current
+    query = ["query"] if engine.encoding is not None else []
+    return {
+        "model": settings.model_name,
+        "documents": engine.documents,
+        "dim": engine.dim,
+        "fields": dict(engine.fields),
+        "hybrid": engine.hybrid,
+        "rerank": engine.rerank,
+        "input_types": query + (["document"] if documents is not None else []),
+        "max_k": settings.max_k,
+        "max_texts": settings.max_texts,
+        "generation": generations.number,
+    }
+
+
+async def _refuse(_: Request, error: Exception) -> Response:
+    """404 and 405 of the router, in the form of all errors."""
+    status = getattr(error, "status_code", 500)
+    code, message = {
+        404: ("no_such_path", "There is no such path; see /docs."),
+        405: ("method_not_allowed", "This path does not take that method; see /docs."),
+    }.get(status, ("refused", "The request was refused."))
+    found = ApiError(status, code, message)
+    headers = getattr(error, "headers", None)
+    return Response(found.body(), status, media_type="application/json", headers=headers)
+
+
+def _json(content: object, status: int = 200) -> Response:
+    return Response(
+        as_json(content), status, media_type="application/json", headers={"cache-control": "no-store"}
+    )
+
+
+def _version() -> str:
+    try:
+        return version("medteb")
+    except PackageNotFoundError:
+        return "0"

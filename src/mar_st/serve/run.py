@@ -1,0 +1,245 @@
+"""Running the server: one process or several, from start to an end that loses nothing."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import resource
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mar_st.errors import MarError
+from mar_st.serve.settings import ServeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from fastapi import FastAPI
+
+    from mar_st.serve.fleet import Fleet
+    from mar_st.serve.settings import ServeSettings
+
+_LOG = logging.getLogger(__name__)
+
+#: File descriptors that a process needs besides those of its connections.
+SPARE = 256
+
+#: Packages of the extra `serve`.
+NEEDED = ("fastapi", "uvicorn", "httptools", "uvloop", "orjson", "prometheus_client")
+
+#: Seconds after which a thread that computes lets the event loop have the interpreter; with Python's own 5 ms
+#: every answer would wait that long while the index is searched.
+SWITCH = 0.0005
+
+#: Connections that may wait to be accepted.
+BACKLOG = 2048
+
+_LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {
+        "stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}
+    },
+    "loggers": {
+        "mar_st": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
+        # One line per bad request would let anyone fill the log; what the server itself does is told here.
+        "uvicorn.error": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
+    },
+}
+
+
+def run(
+    index: str, encoder: str | None, settings: ServeSettings, *, say: Callable[[str], None] = print
+) -> None:
+    """Serve until told to stop by SIGINT or SIGTERM; SIGHUP opens the index again.
+
+    Requests that were accepted are answered before it returns.
+
+    Args:
+        index: Folder or URI of the index.
+        encoder: Model of the queries; `None` to search by vectors alone.
+        settings: How to listen, limits, keys.
+        say: Told where the server listens.
+
+    Raises:
+        ServeError: The address is taken, a package is missing, or a worker cannot start.
+        MarError: The index or the encoder cannot be opened.
+    """
+    launch(functools.partial(worker, index, encoder, settings), settings, say=say)
+
+
+def launch(
+    make: Callable[[Path], FastAPI], settings: ServeSettings, *, say: Callable[[str], None] = print
+) -> None:
+    """Run an application of `create_app` as `run` does.
+
+    Args:
+        make: Makes the application, given the folder that workers share; pickled to workers.
+        settings: How to listen; the application has its own copy for the rest.
+        say: Told where the server listens.
+
+    Raises:
+        ServeError: See `run`.
+    """
+    need_packages()
+    from mar_st.serve.connections import ConnectionLimits, ServeConfig
+
+    most = _allow_files(settings.max_connections)
+    listening = _listen(settings.host, settings.port)
+    with _shared_folder(settings.workers > 1) as folder, listening:
+        config = ServeConfig(
+            ConnectionLimits(most=most, head_seconds=settings.header_timeout),
+            app=functools.partial(make, folder),
+            factory=True,
+            workers=settings.workers,
+            log_config=_LOGGING,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            lifespan="on",
+            timeout_keep_alive=settings.keep_alive,
+            timeout_graceful_shutdown=settings.shutdown_timeout,
+            timeout_worker_healthcheck=60,
+        )
+        address = _address(listening)
+        if settings.workers > 1:
+            _run_workers(config, listening, folder, lambda: say(f"listening on {address}"))
+        else:
+            _run_alone(config, listening, folder, lambda: say(f"listening on {address}"))
+
+
+def worker(index: str, encoder: str | None, settings: ServeSettings, folder: Path) -> FastAPI:
+    """The application of one worker; ends the process with one line where it cannot be made.
+
+    Args:
+        index: See `run`.
+        encoder: See `run`.
+        settings: See `run`.
+        folder: What the workers share.
+    """
+    from mar_st.serve.app import create_app
+    from mar_st.serve.documents import load_document_encoder
+
+    documents = None
+    if settings.threads is None:
+        # Workers that each took all processors would hinder each other.
+        settings = replace(settings, threads=max(1, len(os.sched_getaffinity(0)) // settings.workers))
+    try:
+        fleet = join_fleet(folder, settings)
+        if settings.document_encoder is not None:
+            documents = load_document_encoder(settings.document_encoder)
+        return create_app(index, settings, encoder=encoder, documents=documents, fleet=fleet)
+    except MarError as error:
+        if settings.workers == 1:
+            raise
+        from uvicorn.config import STARTUP_FAILURE
+
+        _LOG.error("%s", error)
+        sys.exit(STARTUP_FAILURE)
+
+
+def join_fleet(folder: Path, settings: ServeSettings) -> Fleet:
+    """Make this process a worker.
+
+    Args:
+        folder: What the workers share.
+        settings: Says how many there are.
+    """
+    from mar_st.serve.fleet import Fleet
+
+    _allow_files(settings.max_connections)
+    sys.setswitchinterval(SWITCH)
+    if settings.workers == 1:
+        return Fleet(folder)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it is for the parent, which tells the workers
+    return Fleet(folder, parent=os.getppid())
+
+
+def _run_alone(config: Any, listening: socket.socket, folder: Path, ready: Callable[[], None]) -> None:
+    from mar_st.serve.supervise import LoneServer
+
+    config.load()
+    # uvicorn raises the signal that stopped it once more; with a handler of ours the process ends quietly.
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, lambda *_: None)
+    LoneServer(config, folder, ready).run(sockets=[listening])
+
+
+def _run_workers(config: Any, listening: socket.socket, folder: Path, ready: Callable[[], None]) -> None:
+    from mar_st.serve.supervise import Workers
+
+    workers = Workers(config, listening, folder, ready)
+    workers.run()
+    if workers.failed:
+        raise ServeError("A worker could not start; the lines above say why.")
+
+
+def need_packages() -> None:
+    """Check that the optional packages are there.
+
+    Raises:
+        ServeError: Some are not; the message holds the pip command.
+    """
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise ServeError(
+            f"mar serve needs {', '.join(missing)}. Install what is missing: pip install 'medteb[serve]'"
+        )
+
+
+def _allow_files(connections: int) -> int:
+    """Raise the limit of open files as far as it may be; how many connections fit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + SPARE
+    if soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, min(connections, soft - SPARE))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        raise ServeError(
+            f"Cannot listen on {host}:{port} ({error.strerror or error}). Choose another --port (0 takes a "
+            "free one) or --host."
+        ) from error
+    listening.set_inheritable(True)
+    return listening
+
+
+def _address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+@contextmanager
+def _shared_folder(several: bool) -> Iterator[Path]:
+    """A folder for what workers tell each other; several also add up their metrics there."""
+    folder = Path(tempfile.mkdtemp(prefix="mar-serve-"))
+    try:
+        if several:
+            # Read by prometheus_client when it is first imported, which is in the workers.
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
+        yield folder
+    finally:
+        if several:
+            os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,206 @@
+"""Searches of several callers in one call of the index."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mar_st.errors import MarError
+from mar_st.online import DeadlinePassed
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+    from concurrent.futures import Future
+
+    from mar_st.index import Hit, Searcher
+    from mar_st.index.filters import Filter
+    from mar_st.serve.metrics import Metrics
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Ask:
+    """One caller's search.
+
+    Attributes:
+        text: The query; needed for hybrid search and reranking.
+        k: Number of hits.
+        where: Filter.
+        hybrid: Whether BM25 takes part.
+        rerank: How many hits the reranker sees; 0 for none.
+        deadline: Until when somebody waits, on the clock of `time.monotonic()`.
+        answer: Gets the hits, on its own event loop.
+        vector: float32 `(dim,)`; of a text it comes later.
+        encoded: When the vector was there.
+        searched: When the hits were there.
+    """
+
+    text: str | None
+    k: int
+    where: Filter | None
+    hybrid: bool
+    rerank: int
+    deadline: float
+    answer: asyncio.Future[list[Hit]]
+    vector: np.ndarray | None = None
+    encoded: float = 0.0
+    searched: float = 0.0
+    key: Hashable = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.key = (self.k, self.where, self.hybrid, self.rerank, self.text is None)
+
+
+class SearchStage:
+    """A thread that searches for all callers who wait, at once where they ask alike.
+
+    Answers go back to an event loop in one call per batch: waking a loop costs more than a small search.
+
+    Args:
+        searcher: The open index.
+        max_batch: Queries per call.
+        metrics: Where times and sizes are counted.
+    """
+
+    def __init__(self, searcher: Searcher, *, max_batch: int, metrics: Metrics) -> None:
+        self.searcher, self.max_batch, self.metrics = searcher, max_batch, metrics
+        self._queue: SimpleQueue[Ask | None] = SimpleQueue()
+        self._per_query = 0.0  # seconds, a moving mean
+        self._gauge = metrics.waiting.labels("search")
+        self._thread = threading.Thread(target=self._work, name="search", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Searches that wait."""
+        return self._queue.qsize()
+
+    @property
+    def expected_wait(self) -> float:
+        """Seconds until a search that comes now is begun."""
+        return self.waiting * self._per_query
+
+    def put(self, ask: Ask) -> None:
+        """Search; the vector is there."""
+        ask.encoded = time.monotonic()
+        self._queue.put(ask)
+
+    def close(self) -> None:
+        """Search what waits, then end the thread."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        last = False
+        while not last:
+            batch = [self._queue.get()]
+            try:
+                while len(batch) < self.max_batch:
+                    batch.append(self._queue.get_nowait())
+            except Empty:
+                pass
+            last = None in batch
+            asks = [ask for ask in batch if ask is not None]
+            if asks:
+                started = time.monotonic()
+                deliver(self._results(asks, started))
+                # After the answers are on their way: nobody waits for these.
+                seconds = asks[0].searched - started
+                self._per_query = moving(self._per_query, seconds / len(asks))
+                self.metrics.search.observe(seconds)
+                self.metrics.search_size.observe(len(asks))
+                self._gauge.set(self._queue.qsize())
+
+    def _results(self, asks: list[Ask], started: float) -> list[tuple[Ask, Any]]:
+        """Hits, or the exception, of each."""
+        groups: dict[Hashable, list[Ask]] = {}
+        results: list[tuple[Ask, Any]] = []
+        for ask in asks:
+            if ask.deadline < started:
+                results.append((ask, DeadlinePassed("The deadline passed while the search waited.")))
+            elif not ask.answer.cancelled():
+                groups.setdefault(ask.key, []).append(ask)
+        for group in groups.values():
+            results += self._search(group)
+        done = time.monotonic()
+        for ask in asks:
+            ask.searched = done
+        return results
+
+    def _search(self, group: list[Ask]) -> list[tuple[Ask, Any]]:
+        first = group[0]
+        try:
+            texts = None if first.text is None else [ask.text or "" for ask in group]
+            vectors = np.stack([ask.vector for ask in group if ask.vector is not None])
+            hits = self.searcher.search_vectors(
+                vectors, texts, k=first.k, where=first.where, hybrid=first.hybrid, rerank=first.rerank
+            )
+        except MarError as error:
+            return [(ask, error) for ask in group]
+        except Exception as error:
+            if len(group) > 1:  # one caller's query must not fail the others'
+                return [result for ask in group for result in self._search([ask])]
+            return [(first, error)]
+        return list(zip(group, hits, strict=True))
+
+
+def moving(mean: float, value: float) -> float:
+    """A mean that follows its values; the first one as it is."""
+    return 0.8 * mean + 0.2 * value if mean else value
+
+
+def on_loop(future: Future[Any]) -> asyncio.Future[Any]:
+    """What a future of threads gives, for the running event loop.
+
+    Unlike `asyncio.wrap_future` it does not cancel the work when nobody waits any more: that is when its
+    deadline has passed, and then the work is dropped anyway.
+    """
+    loop = asyncio.get_running_loop()
+    answer = loop.create_future()
+
+    def settle(done: Future[Any]) -> None:
+        if answer.done():
+            return
+        error = done.exception()
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(done.result())
+
+    def tell(done: Future[Any]) -> None:
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(settle, done)
+
+    future.add_done_callback(tell)
+    return answer
+
+
+def deliver(results: list[tuple[Ask, Any]]) -> None:
+    """Hand results over to the event loops that wait for them."""
+    loops: dict[asyncio.AbstractEventLoop, list[tuple[Ask, Any]]] = {}
+    for ask, result in results:
+        loops.setdefault(ask.answer.get_loop(), []).append((ask, result))
+    for loop, own in loops.items():
+        try:
+            loop.call_soon_threadsafe(_settle, own)
+        except RuntimeError:
+            _LOG.info("%d answers came after their event loop was closed", len(own))
+
+
+def _settle(results: list[tuple[Ask, Any]]) -> None:
+    for ask, result in results:
+        if ask.answer.done():
+            continue
+        if isinstance(result, BaseException):
+            ask.answer.set_exception(result)
+        else:
+            ask.answer.set_result(result)

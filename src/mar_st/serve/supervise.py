@@ -1,0 +1,94 @@
+"""The processes of a server: alone, or several workers behind one listening socket."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from typing import TYPE_CHECKING, Any
+
+from uvicorn import Server
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import Multiprocess
+
+from mar_st.serve.fleet import Fleet
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+    from pathlib import Path
+
+_LOG = logging.getLogger(__name__)
+
+
+class LoneServer(Server):
+    """One process that serves; SIGHUP opens the index again.
+
+    Args:
+        config: uvicorn's configuration.
+        folder: What workers share; here only the number that asks for a reload.
+        ready: Called once connections are accepted.
+    """
+
+    def __init__(self, config: Any, folder: Path, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._fleet, self._ready = Fleet(folder), ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, then say so."""
+        signal.signal(signal.SIGHUP, lambda *_: self._fleet.raise_wanted())
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+
+class Workers(Multiprocess):
+    """Several workers, started again when they die.
+
+    uvicorn answers SIGHUP with new workers; here they open the index again and go on, so that no connection
+    is lost.
+
+    Args:
+        config: uvicorn's configuration, pickled to the workers.
+        listening: The socket on which all accept.
+        folder: What the workers share.
+        ready: Called once all accept connections.
+    """
+
+    def __init__(
+        self, config: Any, listening: socket.socket, folder: Path, ready: Callable[[], None]
+    ) -> None:
+        super().__init__(config, [listening])
+        self._fleet, self._ready = Fleet(folder), ready
+        self._told = False
+        self.failed = False
+
+    def keep_subprocess_alive(self) -> None:
+        """Start workers again that died, and forget what they had said."""
+        before = {process.pid: process for process in self.processes}
+        super().keep_subprocess_alive()
+        now = {process.pid for process in self.processes}
+        for pid, process in before.items():
+            if process.exitcode == STARTUP_FAILURE:
+                self.failed = True
+            if pid not in now and pid is not None:
+                self._forget(pid)
+        if not self._told and all(process.is_ready(timeout=1) for process in self.processes):
+            self._told = True
+            self._ready()
+
+    def handle_hup(self) -> None:
+        """Let all workers open the index again."""
+        _LOG.info("SIGHUP: the index is opened again")
+        self._fleet.raise_wanted()
+
+    def terminate_all(self) -> None:
+        """Stop the workers, the socket first: who comes now is turned away instead of waiting in vain."""
+        for listening in self.sockets:
+            listening.close()
+        super().terminate_all()
+
+    def _forget(self, pid: int) -> None:
+        from prometheus_client.multiprocess import mark_process_dead
+
+        self._fleet.forget(pid)
+        mark_process_dead(pid, str(self._fleet.folder))  # type: ignore[no-untyped-call]

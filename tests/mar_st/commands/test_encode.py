@@ -1,0 +1,53 @@
+"""`mar encode`: a folder of vectors, a short summary, one line for an error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from mar_st.commands.encode import encode
+from mar_st.encode import VectorFolder
+from mar_st.errors import MarError
+
+MINI = Path(__file__).parents[3] / "tasks" / "MedTEBRetrieval" / "corpus.jsonl"
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("".join(MINI.open(encoding="utf-8").readlines()[:40]), encoding="utf-8")
+    return path
+
+
+def run(*arguments: Any) -> Any:
+    app = typer.Typer()
+    app.command()(encode)
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_the_packaged_model_on_the_packaged_corpus(corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "vectors"
+    result = run("mar-mini", corpus, out, "--shard", 16, "--dtype", "float16", "--dim", 64)
+
+    assert result.exit_code == 0, result.output
+    assert "40 vectors of 64 dimensions (float16" in result.stdout
+    folder = VectorFolder.open(out)
+    assert (len(folder), folder.dim, folder.manifest["model"]["name"]) == (40, 64, "mar-mini")
+    assert len(folder.manifest["shards"]) == 3
+
+    again = run("mar-mini", corpus, out, "--shard", 16, "--dtype", "float16", "--dim", 64, "--json")
+    shown = json.loads(again.stdout)
+    assert shown["settings"]["dtype"] == "float16"
+    assert "shards" not in shown
+
+
+def test_errors(corpus: Path, tmp_path: Path) -> None:
+    assert isinstance(run("mar-mini", tmp_path / "no.jsonl", tmp_path / "v").exception, MarError)
+    assert run("mar-mini", corpus, tmp_path / "v", "--dtype", "int4").exit_code == 2
+    result = run("mar-mini", corpus, tmp_path / "v", "--devices", "cpu", "--workers", 2)
+    assert result.exit_code == 2

@@ -1,0 +1,215 @@
+"""The engine gives the vectors that sentence-transformers gives."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize
+
+from mar_st import MAR
+from mar_st.encode import Engine
+from mar_st.encode.batches import token_batches
+from mar_st.encode.pipeline import ahead, behind
+from mar_st.encoders import load_encoder
+from mar_st.errors import MarError
+from tests.mar_st.conftest import ALPHABET, make_config, make_tokenizer
+
+
+def texts(number: int = 60, longest: int = 40) -> list[str]:
+    rng = np.random.default_rng(0)
+    lengths = np.minimum(rng.geometric(0.1, number), longest)
+    found = ["".join(rng.choice(list(ALPHABET), length)) for length in lengths]
+    return [*found, found[3], found[0]]  # some twice
+
+
+def symmetric(kind: str, **options: Any) -> SentenceTransformer:
+    torch.manual_seed(0)
+    causal = kind in ("qwen3", "llama", "gpt_neox")
+    role = "document" if causal else "query"
+    modules = load_encoder((make_config(kind, 64), make_tokenizer(role)), role, **options)
+    return SentenceTransformer(modules=[*modules, Normalize()], device="cpu").eval()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", ["gte", "bert", "xlm-roberta", "modernbert", "qwen3", "llama", "gpt_neox"])
+def test_vectors_are_those_of_sentence_transformers(kind: str, packed: bool) -> None:
+    model = symmetric(kind)
+    engine = Engine(model, tokens=96, packed=packed, threads=2)
+    assert engine.is_packed == packed
+
+    found = engine.encode(texts())
+
+    expected = model.encode(texts(), batch_size=7)
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+    assert np.ptp(expected, axis=0).max() > 0.01  # texts differ
+    assert (found[-1] == found[0]).all()
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_poolings_and_prompts(pooling: str, packed: bool) -> None:
+    model = symmetric("gte", pooling=pooling)
+    model[1].include_prompt = False
+    engine = Engine(model, prompt="头疼", tokens=64, packed=packed)
+
+    np.testing.assert_allclose(engine.encode(texts()), model.encode(texts(), prompt="头疼"), atol=2e-6)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_sides(side: str) -> None:
+    torch.manual_seed(0)
+    modules = load_encoder((make_config("qwen3", 64), make_tokenizer("document", side)), "document")
+    model = SentenceTransformer(modules=[*modules, Normalize()], device="cpu").eval()
+
+    np.testing.assert_allclose(Engine(model, tokens=64).encode(texts()), model.encode(texts()), atol=2e-6)
+
+
+def test_a_mar_encodes_by_role_and_leaves_the_model_as_it_was(mar: MAR) -> None:
+    attention = mar.route_modules("document")[0].model.config._attn_implementation
+    mar.train()
+
+    documents, queries = Engine(mar, packed=True), Engine(mar, "query")
+
+    np.testing.assert_allclose(documents.encode(texts()), mar.encode_corpus(texts()), atol=2e-6)
+    np.testing.assert_allclose(queries.encode(texts()), mar.encode_queries(texts()), atol=2e-6)
+    assert queries.prompt == mar.prompts["query"] != documents.prompt == ""
+    assert mar.route_modules("document")[0].model.config._attn_implementation == attention
+
+
+def test_training_mode_is_restored(mar: MAR) -> None:
+    mar.train()
+    Engine(mar).encode(texts(5))
+    assert mar.training
+
+
+def test_a_matryoshka_dimension_is_brought_to_length_one(mar: MAR) -> None:
+    engine = Engine(mar, dim=8)
+    found = engine.encode(texts())
+
+    cut = mar.encode_corpus(texts())[:, :8]
+    np.testing.assert_allclose(found, cut / np.linalg.norm(cut, axis=1, keepdims=True), atol=2e-6)
+    assert engine.normalised
+    assert (engine.dim, Engine(mar).dim) == (8, 32)
+
+
+def test_a_mar_that_cuts_after_normalisation_keeps_its_scale(query_source: Any, document_source: Any) -> None:
+    mar = MAR.from_encoders(query_source, document_source, dim=32, renormalise=False, device="cpu")
+    engine = Engine(mar, dim=8)
+
+    np.testing.assert_allclose(engine.encode(texts()), mar.encode_corpus(texts())[:, :8], atol=2e-6)
+    assert not engine.normalised
+    assert engine.similarity == "dot"
+
+
+def test_the_models_own_cut_does_nothing_else(mar: MAR) -> None:
+    mar.truncate_dim = 8
+    engine = Engine(mar)
+
+    np.testing.assert_allclose(engine.encode(texts()), mar.encode_corpus(texts()), atol=2e-6)
+    assert (engine.dim, engine.normalised) == (8, False)
+
+
+def test_too_many_dimensions_are_refused(mar: MAR) -> None:
+    with pytest.raises(MarError, match="32 dimensions; 33"):
+        Engine(mar, dim=33)
+
+
+def test_long_texts_are_cut_like_those_of_the_model() -> None:
+    model = symmetric("gte", max_length=16)
+    found = Engine(model).encode(["头疼" * 50, "头疼" * 7])
+    np.testing.assert_allclose(found, model.encode(["头疼" * 50, "头疼" * 7]), atol=2e-6)
+    np.testing.assert_allclose(found[0], found[1], atol=2e-6)
+    shorter = Engine(model, max_length=8).encode(["头疼" * 50, "头疼" * 3])
+    np.testing.assert_allclose(shorter[0], shorter[1], atol=2e-6)
+    assert np.abs(shorter[0] - found[0]).max() > 1e-3
+
+
+def test_bytes_depend_on_the_window_and_not_on_threads() -> None:
+    model = symmetric("gte")
+    one = Engine(model, tokens=64, threads=1).encode(texts())
+    assert (Engine(model, tokens=64, threads=3).encode(texts()) == one).all()
+    assert (Engine(model, tokens=64, threads=3).encode([*texts(), *texts()], window=62)[:62] == one).all()
+
+
+def test_half_precision_is_near_and_is_pooled_in_full() -> None:
+    model = symmetric("gte")
+    expected = model.encode(texts())
+    model[0].model.to(torch.bfloat16)
+
+    found = Engine(model).encode(texts())
+
+    cosine = (found * expected).sum(axis=1)
+    assert 0.999 < cosine.min() < 0.9999999
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+
+
+def test_autocast_and_few_rows() -> None:
+    model = symmetric("gte")
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = model.encode(texts(), batch_size=1)
+    found = Engine(model, autocast=True, rows=2, threads=2).encode(texts())
+    np.testing.assert_allclose(found, expected, atol=5e-3)
+    assert np.abs(found - model.encode(texts())).max() > 1e-4
+    assert not torch.is_autocast_enabled("cpu")
+
+
+def test_other_first_modules_go_through_their_own_preprocessing() -> None:
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    torch.manual_seed(0)
+    static = StaticEmbedding(make_tokenizer("query"), embedding_dim=16)
+    model = SentenceTransformer(modules=[static], device="cpu")
+    np.testing.assert_allclose(Engine(model, tokens=40).encode(texts()), model.encode(texts()), atol=2e-6)
+
+
+def test_no_texts(mar: MAR) -> None:
+    assert Engine(mar).encode([]).shape == (0, 32)
+    assert [vectors.shape for _, vectors in Engine(mar).stream([(0, [])])] == [(0, 32)]
+
+
+def test_batches_hold_every_text_once_within_the_budget() -> None:
+    lengths = np.random.default_rng(0).integers(1, 60, 300)
+    for padded in (True, False):
+        batches = token_batches(lengths, 500, padded=padded)
+        assert sorted(np.concatenate(batches).tolist()) == list(range(300))
+        costs = [len(rows) * lengths[rows].max() if padded else lengths[rows].sum() for rows in batches]
+        assert max(costs) <= 500
+        assert len(batches) <= 1.25 * lengths.sum() / 500  # and the budget is used
+    assert max(map(len, token_batches(lengths, 500, rows=4))) == 4
+    assert [rows.tolist() for rows in token_batches([5, 200, 7], 100)] == [[1], [2, 0]]
+
+
+def test_an_error_while_reading_comes_out_and_the_thread_ends() -> None:
+    def broken() -> Any:
+        yield 1
+        raise MarError("line 2")
+
+    with pytest.raises(MarError, match="line 2"), ahead(broken()) as items:
+        list(items)
+    with ahead(iter(range(1000))) as items:
+        assert next(items) == 0
+    assert not [thread for thread in threading.enumerate() if thread.name in ("ahead", "behind")]
+
+
+def test_an_error_while_writing_comes_out() -> None:
+    seen: list[int] = []
+
+    def use(item: int) -> None:
+        seen.append(item)
+        if item == 2:
+            raise OSError("disk full")
+
+    def write() -> None:
+        with behind(use) as give:
+            for item in range(10):
+                give(item)
+
+    with pytest.raises(OSError, match="disk full"):
+        write()
+    assert seen == [0, 1, 2]
+    assert not [thread for thread in threading.enumerate() if thread.name in ("ahead", "behind")]

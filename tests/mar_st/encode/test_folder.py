@@ -1,0 +1,151 @@
+"""Vectors that were written are read back, in every form."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from mar_st.encode import VectorFolder, VectorsError, write_vectors
+from mar_st.encode.codes import pack, unpack
+from mar_st.encode.folder import text_digests
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def vectors(number: int = 50, dim: int = 16) -> np.ndarray:
+    found = np.random.default_rng(0).standard_normal((number, dim)).astype(np.float32)
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+def ids(number: int = 50) -> list[str]:
+    return [f"文{i}" for i in range(number)]
+
+
+#: Largest error of a value by form; bits keep the direction alone.
+TOLERANCE = {"float32": 0.0, "float16": 5e-4, "int8": 1 / 254}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_written_and_read(tmp_path: Path, dtype: str) -> None:
+    written = write_vectors(tmp_path / "v", ids(), vectors(), dtype=dtype, model="m", shard=7, space="s")
+    folder = VectorFolder.open(tmp_path / "v")
+
+    assert (len(folder), folder.dim, folder.dtype, folder.space) == (50, 16, dtype, "s")
+    assert folder.normalised
+    assert folder.ids.to_pylist() == ids()
+    assert folder.manifest == written.manifest
+    found = folder[:]
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, vectors(), atol=TOLERANCE[dtype] * np.abs(vectors()).max(), rtol=0)
+    np.testing.assert_array_equal(folder[[49, 0, -1, 8]], found[[49, 0, 49, 8]])
+    np.testing.assert_array_equal(folder[5:33], found[5:33])
+    np.testing.assert_array_equal(folder[40:2:-9], found[40:2:-9])
+    np.testing.assert_array_equal(folder[13], found[13])
+    np.testing.assert_array_equal(folder[np.arange(50) % 3 == 0], found[::3])
+    blocks = list(folder.blocks(20))
+    assert [len(block) for block, _ in blocks] == [20, 20, 10]
+    np.testing.assert_array_equal(np.concatenate([block for _, block in blocks]), found)
+    assert [name for block, _ in blocks for name in block] == ids()
+    assert found.flags.writeable
+    folder.verify()
+
+
+def test_bits(tmp_path: Path) -> None:
+    folder = write_vectors(tmp_path / "v", ids(), vectors(), dtype="binary", shard=20)
+    np.testing.assert_array_equal(folder[:] > 0, vectors() > 0)
+    np.testing.assert_allclose(np.linalg.norm(folder[:], axis=1), 1, atol=1e-6)
+    codes = np.concatenate([block["vectors"] for block in folder.codes(7)])
+    np.testing.assert_array_equal(codes, np.packbits(vectors() > 0, axis=1))
+    with pytest.raises(MarError, match="multiple of 8"):
+        write_vectors(tmp_path / "w", ids(), vectors(dim=12), dtype="binary")
+
+
+def test_stored_codes_are_given_as_they_are(tmp_path: Path) -> None:
+    folder = write_vectors(tmp_path / "v", ids(), vectors(), dtype="int8", shard=20)
+    parts = list(folder.codes())
+    codes, scale = (np.concatenate([part[name] for part in parts]) for name in ("vectors", "scale"))
+    assert codes.dtype == np.int8
+    assert (np.abs(codes).max(axis=1) == 127).all()
+    np.testing.assert_array_equal(codes * scale[:, None], folder[:])
+
+
+def test_a_vector_of_zeros_stays_one() -> None:
+    for dtype in ("int8", "float16"):
+        packed = pack(np.zeros((2, 8), np.float32), dtype)
+        assert (unpack(packed, dtype, slice(None)) == 0).all()
+
+
+def test_values_that_cannot_be_stored_are_refused(tmp_path: Path) -> None:
+    broken = vectors()
+    broken[3, 2] = np.nan
+    for dtype in ("float32", "int8", "binary"):
+        with pytest.raises(MarError, match="Vector 3 holds NaN"):
+            pack(broken, dtype)
+    broken[3, 2] = 1e6
+    with pytest.raises(MarError, match="as float16"):
+        pack(broken, "float16")
+    with pytest.raises(MarError, match="Vectors are stored as"):
+        write_vectors(tmp_path / "v", ids(), vectors(), dtype="int4")
+
+
+def test_lengths_ids_and_folders_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(VectorsError, match=r"a vector .* for each of 49 ids"):
+        write_vectors(tmp_path / "v", ids(49), vectors())
+    with pytest.raises(VectorsError, match="ids repeat"):
+        write_vectors(tmp_path / "v", ["a"] * 50, vectors())
+    write_vectors(tmp_path / "v", ids(), vectors())
+    with pytest.raises(VectorsError, match="holds vectors already"):
+        write_vectors(tmp_path / "v", ids(), vectors())
+
+
+def test_what_is_no_folder_of_vectors_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(VectorsError, match="no folder of vectors"):
+        VectorFolder.open(tmp_path)
+    folder = write_vectors(tmp_path / "v", ids(), vectors(), shard=20)
+    path = folder.path / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(manifest | {"version": 9}))
+    with pytest.raises(VectorsError, match="version 9"):
+        VectorFolder.open(folder.path)
+    path.unlink()
+    with pytest.raises(VectorsError, match="not finished"):
+        VectorFolder.open(folder.path)
+    path.write_text(json.dumps(manifest))
+    (folder.path / "shards" / "000001.arrow").unlink()
+    with pytest.raises(VectorsError, match=r"000001.arrow is missing"):
+        VectorFolder.open(folder.path)
+
+
+def test_damage_is_noticed(tmp_path: Path) -> None:
+    folder = write_vectors(tmp_path / "v", ids(), vectors(), shard=20)
+    path = folder.path / "shards" / "000001.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[:-4])
+    with pytest.raises(MarError, match="cut short"):
+        VectorFolder.open(folder.path)[25]
+    path.write_bytes(content[:-1] + b"x")
+    with pytest.raises(VectorsError, match="not what was written"):
+        VectorFolder.open(folder.path).verify()
+    path.write_bytes(b"\xff" * 100)
+    with pytest.raises(MarError, match="damaged"):
+        VectorFolder.open(folder.path)[25]
+
+
+def test_text_digests_and_pickling(tmp_path: Path) -> None:
+    folder = write_vectors(tmp_path / "v", ids(), vectors(), texts=ids(), shard=20)
+    assert folder.text_digests.to_pylist() == text_digests(ids())
+    again = pickle.loads(pickle.dumps(folder))
+    np.testing.assert_array_equal(again[:], vectors())
+
+
+def test_rows_that_are_not_there(tmp_path: Path) -> None:
+    folder = write_vectors(tmp_path / "v", ids(), vectors())
+    with pytest.raises(IndexError, match="50 vectors"):
+        folder[[50]]
+    assert folder[10:10].shape == (0, 16)

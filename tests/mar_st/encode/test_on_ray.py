@@ -1,0 +1,81 @@
+"""The same shards on a Ray cluster: the same files, also when a machine is lost half-way."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mar_st.encode import Settings, encode_corpus
+from mar_st.errors import MarError
+from tests.mar_st.encode.test_run import files, model, rows, write  # noqa: F401 -- a fixture
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = Settings(shard=8, tokens=128)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    import ray
+    from ray.cluster_utils import Cluster
+
+    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        found.add_node(num_cpus=1)
+        ray.init(address=found.address, log_to_driver=False)
+        yield found
+    finally:
+        ray.shutdown()
+        found.shutdown()
+
+
+def test_a_lost_machine_changes_nothing(
+    model: Path,  # noqa: F811
+    tmp_path: Path,
+    cluster: Any,
+) -> None:
+    import ray
+
+    corpus = write(tmp_path / "corpus.jsonl", rows(1600))
+    whole = encode_corpus(model, corpus, tmp_path / "whole", SETTINGS, threads=1, show_progress=False)
+    assert len([node for node in ray.nodes() if node["Alive"]]) == 2
+    shards = tmp_path / "v" / "shards"
+    lost: list[int] = []
+
+    def kill() -> None:
+        while len(list(shards.glob("*.safetensors"))) < 60:
+            time.sleep(0.02)
+        worker = next(node for node in cluster.list_all_nodes() if not node.head)
+        cluster.remove_node(worker, allow_graceful=False)
+        lost.append(len(list(shards.glob("*.safetensors"))))
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    found = encode_corpus(
+        model, corpus, tmp_path / "v", SETTINGS, threads=1, engine="ray", show_progress=False
+    )
+    killer.join(timeout=1)
+
+    assert lost
+    assert 60 <= lost[0] < 200
+    assert len([node for node in ray.nodes() if node["Alive"]]) == 1
+    assert files(found.path) == files(whole.path)
+
+
+def test_what_a_machine_raises_is_reported(
+    model: Path,  # noqa: F811
+    tmp_path: Path,
+    cluster: Any,
+) -> None:
+    corpus = write(tmp_path / "corpus.jsonl", rows(20))
+    with pytest.raises(MarError, match="32 dimensions; 33"):
+        encode_corpus(
+            model, corpus, tmp_path / "v", Settings(dim=33, shard=8), engine="ray", show_progress=False
+        )

@@ -1,0 +1,328 @@
+"""Encoding a corpus: resumed = uninterrupted, appended = anew, shared out = alone, byte for byte."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from filelock import FileLock
+
+from mar_st import MAR
+from mar_st.encode import CorpusError, Settings, VectorFolder, encode_corpus, space_of, write_vectors
+from mar_st.encode import local as local_module
+from mar_st.encode import run as run_module
+from mar_st.encode.folder import text_digests
+from mar_st.encode.run import EncodeError
+from mar_st.encode.worker import Worker
+from mar_st.errors import MarError
+from tests.mar_st.conftest import ALPHABET
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SETTINGS = Settings(shard=16, tokens=128)
+#: Of default vectors of these small models, whose weights are large (`mar_st.encode.amx`).
+ATOL = 1e-4
+
+
+def rows(number: int) -> list[dict[str, str]]:
+    rng = np.random.default_rng(0)
+    found = []
+    for place in range(number):
+        text = "".join(rng.choice(list(ALPHABET), min(1 + rng.geometric(0.1), 40)))
+        found.append({"_id": f"d{place}", "title": "头疼" if place % 3 == 0 else "", "text": text})
+    return found
+
+
+def write(path: Path, content: list[dict[str, str]]) -> Path:
+    lines = [json.dumps(row, ensure_ascii=False) for row in content]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import torch
+
+    from tests.mar_st.conftest import make_config, make_tokenizer
+
+    torch.manual_seed(0)
+    mar = MAR.from_encoders(
+        (make_config("gte"), make_tokenizer("query")),
+        (make_config("qwen3", 64), make_tokenizer("document")),
+        dim=32,
+        device="cpu",
+    )
+    folder = tmp_path_factory.mktemp("model") / "mar"
+    mar.save_pretrained(str(folder))
+    return folder
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    return write(tmp_path / "corpus.jsonl", rows(100))
+
+
+def encode(
+    model: Path, corpus: Path, out: Path, settings: Settings = SETTINGS, **options: Any
+) -> VectorFolder:
+    return encode_corpus(model, corpus, out, settings, show_progress=False, **options)
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+@pytest.fixture
+def whole(model: Path, corpus: Path, tmp_path: Path) -> dict[str, str]:
+    return files(encode(model, corpus, tmp_path / "whole").path)
+
+
+def test_vectors_are_those_of_the_model_in_the_order_of_the_corpus(
+    model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    folder = encode(model, corpus, tmp_path / "v")
+
+    expected = MAR.from_pretrained(model, device="cpu").encode_corpus(rows(100))
+    np.testing.assert_allclose(folder[:], expected, atol=ATOL)
+    assert folder.ids.to_pylist() == [f"d{i}" for i in range(100)]
+    documents = [f"{row['title']}\n{row['text']}" if row["title"] else row["text"] for row in rows(100)]
+    assert folder.text_digests.to_pylist() == text_digests(documents)
+    assert (folder.dim, folder.normalised, folder.similarity) == (32, True, "cosine")
+    assert folder.space == space_of(model)
+    assert folder.manifest["count"] == 100
+    assert [shard["count"] for shard in folder.manifest["shards"]] == [16] * 6 + [4]
+    folder.verify()
+
+
+@pytest.mark.parametrize(
+    ("settings", "tolerance"),
+    [
+        (Settings(precision="fp32"), 2e-6),
+        (Settings(dtype="float16"), 1e-3),
+        (Settings(dtype="int8"), 5e-3),
+        (Settings(precision="bf16"), 5e-2),
+        (Settings(dim=16), None),
+        (Settings(dtype="binary", dim=16), None),
+    ],
+)
+def test_forms_and_dimensions(
+    model: Path, corpus: Path, tmp_path: Path, settings: Settings, tolerance: float | None
+) -> None:
+    folder = encode(model, corpus, tmp_path / "v", settings)
+    expected = MAR.from_pretrained(model, device="cpu").encode_corpus(rows(100))
+    if tolerance is not None:
+        np.testing.assert_allclose(folder[:], expected, atol=tolerance)
+        return
+    cut = expected[:, :16]
+    assert folder.dim == 16
+    if settings.dtype == "binary":
+        np.testing.assert_array_equal(folder[:] > 0, cut > 0)
+    else:
+        np.testing.assert_allclose(folder[:], cut / np.linalg.norm(cut, axis=1, keepdims=True), atol=ATOL)
+
+
+@pytest.mark.parametrize("after", [0, 1, 4])
+def test_stopped_and_started_again_it_gives_the_same_files(
+    model: Path, corpus: Path, tmp_path: Path, whole: dict[str, str], after: int, monkeypatch: Any
+) -> None:
+    original = Worker.run
+
+    def stops(self: Worker, numbers: Any, done: Any) -> None:
+        finished = []
+
+        def count(number: int) -> None:
+            finished.append(number)
+            done(number)
+            if len(finished) > after:
+                raise KeyboardInterrupt
+
+        original(self, numbers, count)
+
+    monkeypatch.setattr(Worker, "run", stops)
+    with pytest.raises(KeyboardInterrupt):
+        encode(model, corpus, tmp_path / "v")
+    monkeypatch.undo()
+    with pytest.raises(MarError, match="not finished"):
+        VectorFolder.open(tmp_path / "v")
+    left = files(tmp_path / "v")
+    (tmp_path / "v" / "shards" / "000009.arrow.ab.part").write_bytes(b"half")
+    encoded: list[int] = []
+    run_here = local_module.run_here
+    monkeypatch.setattr(
+        run_module,
+        "run_here",
+        lambda job, numbers, done: (encoded.extend(numbers), run_here(job, numbers, done)),
+    )
+
+    encode(model, corpus, tmp_path / "v")
+
+    assert files(tmp_path / "v") == whole
+    assert encoded == list(range(after + 1, 7))
+    assert {name: whole[name] for name in left} == left
+
+
+def test_a_finished_folder_is_left_alone(
+    model: Path, corpus: Path, tmp_path: Path, whole: dict[str, str], monkeypatch: Any
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("the model was loaded")
+
+    monkeypatch.setattr(run_module, "run_here", refuse)
+    assert len(encode(model, corpus, tmp_path / "whole")) == 100
+    assert files(tmp_path / "whole") == whole
+
+
+@pytest.mark.parametrize("number", [36, 48])
+def test_what_is_appended_is_added_as_if_encoded_anew(
+    model: Path, corpus: Path, tmp_path: Path, whole: dict[str, str], number: int, monkeypatch: Any
+) -> None:
+    write(corpus, rows(number))
+    encode(model, corpus, tmp_path / "v")
+    write(corpus, rows(100))
+    encoded: list[int] = []
+    run_here = local_module.run_here
+    monkeypatch.setattr(
+        run_module,
+        "run_here",
+        lambda job, numbers, done: (encoded.extend(numbers), run_here(job, numbers, done)),
+    )
+
+    folder = encode(model, corpus, tmp_path / "v")
+
+    assert files(folder.path) == whole
+    assert encoded == list(range(number // 16, 7))
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_files(
+    model: Path, corpus: Path, tmp_path: Path, whole: dict[str, str]
+) -> None:
+    folder = encode(model, corpus, tmp_path / "v", workers=2)
+    assert files(folder.path) == whole
+
+
+@pytest.mark.slow
+def test_a_worker_that_fails_is_reported(model: Path, corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(MarError, match="32 dimensions; 33"):
+        encode(model, corpus, tmp_path / "v", Settings(dim=33, shard=16), workers=2)
+
+
+def test_another_model_setting_or_corpus_is_refused(
+    model: Path, corpus: Path, tmp_path: Path, whole: dict[str, str]
+) -> None:
+    out = tmp_path / "whole"
+    with pytest.raises(
+        EncodeError, match=r"dtype: was 'float32', now 'int8'; max_length: was the default, now 8"
+    ):
+        encode(model, corpus, out, Settings(shard=16, tokens=128, dtype="int8", max_length=8))
+    other = tmp_path / "other"
+    MAR.from_pretrained(model, device="cpu").save_pretrained(str(other))
+    path = next(other.glob("document_0*/config.json"))
+    path.write_text(path.read_text().replace('"rms_norm_eps": 1e-06', '"rms_norm_eps": 1e-05'))
+    with pytest.raises(EncodeError, match=r"model: was .*mar, now it is .*other"):
+        encode(other, corpus, out)
+    changed = rows(100)
+    changed[20]["text"] = "发热"
+    write(corpus, changed)
+    with pytest.raises(EncodeError, match=r"the text of document 21 \(d20\) is another"):
+        encode(model, corpus, out)
+    write(corpus, [rows(100)[1], rows(100)[0], *rows(100)[2:]])
+    with pytest.raises(EncodeError, match="document 1 was d0, now it is d1"):
+        encode(model, corpus, out)
+    write(corpus, rows(98))
+    with pytest.raises(EncodeError, match=r"document 99 \(d98\) is no longer there"):
+        encode(model, corpus, out)
+    write(corpus, rows(50))
+    with pytest.raises(EncodeError, match=r"longer corpus: .* has 50 documents now"):
+        encode(model, corpus, out)
+    assert files(out) == whole
+
+
+def test_another_query_encoder_is_no_other_model(
+    model: Path, corpus: Path, tmp_path: Path, whole: dict[str, str]
+) -> None:
+    other = tmp_path / "other"
+    MAR.from_pretrained(model, device="cpu").save_pretrained(str(other))
+    settings = other / "config_sentence_transformers.json"
+    content = json.loads(settings.read_text())
+    settings.write_text(json.dumps(content | {"prompts": {**content["prompts"], "query": "问："}}))
+    assert len(encode(other, corpus, tmp_path / "whole")) == 100
+
+
+def test_what_cannot_be_encoded_is_refused(model: Path, corpus: Path, tmp_path: Path) -> None:
+    write(corpus, [*rows(5), rows(1)[0]])
+    with pytest.raises(CorpusError, match="the id 'd0' is there twice"):
+        encode(model, corpus, tmp_path / "v")
+    write(corpus, rows(5))
+    with pytest.raises(MarError, match="There is no folder"):
+        encode(tmp_path / "nothing", corpus, tmp_path / "w")
+    write_vectors(tmp_path / "x", ["a"], np.ones((1, 4)))
+    with pytest.raises(EncodeError, match="did not write"):
+        encode(model, corpus, tmp_path / "x")
+    with pytest.raises(EncodeError, match="of one kind"):
+        encode(model, corpus, tmp_path / "y", devices=["cpu", "cuda:0"])
+    (tmp_path / "z").mkdir()
+    with FileLock(tmp_path / "z" / ".lock"), pytest.raises(EncodeError, match="Another process"):
+        encode(model, corpus, tmp_path / "z")
+
+
+def test_bad_settings_are_refused() -> None:
+    for options in ({"dtype": "int4"}, {"precision": "fp8"}, {"shard": 0}, {"dtype": "binary", "dim": 12}):
+        with pytest.raises(MarError):
+            Settings(**options)  # type: ignore[arg-type]
+
+
+def test_only_the_document_side_is_loaded(model: Path, corpus: Path, tmp_path: Path) -> None:
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(model, copy)
+    for folder in copy.glob("query_*"):
+        shutil.rmtree(folder)
+    expected = MAR.from_pretrained(model, device="cpu").encode_corpus(rows(100))
+    np.testing.assert_allclose(encode(copy, corpus, tmp_path / "v")[:], expected, atol=ATOL)
+
+
+def command(model: Path, corpus: Path, out: Path, *more: str) -> list[str]:
+    code = (
+        "import sys; from mar_st.encode import Settings, encode_corpus; "
+        "encode_corpus(sys.argv[1], sys.argv[2], sys.argv[3], Settings(shard=16, tokens=128), "
+        "workers=int(sys.argv[4]), show_progress=False)"
+    )
+    return [sys.executable, "-c", code, str(model), str(corpus), str(out), *(more or ("1",))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_killed_at_any_moment_it_gives_the_same_files(model: Path, tmp_path: Path, workers: str) -> None:
+    corpus = write(tmp_path / "corpus.jsonl", rows(3000))
+    settings = Settings(shard=16, tokens=128)
+    whole = files(encode(model, corpus, tmp_path / "whole", settings).path)
+    rng, kills = random.Random(0), 0
+    for _ in range(8):
+        process = subprocess.Popen(command(model, corpus, tmp_path / "v", workers), start_new_session=True)
+        shards, limit = tmp_path / "v" / "shards", rng.randrange(10, 40)
+        before = len(list(shards.glob("*.safetensors")))
+        while process.poll() is None and len(list(shards.glob("*.safetensors"))) < before + limit:
+            time.sleep(rng.random() * 0.01)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            kills += 1
+        process.wait()
+    assert kills >= 4
+    subprocess.run(command(model, corpus, tmp_path / "v", workers), check=True)
+    assert files(tmp_path / "v") == whole

@@ -1,0 +1,327 @@
+"""Answers of the application, without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+
+import numpy as np
+import orjson
+import pytest
+
+from tests.mar_st.serve.fakes import DIM, DOCUMENTS, FakeEncoder, FakeSearcher, vector_of
+
+QUERY = "头疼怎么办"
+
+
+def expected(query, k=10):
+    return [hit.to_json() for hit in FakeSearcher(DOCUMENTS).search([query], k)[0]]
+
+
+def test_search_by_text_gives_what_the_searcher_gives(client):
+    found = client.post("/search", {"query": QUERY, "k": 3})
+    assert found.status_code == 200
+    content = found.json()
+    assert content["hits"] == expected(QUERY, 3)
+    assert content["truncated"] is False
+    timing = content["timing"]
+    assert 0 <= timing["search_ms"] <= timing["total_ms"] < 5000
+    assert found.headers["cache-control"] == "no-store"
+
+
+def test_search_by_vector_needs_no_encoder(make_client):
+    client = make_client(FakeSearcher(DOCUMENTS))
+    vector = vector_of(QUERY).tolist()
+    assert client.post("/search", {"vector": vector, "k": 2}).json()["hits"] == expected(QUERY, 2)
+    refused = client.post("/search", {"query": QUERY})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "query")
+    assert client.post("/v1/embeddings", {"input": QUERY}).json()["error"]["code"] == "no_query_encoder"
+
+
+def test_options_reach_the_searcher(make_client):
+    searcher = FakeSearcher(DOCUMENTS, FakeEncoder(), rerank=True)
+    client = make_client(searcher)
+    where = {"department": ["内科", "外科"], "year": {"gte": 2020}}
+    assert client.post(
+        "/search", {"query": QUERY, "k": 4, "where": where, "hybrid": True, "rerank": 5}
+    ).is_success
+    call = searcher.calls[-1]
+    assert (call["k"], call["hybrid"], call["rerank"]) == (4, True, 5)
+    assert [condition.field for condition in call["where"].conditions] == ["department", "year"]
+    # A vector for the dense leg, a text for the others.
+    assert client.post("/search", {"query": "x", "vector": [0.5] * DIM, "hybrid": True}).is_success
+
+
+def test_concurrent_searches_are_batched_and_not_mixed_up(client, encoder):
+    import threading
+
+    queries = [f"问题{number}" for number in range(24)]
+    before = len(encoder.batches)
+    encoder.gate = threading.Event()
+    threading.Timer(0.3, encoder.gate.set).start()
+    answers = asyncio.run(
+        client.many(*(("POST", "/search", {"json": {"query": q, "k": 2}}) for q in queries))
+    )
+    assert [answer.json()["hits"] for answer in answers] == [expected(query, 2) for query in queries]
+    assert max(encoder.batches[before:]) >= 12
+    assert sum(encoder.batches[before:]) == len(queries)
+
+
+def test_one_failing_caller_fails_alone(client, caplog):
+    texts = ["一", "炸", "坏", "二"]
+    with caplog.at_level(logging.DEBUG):
+        answers = asyncio.run(
+            client.many(*(("POST", "/search", {"json": {"query": text}}) for text in texts))
+        )
+    assert [answer.status_code for answer in answers] == [200, 500, 500, 200]
+    assert answers[1].json()["error"]["code"] == "internal"
+    assert "炸" not in caplog.text
+    assert "秘密" not in caplog.text
+    assert "坏" not in caplog.text
+    assert "ValueError" in caplog.text or "RuntimeError" in caplog.text
+
+
+@pytest.mark.parametrize("form", ["float", "base64"])
+def test_embeddings(client, form):
+    texts = ["头疼", "高血压吃什么"]
+    content = client.post("/v1/embeddings", {"input": texts, "model": "fake", "encoding_format": form}).json()
+    rows = [entry["embedding"] for entry in content["data"]]
+    if form == "base64":
+        rows = [np.frombuffer(base64.b64decode(row), dtype="<f4") for row in rows]
+    np.testing.assert_array_equal(np.array(rows, np.float32), np.stack([vector_of(text) for text in texts]))
+    assert content["usage"] == {"prompt_tokens": 12, "total_tokens": 12}
+    assert [entry["index"] for entry in content["data"]] == [0, 1]
+    one = client.post("/v1/embeddings", {"input": texts[0], "dimensions": 4}).json()
+    short = np.array(one["data"][0]["embedding"], dtype=np.float32)
+    np.testing.assert_allclose(
+        short, vector_of(texts[0])[:4] / np.linalg.norm(vector_of(texts[0])[:4]), rtol=1e-6
+    )
+    assert one["model"] == "fake"
+
+
+def test_input_type_document_needs_a_document_encoder(client, make_client):
+    refused = client.post("/v1/embeddings", {"input": "文档", "input_type": "document"})
+    assert refused.status_code == 400
+    assert "--document-encoder" in refused.json()["error"]["message"]
+
+    class Documents(FakeEncoder):
+        def encode(self, texts, prompt_name=None):
+            return -super().encode(texts)
+
+    both = make_client(documents=Documents())
+    for kind, sign in (("query", 1), ("document", -1)):
+        found = both.post("/v1/embeddings", {"input": "文档", "input_type": kind}).json()
+        np.testing.assert_array_equal(np.float32(found["data"][0]["embedding"]), sign * vector_of("文档"))
+
+
+def test_long_texts_are_refused_or_cut(client):
+    text = "疼" * 100
+    for path, content in (("/search", {"query": text}), ("/v1/embeddings", {"input": text})):
+        refused = client.post(path, content)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "text_too_long")
+        assert "102 tokens" in refused.json()["error"]["message"]
+        assert text not in refused.text
+        assert client.post(path, {**content, "truncate": True}).status_code == 200
+    assert client.post("/search", {"query": text, "truncate": True}).json()["truncated"] is True
+    used = client.post("/v1/embeddings", {"input": text, "truncate": True}).json()["usage"]
+    assert used["prompt_tokens"] == 64
+
+
+BAD = [
+    ("/search", {}, "query"),
+    ("/search", {"query": ""}, "query"),
+    ("/search", {"query": " \n"}, "query"),
+    ("/search", {"query": 5}, "query"),
+    ("/search", {"query": ["头疼"]}, "query"),
+    ("/search", {"query": "x", "k": 0}, "k"),
+    ("/search", {"query": "x", "k": -1}, "k"),
+    ("/search", {"query": "x", "k": 10**9}, "k"),
+    ("/search", {"query": "x", "k": 10**30}, "k"),
+    ("/search", {"query": "x", "k": 2.5}, "k"),
+    ("/search", {"query": "x", "k": True}, "k"),
+    ("/search", {"query": "x", "k": "3"}, "k"),
+    ("/search", {"query": "x", "where": {"nothing": 1}}, "where"),
+    ("/search", {"query": "x", "where": {"year": "abc"}}, "where"),
+    ("/search", {"query": "x", "where": {"year": {"about": 1}}}, "where"),
+    ("/search", {"query": "x", "where": [1]}, "where"),
+    ("/search", {"query": "x", "hybrid": 1}, "hybrid"),
+    ("/search", {"query": "x", "rerank": 3}, "rerank"),
+    ("/search", {"vector": [0.1] * DIM, "hybrid": True}, "query"),
+    ("/search", {"vector": [0.1] * (DIM + 1)}, "vector"),
+    ("/search", {"vector": []}, "vector"),
+    ("/search", {"vector": "AAAA"}, "vector"),
+    ("/search", {"vector": [True] * DIM}, "vector"),
+    ("/search", {"vector": ["1"] * DIM}, "vector"),
+    ("/search", {"vector": [None] * DIM}, "vector"),
+    ("/search", {"vector": [[0.1]] * DIM}, "vector"),
+    ("/search", {"vector": [1e300] * DIM}, "vector"),
+    ("/search", {"query": "x", "surprise": 1}, None),
+    ("/v1/embeddings", {}, "input"),
+    ("/v1/embeddings", {"input": []}, "input"),
+    ("/v1/embeddings", {"input": ""}, "input"),
+    ("/v1/embeddings", {"input": ["x", " "]}, "input"),
+    ("/v1/embeddings", {"input": [1, 2, 3]}, "input"),
+    ("/v1/embeddings", {"input": [[1, 2], [3]]}, "input"),
+    ("/v1/embeddings", {"input": [None]}, "input"),
+    ("/v1/embeddings", {"input": ["x"] * 257}, "input"),
+    ("/v1/embeddings", {"input": "x", "encoding_format": "hex"}, "encoding_format"),
+    ("/v1/embeddings", {"input": "x", "dimensions": 0}, "dimensions"),
+    ("/v1/embeddings", {"input": "x", "dimensions": DIM + 1}, "dimensions"),
+    ("/v1/embeddings", {"input": "x", "input_type": "both"}, "input_type"),
+]
+
+
+@pytest.mark.parametrize(("path", "content", "param"), BAD)
+def test_bad_requests_name_the_field(client, path, content, param):
+    try:
+        body = orjson.dumps(content)
+    except TypeError:  # more digits than orjson writes
+        import json
+
+        body = json.dumps(content).encode()
+    found = client.post(path, headers={"content-type": "application/json"}, content=body)
+    assert found.status_code == 400, found.text
+    error = found.json()["error"]
+    assert error["param"] == param
+    assert error["message"]
+    assert set(error) == {"message", "type", "param", "code"}
+
+
+RAW = {
+    "nan": b'{"vector": [NaN, NaN]}',
+    "infinity": b'{"vector": [Infinity]}',
+    "minus infinity": b'{"vector": [-Infinity]}',
+    "invalid utf-8": b'{"query": "\xff\xfe"}',
+    "overlong utf-8": b'{"query": "\xc0\xaf"}',
+    "lone surrogate": b'{"query": "\\ud800"}',
+    "surrogate bytes": b'{"query": "\xed\xa0\x80"}',
+    "deep": b"[" * 100_000 + b"]" * 100_000,
+    "deep in a field": b'{"where": ' + b'{"a":' * 50_000 + b"1" + b"}" * 50_001,
+    "cut off": b'{"query": "x',
+    "nothing": b"",
+    "a list": b"[1]",
+    "a text": b'"query"',
+    "null": b"null",
+    "two": b"{} {}",
+    "bom": b'\xef\xbb\xbf{"query": "x"}',
+    "control": b'{"query": "a\x00b"}',
+}
+
+
+@pytest.mark.parametrize("path", ["/search", "/v1/embeddings"])
+@pytest.mark.parametrize("name", RAW)
+def test_what_is_no_json_is_refused(client, path, name):
+    found = client.post(path, content=RAW[name], headers={"content-type": "application/json; charset=utf-8"})
+    assert (found.status_code, found.json()["error"]["code"]) == (400, "invalid_json")
+
+
+def test_other_refusals(client):
+    form = client.post("/search", content=b"{}", headers={"content-type": "text/plain"})
+    assert (form.status_code, form.json()["error"]["code"]) == (415, "not_json")
+    assert client.post("/search", content=b"{}").status_code == 415
+    assert client.get("/search").status_code == 405
+    assert client.get("/search").json()["error"]["code"] == "method_not_allowed"
+    assert client.get("/头疼").json()["error"]["code"] == "no_such_path"
+    assert client.get("/healthz", headers={"host": "evil.example"}).status_code == 400
+    assert client.get("/healthz", headers={"host": "[::1]:8000"}).status_code == 200
+    unknown = client.post("/v1/embeddings", {"input": "x", "model": "gpt"})
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
+    assert client.post("/search", {"query": "x", "k": 13}).json()["error"]["message"] == "13 brings bad luck."
+    reload = client.post("/admin/reload", {})
+    assert (reload.status_code, reload.json()["error"]["code"]) == (403, "no_api_keys")
+
+
+def test_the_body_is_limited_whatever_it_says_of_itself(make_client):
+    client = make_client(max_body=1000)
+    large = client.post("/search", {"query": "x" * 2000})
+    assert (large.status_code, large.json()["error"]["code"]) == (413, "body_too_large")
+
+    async def parts():
+        for _ in range(100):
+            yield b" " * 100
+
+    chunked = client.post("/search", content=parts(), headers={"content-type": "application/json"})
+    assert chunked.status_code == 413
+
+
+def test_too_many_tokens(make_client):
+    client = make_client(max_tokens=100, max_texts=8)
+    many = client.post("/v1/embeddings", {"input": ["疼" * 50] * 4})
+    assert (many.status_code, many.json()["error"]["code"]) == (400, "too_many_tokens")
+    assert client.post("/v1/embeddings", {"input": ["疼" * 20] * 4}).status_code == 200
+
+
+def test_a_slow_encoder_is_a_504_and_a_full_queue_a_429(make_client):
+    client = make_client(encoder=FakeEncoder(), timeout=0.4, max_queue=2)
+    encoder = client.app.state.generations.current.encoding.encoder
+    encoder.seconds = 0.6
+    answers = asyncio.run(client.many(*(("POST", "/search", {"json": {"query": str(n)}}) for n in range(12))))
+    codes = sorted(answer.status_code for answer in answers)
+    assert set(codes) == {429, 504}
+    assert codes.count(429) >= 9
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert int(refused.headers["retry-after"]) >= 1
+    assert refused.json()["error"]["code"] == "overloaded"
+
+
+def test_metrics_count_what_happened(client):
+    for _ in range(3):
+        client.post("/search", {"query": QUERY})
+    client.post("/search", {"query": ""})
+    client.get("/nowhere/头疼")
+    lines = client.get("/metrics").text.splitlines()
+    assert 'mar_requests_total{route="/search",status="200"} 3.0' in lines
+    assert 'mar_requests_total{route="other",status="404"} 1.0' in lines
+    assert 'mar_errors_total{kind="invalid_request"} 1.0' in lines
+    for stage in ("queue", "encode", "search", "total"):
+        assert f'mar_stage_seconds_count{{stage="{stage}"}} 3.0' in lines
+    assert f"mar_index_documents {float(len(DOCUMENTS))}" in lines
+    assert not any("头疼" in line for line in lines)
+
+
+def test_logs_hold_no_query_unless_asked(make_client, caplog):
+    with caplog.at_level(logging.DEBUG):
+        quiet = make_client(access_log=True)
+        quiet.post("/search?text=秘密", {"query": "秘密的病"})
+        quiet.post("/v1/embeddings", {"input": "秘密的病"})
+        quiet.get("/秘密")
+    assert "秘密" not in caplog.text
+    assert "POST /search 200" in caplog.text
+    assert "GET other 404" in caplog.text
+    with caplog.at_level(logging.INFO):
+        loud = make_client(log_queries=True)
+        loud.post("/search", {"query": "秘密的病"})
+    assert "秘密的病" in caplog.text
+
+
+def test_the_small_answers(client):
+    assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.get("/readyz").json() == {"status": "ready"}
+    client.app.state.ready = False
+    assert client.get("/readyz").status_code == 503
+    assert client.get("/v1/models").json()["data"][0]["id"] == "fake"
+    info = client.get("/info").json()
+    assert (info["documents"], info["dim"], info["hybrid"], info["rerank"]) == (
+        len(DOCUMENTS),
+        DIM,
+        True,
+        False,
+    )
+    assert info["fields"] == {"department": "string", "year": "integer"}
+
+
+def test_pages_need_nothing_from_elsewhere(client):
+    for path in ("/", "/docs", "/page.js", "/page.css"):
+        found = client.get(path)
+        assert found.status_code == 200
+        policy = found.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "http://HOST" in found.text or "://" not in found.text
+        assert "<script>" not in found.text
+        assert " style=" not in found.text
+        assert " onclick" not in found.text
+    assert "/v1/embeddings" in client.get("/docs").text
+    tag = client.get("/").headers["etag"]
+    assert client.get("/", headers={"if-none-match": tag}).status_code == 304

@@ -1,0 +1,103 @@
+"""Connections that misbehave hurt nobody."""
+
+from __future__ import annotations
+
+import socket
+import time
+
+import httpx
+
+
+def connect(server):
+    host, port = server.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+def read_all(connection, seconds=10):
+    connection.settimeout(seconds)
+    parts = []
+    try:
+        while part := connection.recv(65536):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
+
+
+def test_silent_connections_make_room_and_are_ended(serve):
+    server = serve(max_connections=40, header_timeout=2.0)
+    silent = [connect(server) for _ in range(150)]
+    began = time.monotonic()
+    for number in range(20):
+        assert server.search(f"问题{number}").status_code == 200
+    assert time.monotonic() - began < 5
+    # One that speaks slowly has no more time than one that is silent.
+    slow = connect(server)
+    slow.sendall(b"POST /search HTTP/1.1\r\n")
+    for _ in range(4):
+        time.sleep(0.5)
+        slow.sendall(b"X-Slow: 1\r\n")
+    assert b" 408 " in read_all(slow, 5)
+    assert all(read_all(one, 5) in (b"",) or b" 408 " for one in silent)
+    metrics = httpx.get(f"{server.url}/metrics").text
+    assert 'mar_connections_closed_total{reason="crowded"}' in metrics
+    assert 'mar_connections_closed_total{reason="silent"}' in metrics
+    for one in [*silent, slow]:
+        one.close()
+
+
+def test_a_body_that_does_not_come_is_a_408(serve):
+    server = serve(body_timeout=0.5)
+    with connect(server) as one:
+        one.sendall(
+            b"POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 20\r\n\r\n{"
+        )
+        assert b" 408 " in read_all(one)
+
+
+def test_a_large_body_is_refused_and_the_connection_lives_on(serve):
+    server = serve()
+    body = b'{"query": "' + b"x" * 10_000_000 + b'"}'
+    with httpx.Client(base_url=server.url, headers={"content-type": "application/json"}) as client:
+        assert client.post("/search", content=body).status_code == 413
+        assert (
+            client.post(
+                "/search", content=(body[at : at + 65536] for at in range(0, len(body), 65536))
+            ).status_code
+            == 413
+        )
+        assert client.post("/search", json={"query": "头疼"}).status_code == 200
+    with connect(server) as one:  # refused before it is sent
+        one.sendall(
+            b"POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            b"Expect: 100-continue\r\nContent-Length: 10000000\r\n\r\n"
+        )
+        assert one.recv(100).startswith(b"HTTP/1.1 413")
+
+
+def test_a_large_head_and_what_is_no_http(serve):
+    server = serve()
+    with connect(server) as one:
+        one.sendall(b"GET / HTTP/1.1\r\n")
+        try:
+            for _ in range(100):
+                one.sendall(b"X-Filler: " + b"x" * 1000 + b"\r\n")
+        except OSError:
+            pass
+        assert b" 431 " in read_all(one)
+    for junk in (b"\x16\x03\x01\x02\x00\x01\x00", b"HELLO\r\n\r\n", b"\x00" * 100):
+        with connect(server) as one:
+            one.sendall(junk)
+            assert b" 400 " in read_all(one)
+    assert server.search("头疼").status_code == 200
+
+
+def test_pipelined_requests_are_answered_in_order(serve):
+    server = serve()
+    one_request = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with connect(server) as one:
+        one.sendall(one_request * 5 + b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        found = read_all(one)
+    assert found.count(b"HTTP/1.1 200") == 6
+    assert found.endswith(b'{"status":"ready"}')

@@ -1,0 +1,93 @@
+"""Swapping an index while it is used."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+
+import pytest
+
+from mar_st.errors import MarError
+from mar_st.serve import ServeSettings, create_app
+from mar_st.serve.fleet import Fleet, Report
+from tests.mar_st.serve.conftest import Client
+from tests.mar_st.serve.fakes import DOCUMENTS, FakeEncoder
+from tests.mar_st.serve.servers import make_index
+
+
+def test_the_old_index_answers_whom_it_took_and_is_then_closed(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        make_index(tmp_path / name, DOCUMENTS, name)
+    place = tmp_path / "current"
+    place.symlink_to(tmp_path / "a" / "index")
+    encoder = FakeEncoder()
+    app = create_app(place, ServeSettings(), encoder=encoder)
+    generations = app.state.generations
+    old = generations.current
+
+    async def play():
+        encoder.gate = threading.Event()
+        early = asyncio.create_task(Client(app).many(("POST", "/search", {"json": {"query": "头疼"}})))
+        await asyncio.sleep(0.3)  # it waits in the old engine
+        place.unlink()
+        place.symlink_to(tmp_path / "b" / "index")
+        assert generations.changed()
+        threading.Timer(0.3, encoder.gate.set).start()
+        await generations.reload()
+        assert generations.current is not old
+        assert not generations.changed()
+        late = await Client(app).many(("POST", "/search", {"json": {"query": "头疼"}}))
+        first = await early
+        await generations.close()
+        return first[0].json()["hits"][0]["id"], late[0].json()["hits"][0]["id"]
+
+    names = asyncio.run(play())
+    assert (names[0][0], names[1][0]) == ("a", "b")
+    assert not old.stage._thread.is_alive()
+    with pytest.raises(MarError):
+        old.encoding.batcher.submit(["x"])
+
+
+def test_what_cannot_be_opened_changes_nothing(tmp_path):
+    place = make_index(tmp_path, DOCUMENTS)
+    app = create_app(place, ServeSettings(api_keys=("a-key-of-enough-characters",)), encoder=FakeEncoder())
+    headers = {"x-api-key": "a-key-of-enough-characters"}
+    client = Client(app)
+    shutil.move(place, tmp_path / "away")
+    refused = client.post("/admin/reload", {}, headers=headers)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "not_reloaded")
+    assert client.post("/search", {"query": "头疼"}, headers=headers).status_code == 200
+    metrics = client.get("/metrics", headers=headers).text
+    assert 'mar_reloads_total{result="failed"} 1.0' in metrics
+    shutil.move(tmp_path / "away", place)
+    done = client.post("/admin/reload", {}, headers=headers)
+    assert done.json() == {"documents": len(DOCUMENTS)}
+    app.state.generations.current.close()
+
+
+def test_an_encoder_of_another_space_is_refused(tmp_path):
+    place = make_index(tmp_path, DOCUMENTS)
+
+    class Foreign(FakeEncoder):
+        space = "another-space"
+
+    with pytest.raises(MarError, match="space"):
+        create_app(place, encoder=Foreign())
+
+
+def test_a_fleet_waits_for_all_who_live(tmp_path):
+    import os
+
+    fleet = Fleet(tmp_path)
+    assert fleet.wanted == 0
+    assert [fleet.raise_wanted() for _ in range(3)] == [1, 2, 3]
+    fleet.report(Report(os.getpid(), 2, True, 5))
+    fleet.report(Report(2**22 + 1, 0, True, 5))  # no such process
+    with pytest.raises(MarError, match=str(os.getpid())):
+        asyncio.run(fleet.settled(3, 0.2))
+    fleet.report(Report(os.getpid(), 3, False, 5, "broken"))
+    assert [report.message for report in asyncio.run(fleet.settled(3, 0.2))] == ["broken"]
+    fleet.forget(os.getpid())
+    assert fleet.reports() == []

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import hmac
+
+import pytest
+
+from mar_st.serve import ServeError, ServeSettings
+from mar_st.serve.keys import KeyRing, read_keys
+
+ONE, TWO = "first-key-0123456789", "second-key-0123456789"
+
+
+def write(tmp_path, text, mode=0o600):
+    path = tmp_path / "keys"
+    path.write_text(text, encoding="utf-8")
+    path.chmod(mode)
+    return path
+
+
+def test_keys_of_a_file_or_the_environment(tmp_path, monkeypatch):
+    monkeypatch.delenv("MAR_API_KEYS", raising=False)
+    assert read_keys(None) == ()
+    monkeypatch.setenv("MAR_API_KEYS", f"{ONE}, {TWO}")
+    assert read_keys(None) == (ONE, TWO)
+    assert read_keys(write(tmp_path, f"# ours\n{TWO}\n\n")) == (TWO,)  # the file wins
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "match"),
+    [
+        ("", 0o600, "holds no key"),
+        ("# nothing\n", 0o600, "holds no key"),
+        ("short\n", 0o600, "Key 1"),
+        (f"{ONE}\nwith a space in it\n", 0o600, "Key 2"),
+        ("密钥密钥密钥密钥密钥密钥密钥密钥密钥\n", 0o600, "Key 1"),
+        (f"{ONE}\n", 0o644, "chmod 600"),
+    ],
+)
+def test_unusable_keys_are_refused_without_being_told(tmp_path, text, mode, match):
+    with pytest.raises(ServeError, match=match) as error:
+        read_keys(write(tmp_path, text, mode))
+    assert ONE not in str(error.value)
+
+
+def test_a_missing_file_and_an_empty_variable(tmp_path, monkeypatch):
+    with pytest.raises(ServeError, match="cannot be read"):
+        read_keys(tmp_path / "nothing")
+    monkeypatch.setenv("MAR_API_KEYS", " ")
+    with pytest.raises(ServeError, match="holds no key"):
+        read_keys(None)
+
+
+def test_a_ring_admits_its_keys_and_compares_them_all(monkeypatch):
+    ring = KeyRing([ONE, TWO])
+    assert ring.admits([(b"authorization", f"Bearer {ONE}".encode())])
+    assert ring.admits([(b"authorization", f"bearer {TWO}".encode())])
+    assert ring.admits([(b"x-api-key", TWO.encode())])
+    for shown in (
+        b"",
+        b"Bearer",
+        b"Bearer ",
+        ONE.encode(),
+        f"Basic {ONE}".encode(),
+        f"Bearer {ONE}x".encode(),
+    ):
+        assert not ring.admits([(b"authorization", shown)])
+    assert not ring.admits([])
+    compared = []
+    compare = hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append(1) or compare(a, b))
+    assert ring.admits([(b"x-api-key", ONE.encode())])
+    assert len(compared) == 2
+
+
+def test_a_host_that_others_reach_needs_keys():
+    for host in ("0.0.0.0", "::", "192.168.1.5", "search.example"):
+        with pytest.raises(ServeError, match="--api-keys"):
+            ServeSettings(host=host)
+        assert ServeSettings(host=host, api_keys=(ONE,)).hosts is None
+        assert ServeSettings(host=host, insecure=True).host == host
+    for host in ("127.0.0.1", "127.0.0.2", "::1", "localhost"):
+        assert "localhost" in ServeSettings(host=host).hosts
+    assert "search.example" in ServeSettings(allow_hosts=("Search.example",)).hosts
+    assert ServeSettings(allow_hosts=("*",)).hosts is None
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"workers": 0}, {"timeout": 0}, {"timeout": float("nan")}, {"port": 70000}, {"max_k": 0}]
+)
+def test_impossible_settings(wrong):
+    with pytest.raises(ServeError, match=next(iter(wrong))):
+        ServeSettings(**wrong)
+
+
+def test_keys_do_not_show_in_the_settings():
+    assert ONE not in repr(ServeSettings(api_keys=(ONE,)))
