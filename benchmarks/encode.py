@@ -15,8 +15,9 @@ accurately as fp32 on the matrix unit of the processor, which `mar encode` does 
 The time is that of the call, without loading; a tenth of the texts warms up.
 
 Columns: texts and tokens (padding not counted) per second, seconds of processors (of the measuring process
-alone, so not of a pool), the ratio to the best baseline of the same precision and to the best of any, MFU of the useful operations (`mar_st.costs`), peak memory above the loaded
-model, and for mar the largest distance of a cosine from 1, to the vectors of sentence-transformers in fp32.
+alone, so not of a pool), the ratio to the best baseline of the same precision and to the best of any, MFU of
+the useful operations (`mar_st.costs`), peak memory above the loaded model, and the largest distance of a
+cosine from 1, to the vectors of sentence-transformers in fp32.
 
 `--documents N` writes N documents to a file and encodes it as `mar encode` does; it reports documents per
 second and the peak of the resident memory above that with the model loaded.

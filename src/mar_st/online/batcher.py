@@ -131,11 +131,11 @@ class MicroBatcher:
         with self._changed:
             if self._closed:
                 raise Closed("The batcher is closed and takes no more texts.")
-            if job.pieces:
-                self._line.add(job)
-                self._changed.notify()
-        if not job.missing:
-            job.future.set_result(np.empty((0, self.encoder.dim), dtype=np.float32))
+            if not job.pieces:
+                job.future.set_result(np.empty((0, self.encoder.dim), dtype=np.float32))
+                return job.future
+            self._line.add(job)
+            self._changed.notify()
         return job.future
 
     def close(self, *, finish: bool = True) -> None:

@@ -83,7 +83,12 @@ class Job:
         with self.lock:
             if self.future.running():
                 return True
-            return not self.answered and self.future.set_running_or_notify_cancel()
+            if self.answered:
+                return False
+            # A cancelled future may be told so once; it then counts as answered.
+            wanted = self.future.set_running_or_notify_cancel()
+            self.answered = not wanted
+            return wanted
 
     def finish(self, start: int, vectors: np.ndarray) -> None:
         """Keep vectors; with the last of them the future gets its result."""

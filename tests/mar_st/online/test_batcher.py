@@ -140,6 +140,28 @@ def test_cancelled_work_is_skipped():
     assert not any("gone" in texts for texts, _ in fake.calls)
 
 
+def test_work_that_is_cancelled_and_late_does_not_stop_the_worker():
+    fake = Fake()
+    with MicroBatcher(fake) as batcher:
+        first = held(fake, batcher)
+        for future in [batcher.submit(["late"], deadline=time.monotonic() + 0.01) for _ in range(5)]:
+            assert future.cancel()
+        time.sleep(0.05)
+        fake.go.set()
+        first.result(5)
+        np.testing.assert_array_equal(batcher.submit(["next"]).result(5), fake.encode(["next"]))
+
+
+def test_an_encoder_that_answers_at_once_is_no_race():
+    class Instant(Fake):
+        def encode(self, texts, prompt_name=None):
+            return np.ones((len(texts), 4), dtype=np.float32)
+
+    with MicroBatcher(Instant(), window_ms=0, workers=2) as batcher, ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: batcher.submit(["a"]).result(5).shape, range(5000)))
+    assert set(found) == {(1, 4)}
+
+
 def test_close_finishes_what_was_accepted():
     fake = Fake(0.01)
     batcher = MicroBatcher(fake, max_batch=2)
