@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from mar_st.words import query_terms
 
@@ -36,11 +37,9 @@ def snippet(text: str, query: str | None = None) -> str:
 
 def _best(text: str, query: str) -> int:
     """Where the window starts that holds most different terms, and of those most terms; else 0."""
-    terms = query_terms(query)
-    if not terms:
+    pattern = _pattern(query)
+    if pattern is None:
         return 0
-    either = "|".join(map(re.escape, sorted(terms, key=len, reverse=True)))
-    pattern = re.compile(f"(?=({either}))", re.IGNORECASE)  # the lookahead finds terms that overlap
     found = [(match.start(), match.group(1).lower()) for match in pattern.finditer(text)]
     counts: dict[str, int] = {}
     best, place, first = (0, 0), 0, 0
@@ -56,6 +55,16 @@ def _best(text: str, query: str) -> int:
         if score > best:
             best, place = score, found[first][0]
     return place
+
+
+@lru_cache(maxsize=16)
+def _pattern(query: str) -> re.Pattern[str] | None:
+    """What finds the terms of a query, also where they overlap; made once for all its hits."""
+    terms = query_terms(query)
+    if not terms:
+        return None
+    either = "|".join(map(re.escape, sorted(terms, key=len, reverse=True)))
+    return re.compile(f"(?=({either}))", re.IGNORECASE)
 
 
 def _start(text: str, first: int) -> int:
