@@ -46,6 +46,10 @@ PUBLISHED_LICENCE = "cc-by-nc-sa-4.0"
 PUBLISHED_REVISION = "main"
 
 
+#: Texts that are sorted by length together; progress is shown after each such portion.
+_WINDOW = 2048
+
+
 class ModelUnavailableError(RuntimeError):
     """The weights of a model are not on this machine and could not be had."""
 
@@ -111,15 +115,24 @@ class MAREncoder(SentenceTransformerEncoderWrapper):
         as_document = prompt_type is PromptType.document or (second and self.sts_route == "query-document")
         self._first_texts = None  # also when encoding fails: a new evaluation starts with first texts
         name = None if second and as_document else self.get_prompt_name(task_metadata, prompt_type)
-        vectors: Array = self.model.encode(
-            texts,
-            task="document" if as_document else "query",
-            # "" and not None, which would stand for the default prompt of queries.
-            prompt=(self.model_prompts or {}).get(name or "") or "",
-            **kwargs,
-        )
+        # "" and not None, which would stand for the default prompt of queries.
+        prompt = (self.model_prompts or {}).get(name or "") or ""
+        vectors = self._vectors(texts, "document" if as_document else "query", prompt, kwargs)
         if task_metadata.type == "STS" and prompt_type is None and not second:
             self._first_texts = key
+        return vectors
+
+    def _vectors(
+        self, texts: Sequence[str], role: Literal["query", "document"], prompt: str, options: dict[str, Any]
+    ) -> Array:
+        """Vectors by the offline encoder, which sorts texts by length; else by the model, with its options."""
+        if options.keys() <= {"batch_size", "show_progress_bar"}:
+            from mar_st.encode.engine import Engine
+
+            engine = Engine(self.model, role, prompt=prompt, rows=options.get("batch_size"), packed=False)
+            shown = bool(options.get("show_progress_bar", False))
+            return engine.encode(texts, window=_WINDOW, show_progress=shown)
+        vectors: Array = self.model.encode(texts, task=role, prompt=prompt, **options)
         return vectors
 
 

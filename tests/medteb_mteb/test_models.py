@@ -105,7 +105,7 @@ def test_sts_recovers_from_a_failure_half_way(mar, monkeypatch):
     texts = ["感冒发烧吃什么药"]
     encode(encoder, texts, "MedTEBSTS")
     with monkeypatch.context() as patch:
-        patch.setattr(mar, "encode", lambda *args, **kwargs: 1 / 0)
+        patch.setattr("mar_st.encode.engine.Engine.encode", lambda *args, **kwargs: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             encode(encoder, texts, "MedTEBSTS")
     vectors = encode(encoder, texts, "MedTEBSTS")

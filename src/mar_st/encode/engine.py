@@ -19,6 +19,7 @@ import numpy as np
 import torch
 import torch.nn.functional as functional
 from sentence_transformers.base.modules import Normalize, Transformer
+from tqdm import tqdm
 
 from mar_st.encode.attention import can_pack, packed
 from mar_st.encode.pipeline import ahead
@@ -117,12 +118,16 @@ class Engine:
     def _on_cpu(self) -> bool:
         return bool(self.model.device.type == "cpu")
 
-    def encode(self, texts: Sequence[str], *, window: int = WINDOW) -> np.ndarray:
+    def encode(
+        self, texts: Sequence[str], *, window: int = WINDOW, show_progress: bool = False
+    ) -> np.ndarray:
         """Vectors of texts, `(len(texts), dim)` float32; `window` texts are sorted by length together."""
         spans = ((start, texts[start : start + window]) for start in range(0, len(texts), window))
         found = np.empty((len(texts), self.dim), dtype=np.float32)
-        for start, vectors in self.stream(spans):
-            found[start : start + len(vectors)] = vectors
+        with tqdm(total=len(texts), desc="encoding", unit="texts", disable=not show_progress) as bar:
+            for start, vectors in self.stream(spans):
+                found[start : start + len(vectors)] = vectors
+                bar.update(len(vectors))
         return found
 
     def stream(self, windows: Iterable[tuple[Item, Sequence[str]]]) -> Iterator[tuple[Item, np.ndarray]]:

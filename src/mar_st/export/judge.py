@@ -99,8 +99,6 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def _encoded(model: str, texts: list[str]) -> np.ndarray:
-    from tqdm import tqdm
-
     from mar_st.encode.engine import Engine
     from mar_st.online.torch_encoder import has_routes
 
@@ -113,13 +111,8 @@ def _encoded(model: str, texts: list[str]) -> np.ndarray:
         from sentence_transformers import SentenceTransformer
 
         loaded = SentenceTransformer(model)
-    windows = ((None, texts[start : start + _WINDOW]) for start in range(0, len(texts), _WINDOW))
-    parts = []
-    with tqdm(total=len(texts), desc="documents of the task", unit="documents") as bar:
-        for _, vectors in Engine(loaded.eval(), "document").stream(windows):
-            parts.append(vectors)
-            bar.update(len(vectors))
-    return np.concatenate(parts)
+    engine = Engine(loaded.eval(), "document")
+    return engine.encode(texts, window=_WINDOW, show_progress=True)
 
 
 def _stored(folder: str | Path, ids: list[str]) -> np.ndarray:
