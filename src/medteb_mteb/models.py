@@ -125,7 +125,7 @@ class MAREncoder(SentenceTransformerEncoderWrapper):
     def _vectors(
         self, texts: Sequence[str], role: Literal["query", "document"], prompt: str, options: dict[str, Any]
     ) -> Array:
-        """Vectors by the offline encoder, which sorts texts by length; else by the model, with its options."""
+        """Vectors by the offline encoder, which sorts texts by length; with other options by the model."""
         if options.keys() <= {"batch_size", "show_progress_bar"}:
             from mar_st.encode.engine import Engine
 
