@@ -66,7 +66,9 @@ def _embed(model: nn.Module, features: dict[str, Any]) -> Tensor:
     if len(sizes) == 1:
         whole = model(features)["sentence_embedding"]
         return whole
-    parts = [model(_rows(features, mask, chosen))["sentence_embedding"] for chosen in torch.split(order, sizes)]
+    parts = [
+        model(_rows(features, mask, chosen))["sentence_embedding"] for chosen in torch.split(order, sizes)
+    ]
     return torch.cat(parts)[torch.argsort(order)]
 
 
