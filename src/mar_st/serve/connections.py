@@ -161,6 +161,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._resting and self not in guard.owing:
             guard.owe(self)
             self._head = 0
+        in_body = self._body_open
         super().data_received(data)
         if self not in guard.owing or self.transport.is_closing():
             return
@@ -169,6 +170,8 @@ class GuardedProtocol(HttpToolsProtocol):
             if self._past > PAST:
                 guard.count("flood")
                 self.transport.abort()
+            return
+        if in_body:  # the end of that body; of the next head there is a part of one read here at most
             return
         self._head += len(data)
         if self._head > HEAD:

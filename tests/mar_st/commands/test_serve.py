@@ -109,6 +109,7 @@ def compare(url, searcher, texts):
                 )
 
 
+@pytest.mark.slow
 def test_the_exported_model_end_to_end(start, index, tmp_path):
     from mar_st.export import export
     from mar_st.index import Searcher

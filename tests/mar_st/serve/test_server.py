@@ -143,7 +143,7 @@ def run_hammer(server, queries, callers=16):
     return finish
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_stop_under_load_loses_nothing_that_was_accepted(serve, index, workers):
     server = serve(seconds=0.05, workers=workers)
     queries = [f"问题{number}" for number in range(40)]
@@ -160,7 +160,7 @@ def test_a_stop_under_load_loses_nothing_that_was_accepted(serve, index, workers
         assert [hit["id"] for hit in httpx.Response(200, content=body).json()["hits"]] == wanted[query]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_hot_swap_under_load(serve, tmp_path, workers):
     old, new = tmp_path / "old", tmp_path / "new"
     for folder, prefix in ((old, "a"), (new, "b")):
@@ -269,6 +269,7 @@ def test_overload_is_turned_away_and_the_others_are_in_time(serve):
     assert 'mar_errors_total{kind="overloaded"}' in metrics
 
 
+@pytest.mark.slow
 def test_two_workers_share_load_and_metrics(serve):
     server = serve(workers=2)
     queries = [f"问题{number}" for number in range(40)]

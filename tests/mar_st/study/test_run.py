@@ -56,6 +56,7 @@ def _bytes(folder):
     return {name: (folder / name).read_bytes() for name in TABLE}
 
 
+@pytest.mark.slow
 def test_shared_stages_are_trained_once(run, trained, study_folder):
     run()
     # Two seeds: document-init, align once each; a joint stage for each of the two rows that have one.
@@ -121,9 +122,8 @@ class _Killed(BaseException):
     """Stands for the end of the process."""
 
 
-@pytest.mark.parametrize(
-    "where", ["in the second joint stage", pytest.param("while scores are measured", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["in the second joint stage", "while scores are measured"])
 def test_a_killed_study_gives_the_same_table(run, trained, finished_study, study_folder, monkeypatch, where):
     with monkeypatch.context() as patch:
         if where == "in the second joint stage":
