@@ -36,4 +36,15 @@ model = SentenceTransformer(str(Path(find_spec("mar_st").origin).parent / "model
 scores = model.similarity(model.encode_query(["血压高不能吃啥"]), model.encode_document(["高血压患者饮食应低盐", "骨折后应制动"]))
 print(scores)
 PY
+printf '{"_id": "1", "text": "高血压患者宜低盐饮食"}\n{"_id": "2", "text": "骨折后应制动"}\n' > corpus.jsonl
+"$venv/bin/mar" encode mar-mini corpus.jsonl vectors
+"$venv/bin/python" - <<'PY'
+from importlib.resources import files
+
+from mar_st.encode import VectorFolder
+
+assert VectorFolder.open("vectors").ids.to_pylist() == ["1", "2"]
+for name in ("encode/amx.cpp", "serve/page/index.html", "serve/page/page.css", "serve/page/page.js"):
+    assert (files("mar_st") / name).is_file(), f"{name} is not in the wheel"
+PY
 echo "the wheel works"
