@@ -71,6 +71,18 @@ def test_the_milvus_example_finds_by_meaning_and_department(tmp_path):
     assert _main("milvus_vectors", str(tmp_path / "milvus.db"))[0] == "高血压的饮食"
 
 
+@pytest.mark.slow
+def test_the_example_of_a_million_passages_finds_what_is_asked(tmp_path):
+    lines = (ROOT / "tasks" / "MedTEBRetrieval" / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    wanted = [line for line in lines if "胃镜" in line or "高血压" in line][:60]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(dict.fromkeys(wanted + lines[:100])), encoding="utf-8")
+    best = _main("million_passages", str(tmp_path / "corpus.jsonl"), str(tmp_path / "passages"))
+    assert best == _main("million_passages", str(tmp_path / "corpus.jsonl"), str(tmp_path / "passages"))
+    texts = {json.loads(line)["_id"]: line for line in lines}
+    assert "高血压" in texts[best[0]]
+    assert "胃镜" in texts[best[1]]
+
+
 def test_the_how_to_on_training_leads_from_two_files_to_triples_and_a_recipe(tmp_path, monkeypatch):
     """Its mining command and its recipe as they stand, on a few rows."""
     from mar_st.cli import app as mar
