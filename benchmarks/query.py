@@ -14,14 +14,11 @@ size made of the queries' own characters, real query lengths. Each side runs in 
   the start of the process to the first answer, the ratios, and the bound for the median query: the larger of
   the weights' bytes over the bandwidth and the operations over the peak.
 
-Why batches of 32 are no faster per query in sentence-transformers. Measured on one core of a Xeon (Sapphire
-Rapids class, shared), 12 layers, float32, 12 tokens per query: alone 88 ms, which is reading 450 MB for
-little work (41 GFLOP/s); in batches of 2, 4, 8, 16, 32 per query 51, 35, 27, 26, 22 ms. From 8 queries on
-the products run at 100-122 GFLOP/s, and the core does no more than 134-159 in float32: from there on every
-token costs the same, padding too. Real queries differ in length, and a batch is padded to its longest: at 30
-columns for 12 tokens the batch of 32 takes 58 ms per query, and what the batch gained is spent on padding. So
-the way out is fewer bits (bfloat16 and int8 have 10 to 30 times the operations) and no padding. The lines
-`batch32_ms_per_query`, `batch32_equal_ms_per_query` and `padding` of `baseline` show it on any machine.
+Why batches of 32 gain little in sentence-transformers: real queries differ in length, and a batch is padded
+to its longest; once the float32 units are busy, every token costs the same, padding too; and callers that come
+at once get no batches. The lines `batch32_ms_per_query`, `batch32_equal_ms_per_query`, `padding` and
+`per_second` of `baseline` show it. So the way out is fewer bits (bfloat16 and int8 have 10 to 30 times the
+operations), no padding, and batches of what waits.
 """
 
 from __future__ import annotations
