@@ -15,7 +15,7 @@ size made of the queries' own characters, real query lengths. Each side runs in 
   the weights' bytes over the bandwidth and the operations over the peak.
 
 Why batches of 32 gain little in sentence-transformers: real queries differ in length, and a batch is padded
-to its longest; once the float32 units are busy, every token costs the same, padding too; and callers that come
+to its longest; once the float32 units are busy, every token costs the same, padding too; callers that come
 at once get no batches. The lines `batch32_ms_per_query`, `batch32_equal_ms_per_query`, `padding` and
 `per_second` of `baseline` show it. So the way out is fewer bits (bfloat16 and int8 have 10 to 30 times the
 operations), no padding, and batches of what waits.
