@@ -46,11 +46,12 @@ def embed_columns(model: nn.Module, features: Iterable[dict[str, Any]]) -> list[
         features: What its tokenizer made of each column.
     """
     first, *others = features
+    found = [_embed(model, first)]
     merged = merge_feature_batches(others) if len(others) > 1 else None
     if merged is None:
-        return [_embed(model, column) for column in (first, *others)]
+        return [*found, *(_embed(model, column) for column in others)]
     vectors = _embed(model, merged)
-    return [_embed(model, first), *vectors.reshape(len(others), -1, *vectors.shape[1:]).unbind(0)]
+    return [*found, *vectors.reshape(len(others), -1, *vectors.shape[1:]).unbind(0)]
 
 
 def _embed(model: nn.Module, features: dict[str, Any]) -> Tensor:
