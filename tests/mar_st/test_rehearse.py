@@ -11,8 +11,8 @@ from mar_st.recipe import load_recipe, recipe_names
 from mar_st.rehearse import SAVE_STEPS, STEPS, RehearsalError, rehearse, shorten
 from mar_st.tiny import shrink, write_evaluation
 
-#: RetroMAE and contrastive training, in a few seconds each; all others are slow.
-QUICK = {"mini-symmetric-query", "ablations/no-unsupervised"}
+#: Contrastive training, in a few seconds; all others are slow.
+QUICK = {"mini-symmetric-query"}
 
 
 def _tiny(name, tmp_path):

@@ -240,6 +240,7 @@ align_space(str(root / "teacher"), root / "out", queries=root / "queries.jsonl",
 """
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_gives_the_same_weights(tmp_path, files, teacher, monkeypatch):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
