@@ -13,7 +13,7 @@ run: $(VENV)/.run
 
 ## test: install what the tests need and run them
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 ## slow: the tests that take long
 slow: $(VENV)/.test

@@ -4,15 +4,14 @@
     python benchmarks/query.py --queries queries.jsonl --layers 2 --vocabulary 20000 --seconds 2   # a try
 
 Random weights of the 305M `gte` shape (rounded to float16, as it was published), a unigram tokenizer of its
-size made of the queries' own characters, real query lengths. Each side runs in a process of its own, with
-`--threads` threads; one JSON line per measurement goes to `OUT/results.jsonl`:
-
-- `machine`: bytes read per second from a buffer of the weights' size and from one larger than any cache, and
-  operations per second of the best matrix products in float32, bfloat16 and int8.
-- `baseline`: one query at a time, `--callers` threads that ask at once, and batches of 32.
-- one line per variant: the same through `ExportedEncoder` and `MicroBatcher`, resident memory, seconds from
-  the start of the process to the first answer, the ratios, and the bound for the median query: the larger of
-  the weights' bytes over the bandwidth and the operations over the peak.
+size made of the queries' own characters, real query lengths. Each side runs in a process of its own with
+`--threads` threads, and they are measured in turns, `--rounds` times: the machine (bytes read per second from
+a buffer of the weights' size, operations per second of the best matrix product), some queries one by one
+through the baseline, the same through the exported form; then `--callers` threads that ask at once, in turns
+too. One JSON line per form goes to `OUT/results.jsonl`: p50 and p99 of all rounds; medians over the rounds of
+the ratios, each with the tenth and the ninetieth percentile; the bound for the median query (the larger of
+the weights' bytes over the bandwidth and the operations over the peak); resident memory, and seconds from the
+start of the process to the first answer.
 
 Why batches of 32 gain little in sentence-transformers: real queries differ in length, and a batch is padded
 to its longest; once the float32 units are busy, every token costs the same, padding too; callers that come
@@ -38,8 +37,10 @@ from typing import Any
 
 import numpy as np
 
-#: Queries that are timed one by one.
+#: Queries that are asked one by one before any is timed,
 SINGLE = 150
+#: ... in each round.
+PART = 15
 
 
 def read_queries(path: str) -> list[str]:
@@ -93,14 +94,38 @@ def build(options: argparse.Namespace) -> None:
     SentenceTransformer(modules=[*modules, Normalize()], device="cpu").save(str(options.out / "model"))
 
 
-def machine(options: argparse.Namespace) -> dict[str, Any]:
-    """What this machine reads and computes per second."""
-    import torch
+class Machine:
+    """What this machine reads and computes per second, now."""
 
-    torch.set_num_threads(options.threads)
-    weights = options.weights or 10**8
+    def __init__(self, options: argparse.Namespace) -> None:
+        import torch
 
-    def best(call: Any, work: float, seconds: float = 1.5) -> float:
+        torch.set_num_threads(options.threads)
+        self._buffers: dict[int, Any] = {}
+        n = 2048
+        dense = torch.randn(n, n)
+        half = dense.bfloat16()
+        whole = torch.randint(-100, 100, (n, n), dtype=torch.int8)
+        self._products = {
+            "fp32": lambda: dense @ dense, "bf16": lambda: half @ half,
+            "int8": lambda: torch._int_mm(whole, whole),
+        }  # fmt: skip
+        self._work = 2 * n**3
+
+    def speed(self, precision: str, weights: int, seconds: float) -> dict[str, float]:
+        """GB/s of reading `weights` bytes, and GFLOP/s of the best products in a precision or a wider one."""
+        import torch
+
+        if weights not in self._buffers:
+            self._buffers[weights] = torch.ones(weights // 4)
+        names = {"fp32": ("fp32",), "bf16": ("bf16",), "int8": ("bf16", "int8")}[precision]
+        # torch's int8 product does not reach its processor's peak everywhere; bfloat16's is a lower estimate.
+        peak = max(self._best(self._products[name], self._work, seconds) for name in names)
+        read = self._best(self._buffers[weights].sum, weights, seconds)
+        return {"read_gb_s": read / 1e9, "peak_gflop_s": peak / 1e9}
+
+    @staticmethod
+    def _best(call: Any, work: float, seconds: float) -> float:
         call()
         times, end = [], time.perf_counter() + seconds
         while time.perf_counter() < end:
@@ -108,20 +133,6 @@ def machine(options: argparse.Namespace) -> dict[str, Any]:
             call()
             times.append(time.perf_counter() - started)
         return work / min(times)
-
-    found: dict[str, Any] = {"threads": options.threads}
-    for name, size in (("weights", weights), ("large", 10**9)):
-        buffer = torch.ones(size // 4)
-        found[f"read_{name}_gb_s"] = round(best(buffer.sum, size) / 1e9, 1)
-    n = 2048
-    dense = torch.randn(n, n)
-    half = dense.bfloat16()
-    whole = torch.randint(-100, 100, (n, n), dtype=torch.int8)
-    products = {"fp32": lambda: dense @ dense, "bf16": lambda: half @ half}
-    products["int8"] = lambda: torch._int_mm(whole, whole)
-    for name, call in products.items():
-        found[f"peak_{name}_gflop_s"] = round(best(call, 2 * n**3) / 1e9, 1)
-    return found
 
 
 def asked_at_once(ask: Any, texts: list[str], callers: int, seconds: float) -> dict[str, float]:
@@ -157,44 +168,138 @@ def asked_at_once(ask: Any, texts: list[str], callers: int, seconds: float) -> d
     }
 
 
-def baseline(options: argparse.Namespace) -> dict[str, Any]:
-    """sentence-transformers in float32."""
-    import torch
-    from sentence_transformers import SentenceTransformer
+class Side:
+    """A way to encode queries, measured in this process.
 
-    from mar_st.export.measure import resident_mb, timings
+    Args:
+        options: `side` is `baseline` (sentence-transformers in float32) or a form of the exported encoder.
+    """
 
-    torch.set_num_threads(options.threads)
-    texts = read_queries(options.queries)[1::2]
-    model = SentenceTransformer(str(options.out / "model"), device="cpu")
-    lengths = {text: len(model.tokenizer(text)["input_ids"]) for text in texts}
-    seconds = timings(lambda some: model.encode_query(list(some)), texts[:SINGLE], rounds=1)
-    found: dict[str, Any] = {
-        "side": "sentence-transformers fp32",
-        "tokens_p50": statistics.median(lengths.values()),
-        "p50_ms": round(float(np.median(seconds)) * 1e3, 2),
-        "p99_ms": round(float(np.quantile(seconds, 0.99)) * 1e3, 2),
-        "rss_mb": round(resident_mb(), 1),
-    }
-    batches = [texts[i : i + 32] for i in range(0, min(len(texts), 128) - 31, 32)] or [texts]
-    by_length = sorted(texts, key=lengths.__getitem__)
-    middle = by_length[len(by_length) // 2 - 16 :][:32]
-    for name, some in (("batch32", batches), ("batch32_equal", [middle] * 2)):
-        model.encode_query(some[0])
-        started = time.perf_counter()
-        for batch in some:
-            model.encode_query(batch)
-        count = sum(map(len, some))
-        found[f"{name}_ms_per_query"] = round((time.perf_counter() - started) / count * 1e3, 2)
-    columns = sum(max(lengths[text] for text in batch) * len(batch) for batch in batches)
-    found["padding"] = round(columns / sum(lengths[text] for batch in batches for text in batch), 2)
-    lock = threading.Lock()  # its tokenizer may not be used from two threads at once
+    def __init__(self, options: argparse.Namespace) -> None:
+        from mar_st.export.measure import age
 
-    def ask(text: str) -> None:
-        with lock:
-            model.encode_query(text)
+        self.options = options
+        self.texts = read_queries(options.queries)[1::2]
+        self._sizes: list[float] = []
+        if options.side == "baseline":
+            self._load_baseline()
+        else:
+            self._load_exported()
+        self.encode(self.texts[:1])
+        self.start = age()
+        self.encode(self.texts[:32] if options.side == "baseline" else self.texts)
+        for text in self.texts[:SINGLE]:
+            self.encode([text])
 
-    return found | asked_at_once(ask, texts, options.callers, options.seconds)
+    def _load_baseline(self) -> None:
+        import torch
+        from sentence_transformers import SentenceTransformer
+
+        torch.set_num_threads(self.options.threads)
+        self._model = SentenceTransformer(str(self.options.out / "model"), device="cpu")
+        self.encode = lambda some: self._model.encode_query(list(some))
+        self.lengths = [len(self._model.tokenizer(text)["input_ids"]) for text in self.texts]
+        lock = threading.Lock()  # its tokenizer may not be used from two threads at once
+
+        def ask(text: str) -> None:
+            with lock:
+                self.encode([text])
+
+        self._ask = ask
+
+    def _load_exported(self) -> None:
+        from mar_st.online import MicroBatcher, load_query_encoder
+
+        encoder: Any = load_query_encoder(
+            self.options.out / "exported", backend=self.options.side, threads=self.options.threads
+        )
+        self.encode = encoder.encode
+        self.lengths = encoder.count_tokens(self.texts)
+        sizes = self._sizes
+        observe = lambda name, value: sizes.append(value) if name == "batch_size" else None  # noqa: E731
+        batcher = MicroBatcher(encoder, observe=observe)
+        self._ask = lambda text: batcher.submit([text]).result()
+
+    def single(self, first: int, count: int) -> list[float]:
+        """Seconds of queries asked one by one."""
+        found = []
+        for number in range(first, first + count):
+            text = [self.texts[number % len(self.texts)]]
+            started = time.perf_counter()
+            self.encode(text)
+            found.append(time.perf_counter() - started)
+        return found
+
+    def many(self, seconds: float) -> dict[str, float]:
+        """Queries per second of callers that ask at once."""
+        return asked_at_once(self._ask, self.texts, self.options.callers, seconds)
+
+    def facts(self) -> dict[str, Any]:
+        """What does not change with the moment."""
+        from mar_st.export.measure import resident_mb
+
+        found = {
+            "tokens_p50": statistics.median(self.lengths),
+            "tokens_mean": round(statistics.mean(self.lengths), 1),
+            "start_s": round(self.start, 2),
+            "rss_mb": round(resident_mb(), 1),
+        }
+        if self._sizes:
+            found["batch_mean"] = round(statistics.mean(self._sizes), 1)
+        return found
+
+    def batches(self) -> dict[str, float]:
+        """Milliseconds per query in batches of 32, and what padding costs."""
+        texts, lengths = self.texts, dict(zip(self.texts, self.lengths, strict=True))
+        batches = [texts[i : i + 32] for i in range(0, min(len(texts), 128) - 31, 32)] or [texts]
+        by_length = sorted(texts, key=lengths.__getitem__)
+        middle = by_length[len(by_length) // 2 - 16 :][:32]
+        found = {}
+        for name, some in (("batch32", batches), ("batch32_equal", [middle] * 2)):
+            self.encode(some[0])
+            started = time.perf_counter()
+            for batch in some:
+                self.encode(batch)
+            seconds = time.perf_counter() - started
+            found[f"{name}_ms_per_query"] = round(seconds / sum(map(len, some)) * 1e3, 2)
+        columns = sum(max(lengths[text] for text in batch) * len(batch) for batch in batches)
+        found["padding"] = round(columns / sum(lengths[text] for batch in batches for text in batch), 2)
+        return found
+
+
+def answer(options: argparse.Namespace) -> None:
+    """Be a side: read calls from the standard input, a JSON line each, and answer each with one."""
+    side: Any = Machine(options) if options.side == "machine" else Side(options)
+    print("{}", flush=True)
+    for line in sys.stdin:
+        name, arguments = json.loads(line)
+        print(json.dumps(getattr(side, name)(*arguments)), flush=True)
+
+
+class Apart:
+    """A side in a process of its own; it waits without computing while others are measured."""
+
+    def __init__(self, options: argparse.Namespace, side: str) -> None:
+        self._process = subprocess.Popen(
+            [*command(options), "--side", side], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._read(side)
+        self.name = side
+
+    def _read(self, what: str) -> Any:
+        line = self._process.stdout.readline()  # type: ignore[union-attr]
+        if not line:
+            raise SystemExit(f"{what} ended with status {self._process.wait()}")
+        return json.loads(line)
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([name, arguments]) + "\n")
+        self._process.stdin.flush()
+        return self._read(f"{self.name}, {name}")
+
+    def close(self) -> None:
+        self._process.communicate()
 
 
 def export(options: argparse.Namespace) -> dict[str, Any]:
@@ -210,69 +315,71 @@ def export(options: argparse.Namespace) -> dict[str, Any]:
     return {"refused": listing.refused, "reports": {n: v.report for n, v in listing.variants.items()}}
 
 
-def variant(options: argparse.Namespace) -> dict[str, Any]:
-    """One form of the exported encoder."""
-    from mar_st.export.measure import age, resident_mb, timings
-    from mar_st.online import MicroBatcher, load_query_encoder
+def compare(options: argparse.Namespace, baseline: Apart, machine: Apart, side: Apart) -> dict[str, Any]:
+    """A form of the export beside the baseline and the machine's bound, in turns.
 
-    texts = read_queries(options.queries)[1::2]
-    encoder: Any = load_query_encoder(
-        options.out / "exported", backend=options.variant, threads=options.threads
-    )
-    encoder.encode(texts[:1])
-    found: dict[str, Any] = {"side": options.variant, "start_s": round(age(), 2)}
-    encoder.encode(texts)
-    seconds = timings(encoder.encode, texts[:SINGLE], rounds=3)
-    found["p50_ms"] = round(float(np.median(seconds)) * 1e3, 2)
-    found["p99_ms"] = round(float(np.quantile(seconds, 0.99)) * 1e3, 2)
-    lengths = encoder.count_tokens(texts)
-    found |= {"tokens_p50": statistics.median(lengths), "tokens_mean": round(statistics.mean(lengths), 1)}
-    sizes: list[float] = []
-    observe = lambda name, value: sizes.append(value) if name == "batch_size" else None  # noqa: E731
-    with MicroBatcher(encoder, observe=observe) as batcher:
-        ask = lambda text: batcher.submit([text]).result()  # noqa: E731
-        found |= asked_at_once(ask, texts, options.callers, options.seconds)
-    found["batch_mean"] = round(statistics.mean(sizes), 1)
-    return found | {"rss_mb": round(resident_mb(), 1)}
+    The rate of a processor that others use too changes within seconds. So all three are measured in each
+    round, and ratios are medians of those of the rounds.
+    """
+    shape = json.loads((options.out / "model" / "config.json").read_text(encoding="utf-8"))
+    hidden, inner = shape["hidden_size"], shape["intermediate_size"]
+    linear = shape["num_hidden_layers"] * (4 * hidden * hidden + 3 * hidden * inner)
+    precision = "int8" if "int8" in side.name else side.name.rpartition("-")[2]
+    weights = linear * {"int8": 1, "bf16": 2, "fp32": 4}[precision]
+    tokens = side.call("facts")
+    rows: dict[str, list[float]] = {}
+    seconds: dict[str, list[float]] = {"baseline": [], "side": []}
+    for number in range(options.rounds):
+        speed = machine.call("speed", precision, weights, 0.15)
+        times = {
+            "baseline": baseline.call("single", number * PART, PART),
+            "side": side.call("single", number * PART, PART),
+        }
+        for name, values in times.items():
+            seconds[name] += values
+        slow, fast = (float(np.median(times[name])) * 1e3 for name in ("baseline", "side"))
+        operations = 2 * linear * tokens["tokens_p50"] / (speed["peak_gflop_s"] * 1e6)
+        bound = max(weights / (speed["read_gb_s"] * 1e6), operations)
+        row = {**speed, "bound_ms": bound, "over_bound": fast / bound, "times_lower_p50": slow / fast}
+        for name, value in row.items():
+            rows.setdefault(name, []).append(value)
+    parts = max(1, round(options.seconds / 5))
+    many: dict[str, list[dict[str, float]]] = {"baseline": [], "side": []}
+    for _ in range(parts):
+        for name, one in (("baseline", baseline), ("side", side)):
+            many[name].append(one.call("many", options.seconds / parts))
+    found: dict[str, Any] = {"side": side.name}
+    for name in ("baseline", "side"):
+        mark = "" if name == "side" else "baseline_"
+        found[f"{mark}p50_ms"] = round(float(np.median(seconds[name])) * 1e3, 2)
+        found[f"{mark}p99_ms"] = round(float(np.quantile(seconds[name], 0.99)) * 1e3, 2)
+        for key in ("per_second", "callers_p50_ms", "callers_p99_ms"):
+            found[mark + key] = round(float(np.mean([row[key] for row in many[name]])), 2)
+    pairs = zip(many["side"], many["baseline"], strict=True)
+    rows["times_throughput"] = [ours["per_second"] / theirs["per_second"] for ours, theirs in pairs]
+    for name, values in rows.items():
+        low, middle, high = (float(np.quantile(values, q)) for q in (0.1, 0.5, 0.9))
+        found[name] = round(middle, 2)
+        found[f"{name}_10_90"] = [round(low, 2), round(high, 2)]
+    best = 1e6 * found["peak_gflop_s"] * 1e3 / (2 * linear * tokens["tokens_mean"])
+    found["share_of_peak"] = round(found["per_second"] / best, 3)
+    return found | side.call("facts")
 
 
-def bounds(found: dict[str, Any], speed: dict[str, Any], size: int, linear: int) -> dict[str, Any]:
-    """How near a variant is to what the machine can do, one query at a time and many at once."""
-    # torch's int8 product does not reach its processor's peak everywhere; bfloat16's is a lower estimate.
-    precision = "int8" if "int8" in found["side"] else found["side"].rpartition("-")[2]
-    narrower = {"fp32": ("fp32",), "bf16": ("bf16",), "int8": ("bf16", "int8")}[precision]
-    peak = max(speed[f"peak_{name}_gflop_s"] for name in narrower) * 1e6  # operations per millisecond
-    reading = size / (speed["read_weights_gb_s"] * 1e6)
-    single = max(reading, 2 * linear * found["tokens_p50"] / peak)
-    many = 1e3 * peak / (2 * linear * found["tokens_mean"])
-    return {
-        "bound_ms": round(single, 2),
-        "over_bound": round(found["p50_ms"] / single, 2),
-        "bound_per_second": round(many, 1),
-        "share_of_peak": round(found["per_second"] / many, 3),
-    }
+STEPS = {"build": build, "export": export}
 
 
-STEPS = {"build": build, "machine": machine, "baseline": baseline, "export": export, "variant": variant}
-
-
-def step(options: argparse.Namespace, name: str, **more: Any) -> Any:
-    """Run a step in a process of its own."""
-    command = [
-        sys.executable,
-        __file__,
-        "--step",
-        name,
-        "--queries",
-        options.queries,
-        "--out",
-        str(options.out),
-    ]
+def command(options: argparse.Namespace) -> list[str]:
+    """This program again, with the same options."""
+    found = [sys.executable, __file__, "--queries", options.queries, "--out", str(options.out)]
     for key in ("layers", "vocabulary", "threads", "callers", "seconds", "formats", "precisions"):
-        command += [f"--{key}", str(getattr(options, key))]
-    for key, value in more.items():
-        command += [f"--{key}", str(value)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        found += [f"--{key}", str(getattr(options, key))]
+    return found
+
+
+def step(options: argparse.Namespace, name: str) -> Any:
+    """Run a step in a process of its own."""
+    done = subprocess.run([*command(options), "--step", name], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{name} ended with status {done.returncode}")
     return json.loads(done.stdout.strip().splitlines()[-1])
@@ -294,40 +401,34 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=250_048)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--callers", type=int, default=16)
-    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--seconds", type=float, default=20, help="of concurrent callers")
+    parser.add_argument("--rounds", type=int, default=20, help=f"of {PART} single queries")
     parser.add_argument("--formats", default="openvino,onnx")
     parser.add_argument("--precisions", default="fp32,bf16,int8")
-    parser.add_argument("--variant", help=argparse.SUPPRESS)
-    parser.add_argument("--weights", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--side", help=argparse.SUPPRESS)
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.side:
+        answer(options)
+        return
     if options.step:
-        result = STEPS[options.step](options)
-        print(json.dumps(result))
+        print(json.dumps(STEPS[options.step](options)))
         return
     options.out.mkdir(parents=True, exist_ok=True)
     if not (options.out / "model" / "modules.json").is_file():
         shutil.rmtree(options.out / "model", ignore_errors=True)
         step(options, "build")
-    before = step(options, "baseline")
-    say(options, before)
     exported = step(options, "export")
     say(options, {"side": "export", **exported})
-    shape = json.loads((options.out / "model" / "config.json").read_text(encoding="utf-8"))
-    hidden, inner = shape["hidden_size"], shape["intermediate_size"]
-    linear = shape["num_hidden_layers"] * (4 * hidden * hidden + 3 * hidden * inner)
+    baseline, machine = Apart(options, "baseline"), Apart(options, "machine")
+    say(options, {"side": "sentence-transformers fp32", **baseline.call("facts"), **baseline.call("batches")})
     for name in exported["reports"]:
-        size = linear * (1 if "int8" in name else 2 if "bf16" in name else 4)
-        speed = step(options, "machine", weights=size)
-        found = step(options, "variant", variant=name)
-        found |= bounds(found, speed, size, linear)
-        found |= {
-            "times_lower_p50": round(before["p50_ms"] / found["p50_ms"], 2),
-            "times_throughput": round(found["per_second"] / before["per_second"], 2),
-            "cosine_mean": exported["reports"][name]["cosine_mean"],
-        }
-        say(options, {"side": "machine", **speed})
-        say(options, found)
+        side = Apart(options, name)
+        found = compare(options, baseline, machine, side)
+        side.close()
+        say(options, found | {"cosine_mean": exported["reports"][name]["cosine_mean"]})
+    baseline.close()
+    machine.close()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import os
@@ -107,6 +108,11 @@ WRITERS: dict[str, Callable[[Path], Path]] = {
     "Classification": write_classification,
     "Clustering": write_clustering,
 }
+
+
+def pytest_collection_finish() -> None:
+    """Collections of garbage skip what is imported by now: stages of training ask for whole ones."""
+    gc.freeze()
 
 
 @pytest.fixture

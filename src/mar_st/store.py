@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
@@ -385,6 +386,6 @@ def _shards(folder: Path) -> tuple[list[Part], KeyIndex]:
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     part.write_text(json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True), encoding="utf-8")
     part.replace(path)

@@ -9,6 +9,7 @@ are taken, the one that has waited longest without a request makes room.
 from __future__ import annotations
 
 import logging
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _LOG = logging.getLogger(__name__)
+
+_LINE = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
+#: One line per bad request would let anyone fill the log; what the server itself does is told by us.
+_LEVELS = {"mar_st": logging.INFO, "uvicorn.error": logging.WARNING}
 
 #: Bytes of the head of a request, and bytes of an unwanted body that are read past after its refusal.
 HEAD, PAST = 64 * 1024, 64 * 1024 * 1024
@@ -54,6 +59,19 @@ class ServeConfig(Config):
     def __init__(self, limits: ConnectionLimits, **options: Any) -> None:
         super().__init__(http=GuardedProtocol, ws="none", **options)
         self.guard = Guard(limits)
+
+    def configure_logging(self) -> None:
+        """Log to the standard error, with time and process.
+
+        uvicorn would have `logging.config` do it, which closes every handler of the process first, and with
+        them what the handlers of others write to.
+        """
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter(_LINE))
+        for name, level in _LEVELS.items():
+            logger = logging.getLogger(name)
+            logger.handlers, logger.propagate = [handler], False
+            logger.setLevel(level)
 
     def load(self) -> None:
         """Make the application; it counts the connections that are closed here."""

@@ -43,20 +43,6 @@ SWITCH = 0.0005
 #: Connections that may wait to be accepted.
 BACKLOG = 2048
 
-_LOGGING: dict[str, Any] = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {
-        "stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}
-    },
-    "loggers": {
-        "mar_st": {"handlers": ["stderr"], "level": "INFO", "propagate": False},
-        # One line per bad request would let anyone fill the log; what the server itself does is told here.
-        "uvicorn.error": {"handlers": ["stderr"], "level": "WARNING", "propagate": False},
-    },
-}
-
 
 def run(
     index: str, encoder: str | None, settings: ServeSettings, *, say: Callable[[str], None] = print
@@ -102,7 +88,6 @@ def launch(
             app=functools.partial(make, folder),
             factory=True,
             workers=settings.workers,
-            log_config=_LOGGING,
             access_log=False,
             server_header=False,
             proxy_headers=False,

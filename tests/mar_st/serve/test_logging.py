@@ -1,0 +1,42 @@
+"""What the server logs, and whose handlers it leaves alone."""
+
+from __future__ import annotations
+
+import io
+import logging
+
+import pytest
+
+from mar_st.serve.connections import ConnectionLimits, ServeConfig
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_before():
+    kept = {name: logging.getLogger(name) for name in ("mar_st", "uvicorn.error")}
+    states = {name: (one.handlers, one.propagate, one.level) for name, one in kept.items()}
+    yield
+    for name, (handlers, propagate, level) in states.items():
+        kept[name].handlers, kept[name].propagate = handlers, propagate
+        kept[name].setLevel(level)
+
+
+def test_handlers_of_others_stay_open():
+    class Owner(logging.StreamHandler):
+        def close(self):
+            self.stream.close()
+            super().close()
+
+    other = Owner(io.StringIO())
+    ServeConfig(ConnectionLimits(most=4), app="none:none")
+    other.emit(logging.makeLogRecord({"msg": "still here"}))
+    assert other.stream.getvalue() == "still here\n"
+
+
+def test_lines_hold_time_process_and_level(capsys):
+    ServeConfig(ConnectionLimits(most=4), app="none:none")
+    logging.getLogger("mar_st.serve").info("a line")
+    logging.getLogger("mar_st.serve").debug("not this one")
+    logging.getLogger("uvicorn.error").info("nor this one")
+    error = capsys.readouterr().err.splitlines()
+    assert len(error) == 1
+    assert error[0].endswith("INFO mar_st.serve: a line")
