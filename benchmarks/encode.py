@@ -10,8 +10,8 @@ Every measurement runs in a process of its own on random weights of the shape an
 the same length and load the same folder. Baselines:
 `SentenceTransformer.encode` with batches of 32, with each size of `--batches` (the best counts), and with its
 multi-process pool; mteb's wrapper; FlagEmbedding's encoder where it is installed. Each is run in fp32 and in
-bf16 (weights in bf16; mar alike). `mar` has torch's linear layers; `mar-amx` computes them nearly as
-accurately as fp32 on the matrix unit of the processor, which `mar encode` does by default where there is one.
+bf16 (weights in bf16; mar alike). `mar` has torch's linear layers; `mar-auto` has what `mar
+encode` takes by default on this processor (`mar_st.encode.linear`), as accurate as fp32.
 The time is that of the call, without loading; a tenth of the texts warms up.
 
 Columns: texts and tokens (padding not counted) per second, seconds of processors (of the measuring process
@@ -111,14 +111,11 @@ def system(args: argparse.Namespace, folder: Path) -> Any:
     name, device = args.one, args.device
     if name.startswith("mar"):
         from mar_st.encode import Engine
-        from mar_st.encode.amx import kernel
-        from mar_st.encode.loading import use_amx
+        from mar_st.encode.linear import best_kernel, use_kernel
 
         model = load(folder, args.precision, device)
-        if name.startswith("mar-amx"):
-            if kernel() is None:
-                raise SystemExit("no AMX, or no compiler")
-            use_amx(model)
+        if name.startswith("mar-auto"):
+            use_kernel(model, best_kernel())
         threads = int(name.partition(":")[2] or 0) or None
         return Engine(model, threads=threads, tokens=args.tokens).encode
     if name.startswith("st:"):
@@ -321,7 +318,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 4, 8, 16, 64])
-    parser.add_argument("--systems", nargs="+", help="default all: mar, mar-amx, st:32, ...")
+    parser.add_argument("--systems", nargs="+", help="default all: mar, mar-auto, st:32, ...")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="of the pool")
     parser.add_argument("--pool-batch", type=int, default=32)
     parser.add_argument("--tokens", type=int, help="tokens per batch of mar; default its own")
@@ -359,12 +356,12 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
         return
     base |= facts(folder, texts, args.shape)
     others = [f"st:{size}" for size in args.batches if size != 32]
-    systems = args.systems or ["st:32", *others, "st-pool", "mteb", "flag", "mar", "mar-amx"]
+    systems = args.systems or ["st:32", *others, "st-pool", "mteb", "flag", "mar", "mar-auto"]
     rows: list[dict[str, Any]] = []
     for precision in args.precisions:
         peak = peak_flops(args.device, precision)
         for name in systems:
-            if name == "mar-amx" and (precision != "fp32" or args.device != "cpu"):
+            if name == "mar-auto" and (precision != "fp32" or args.device != "cpu"):
                 continue  # it is for float32 on a CPU
             if name == "flag" and (find_spec("FlagEmbedding") is None or precision != "fp32"):
                 print(f"{name} {precision}: FlagEmbedding is not installed or has no bf16", file=sys.stderr)

@@ -130,7 +130,7 @@ class Watch(TrainerCallback):
         report = self._report(args)
         report.seconds.append(time.perf_counter() - self._started)
         report.steps = state.global_step
-        report.peak_bytes = max(report.peak_bytes, _peak())
+        report.peak_bytes = max(report.peak_bytes, peak_bytes())
         if state.global_step == STOP and report.folder not in self.stopped:
             self.stopped.add(report.folder)
             raise Stopped
@@ -144,7 +144,8 @@ class Watch(TrainerCallback):
             self._report(args).losses[state.global_step] = float(logs["loss"])
 
 
-def _peak() -> int:
+def peak_bytes() -> int:
+    """Memory at most so far: of the CUDA device's tensors, or of this process where there is none."""
     import torch
 
     if torch.cuda.is_available():
@@ -154,7 +155,8 @@ def _peak() -> int:
 
 
 @contextmanager
-def _in_every_trainer(callback: TrainerCallback, out: Path) -> Iterator[None]:
+def in_every_trainer(callback: TrainerCallback, out: Path) -> Iterator[None]:
+    """Have a callback in every trainer that is made, with the stores of stages and vectors in a folder."""
     everywhere: list[Any] = trainer.DEFAULT_CALLBACKS
     everywhere.append(callback)
     bars = logging.is_progress_bar_enabled()
@@ -216,7 +218,7 @@ def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = pr
     folders = [out / f"{index + 1:02d}-{stage.name}" for index, stage in enumerate(short.stages)]
     checked: list[StageReport] = []
     done = False
-    with _in_every_trainer(watch, out):
+    with in_every_trainer(watch, out):
         while not done:
             try:
                 train(short, out, save_steps=SAVE_STEPS, say=lambda _: None, read=read)

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
@@ -30,8 +32,13 @@ if TYPE_CHECKING:
 
     from mar_st.schema import Side
 
+logger = logging.getLogger(__name__)
+
 #: Environment variable that says where teacher vectors are kept.
 STORE_VARIABLE = "MAR_STORE"
+
+#: Logged when vectors were computed; its arguments are the texts and the seconds.
+ENCODED = "%d texts encoded by the teacher in %.2f s"
 
 #: Texts that are encoded between two writes; a kill loses these at most.
 SHARD = 4096
@@ -311,6 +318,7 @@ class TeacherStore:
     ) -> None:
         locks = folder / "locks"
         locks.mkdir(exist_ok=True)
+        started = time.perf_counter()
         with tqdm(
             total=sum(len(texts) for _, texts, _ in plan),
             desc="teacher vectors", unit="texts", disable=not show_progress,
@@ -330,6 +338,7 @@ class TeacherStore:
                         else:
                             _write_shard(folder, name, keys, _encode(encoder, texts, role, dtype, bar))
                 waiting = busy
+        logger.info(ENCODED, sum(len(texts) for _, texts, _ in plan), time.perf_counter() - started)
 
 
 def _encode(

@@ -21,6 +21,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from mar_st.encode.processor import processor
+
 logger = logging.getLogger(__name__)
 
 #: What the kernel needs of a processor, as Linux names it.
@@ -36,7 +38,7 @@ _rooms = threading.local()
 @lru_cache(maxsize=1)
 def kernel() -> Any | None:
     """The compiled kernel; `None` where it cannot be had or does not compute what it should."""
-    if platform.system() != "Linux" or not _processor_flags() >= _NEEDS:
+    if platform.system() != "Linux" or not processor().flags >= _NEEDS:
         return None
     compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX") or "c++", "g++", "clang++"))), None)
     if compiler is None:
@@ -61,14 +63,6 @@ def kernel() -> Any | None:
     if library.mar_amx_begin() != 0 or not _computes(library):
         return None
     return library
-
-
-def _processor_flags() -> set[str]:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return set()
-    return set(next((line for line in lines if line.startswith("flags")), "").split())
 
 
 def _computes(library: Any) -> bool:
@@ -116,23 +110,6 @@ def _room(library: Any) -> int:
     return start + -start % 64
 
 
-def pack_linear_layers(model: nn.Module, library: Any) -> int:
-    """Replace the linear layers of a model, in place; it is then good for inference in float32 alone.
-
-    Args:
-        model: A model in float32 on the CPU.
-        library: `kernel()`.
-
-    Returns:
-        Number of layers replaced; those of other sizes stay.
-    """
-    count = 0
-    for parent in list(model.modules()):
-        for name, layer in list(parent.named_children()):
-            if type(layer) is not nn.Linear or layer.weight.dtype != torch.float32:
-                continue
-            if layer.in_features % _STEP or layer.out_features % _STEP:
-                continue
-            setattr(parent, name, PackedLinear(layer.weight, layer.bias, library))
-            count += 1
-    return count
+def fits(layer: nn.Linear) -> bool:
+    """Whether the kernel takes a layer of such sizes."""
+    return not (layer.in_features % _STEP or layer.out_features % _STEP)

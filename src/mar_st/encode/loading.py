@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from sentence_transformers import SentenceTransformer
 
+    from mar_st.encode.linear import Kernel
     from mar_st.encode.settings import Precision
 
 #: Files of a model that its vectors depend on, besides weights.
@@ -72,7 +73,7 @@ _OF_THE_WHOLE = (
 
 
 def load_model(
-    source: str | Path, precision: Precision, device: str, *, amx: bool = False
+    source: str | Path, precision: Precision, device: str, *, kernel: Kernel = "torch"
 ) -> SentenceTransformer:
     """A model on its device, of a MAR the document side alone.
 
@@ -80,13 +81,15 @@ def load_model(
         source: Folder, Hub name or `mar-mini`.
         precision: `bf16`, `fp32`, or `auto`: float32 on a CPU, else what the weights are stored in.
         device: Such as `cpu` or `cuda:1`.
-        amx: Put linear layers on the matrix unit of the processor; the model is then good for inference
+        kernel: What computes linear layers; with another one than torch the model is good for inference
             alone.
 
     Raises:
-        MarError: See `resolve`; or this machine has no such unit.
+        MarError: See `resolve`; or this machine has no such kernel.
     """
     import torch
+
+    from mar_st.encode.linear import use_kernel
 
     folder = resolve(source)
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}.get(precision)
@@ -101,27 +104,5 @@ def load_model(
         from sentence_transformers import SentenceTransformer
 
         model = SentenceTransformer(str(folder), **options).eval()
-    if amx:
-        use_amx(model)
+    use_kernel(model, kernel)
     return model
-
-
-def use_amx(model: SentenceTransformer) -> None:
-    """Replace the linear layers of a model's transformers by those of the AMX kernel, in place.
-
-    Raises:
-        MarError: This machine has no such unit, or no compiler.
-    """
-    from sentence_transformers.base.modules import Transformer
-
-    from mar_st.encode.amx import kernel, pack_linear_layers
-
-    library = kernel()
-    if library is None:
-        raise MarError(
-            "This machine cannot compute what was begun on another (no AMX, or no C++ compiler). Encode with "
-            "precision fp32 into another folder."
-        )
-    for module in model.modules():
-        if isinstance(module, Transformer):
-            pack_linear_layers(module.model, library)

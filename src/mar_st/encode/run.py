@@ -36,6 +36,8 @@ from mar_st.errors import MarError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from mar_st.encode.linear import Kernel
+
 Executor: TypeAlias = Literal["local", "ray"]
 
 #: What a folder was begun with.
@@ -85,7 +87,6 @@ def encode_corpus(
         MarError: There is no such model, or it cannot do what the settings ask for.
     """
     settings, root = settings or Settings(), Path(out)
-    from mar_st.encode.amx import kernel
 
     chosen = list(devices) if devices else ["cpu" if workers > 1 else default_device()] * workers
     with _alone(root):
@@ -93,8 +94,8 @@ def encode_corpus(
         kinds = {device.partition(":")[0] for device in chosen}
         if len(kinds) > 1:
             raise EncodeError(f"All devices of a run are of one kind; got {', '.join(chosen)}.")
-        amx = kinds == {"cpu"} and settings.precision == "auto" and kernel() is not None
-        _begin(root, {"model": identity, "settings": settings.identity(kinds.pop(), amx=amx)})
+        kernel = _kernel(root, settings, kinds)
+        _begin(root, {"model": identity, "settings": settings.identity(kinds.pop(), kernel=kernel)})
         scan = scan_corpus(corpus, settings.shard, show_progress=show_progress)
         missing = _missing(root, scan)
         finished = (root / MANIFEST).is_file()
@@ -105,7 +106,7 @@ def encode_corpus(
         remove_parts(root / SHARDS)
         total = sum(scan.size(number) for number in missing)
         say(f"{total:,} of {scan.count:,} documents to encode, in {len(missing)} shards")
-        job = Job(str(resolve(model)), str(root.resolve()), scan, settings, chosen[0], amx, threads)
+        job = Job(str(resolve(model)), str(root.resolve()), scan, settings, chosen[0], kernel, threads)
         with tqdm(
             total=scan.count, initial=scan.count - total, desc="encoding", unit="documents",
             disable=not show_progress,
@@ -162,6 +163,19 @@ def _alone(root: Path) -> Iterator[None]:
         raise EncodeError(
             f"Another process is writing {root}. Wait for it to end, or give another folder."
         ) from None
+
+
+def _kernel(root: Path, settings: Settings, kinds: set[str]) -> Kernel:
+    """What computes linear layers: as the folder was begun, on a machine that has a better one too."""
+    if kinds != {"cpu"} or settings.precision != "auto":
+        return "torch"
+    begun = root / BEGUN
+    if begun.is_file():
+        found: Kernel = json.loads(begun.read_text(encoding="utf-8"))["settings"].get("kernel", "torch")
+        return found
+    from mar_st.encode.linear import best_kernel
+
+    return best_kernel()
 
 
 def _begin(root: Path, asked: dict[str, Any]) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from mar_st.encode.codes import VectorType, check_type
 from mar_st.encode.folder import SHARD_ROWS
 from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from mar_st.encode.linear import Kernel
 
 Precision: TypeAlias = Literal["auto", "fp32", "bf16"]
 
@@ -22,8 +25,9 @@ class Settings:
     Attributes:
         dim: First dimensions to keep (Matryoshka); default all.
         dtype: How vectors are stored: `float32`, `float16`, `int8` (a scale per vector), `binary`.
-        precision: What the model computes in. `auto`: on a CPU float32, or as accurate on its matrix unit
-            (`mar_st.encode.amx`); on a GPU what the weights are stored in. `fp32`: torch's float32.
+        precision: What the model computes in. `auto`: on a CPU float32, by the fastest kernel for its
+            linear layers (`mar_st.encode.linear`); on a GPU what the weights are stored in. `fp32`: torch's
+            float32.
         prompt: Put before every document; default the model's stored one.
         max_length: Tokens per document at most; default the model's.
         shard: Documents per shard. They are sorted by length together, and a kill loses one shard at most.
@@ -47,12 +51,11 @@ class Settings:
             if value is not None and value < 1:
                 raise MarError(f"{name} is at least 1; got {value}.")
 
-    def identity(self, device: str, *, amx: bool) -> dict[str, Any]:
+    def identity(self, device: str, *, kernel: Kernel) -> dict[str, Any]:
         """All that the bytes depend on besides model and corpus, as JSON.
 
         Args:
             device: `cpu`, `cuda`, ...
-            amx: Whether linear layers are computed by the kernel of `mar_st.encode.amx`.
+            kernel: What computes linear layers.
         """
-        kernel = "amx" if amx else "torch"
         return {**asdict(self), "device": device, "kernel": kernel, "engine": ENGINE_VERSION}

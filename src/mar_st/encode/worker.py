@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from mar_st.encode.corpus import Entry
+    from mar_st.encode.linear import Kernel
     from mar_st.encode.settings import Settings
 
 
@@ -33,7 +34,7 @@ class Job:
         scan: The corpus.
         settings: How it is encoded.
         device: Where the model computes.
-        amx: Compute linear layers with the kernel of `mar_st.encode.amx`.
+        kernel: What computes linear layers.
         threads: Batches computed at once on a CPU.
     """
 
@@ -42,7 +43,7 @@ class Job:
     scan: Scan
     settings: Settings
     device: str
-    amx: bool = False
+    kernel: Kernel = "torch"
     threads: int | None = None
 
 
@@ -56,7 +57,7 @@ class Worker:
         settings = job.settings
         self.job = job
         self.engine = Engine(
-            load_model(job.model, settings.precision, job.device, amx=job.amx),
+            load_model(job.model, settings.precision, job.device, kernel=job.kernel),
             "document",
             dim=settings.dim,
             prompt=settings.prompt,

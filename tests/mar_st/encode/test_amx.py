@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from mar_st.encode import Engine, amx
-from mar_st.encode.amx import PackedLinear, kernel, pack_linear_layers
-from mar_st.encode.loading import use_amx
+from mar_st.encode.amx import PackedLinear, kernel
+from mar_st.encode.linear import use_kernel
+from mar_st.encode.processor import Processor
 from mar_st.errors import MarError
 from tests.mar_st.encode.test_engine import symmetric, texts
 
@@ -52,9 +53,13 @@ def test_shapes_and_views() -> None:
 
 @needs_unit
 def test_only_layers_that_fit_are_replaced() -> None:
-    model = nn.Sequential(nn.Linear(32, 64), nn.Linear(64, 20), nn.Linear(32, 32).bfloat16(), nn.ReLU())
-    assert pack_linear_layers(model, kernel()) == 1
-    assert [type(layer).__name__ for layer in model] == ["PackedLinear", "Linear", "Linear", "ReLU"]
+    model = symmetric("gte")
+    transformer = model[0].model
+    transformer.odd = nn.Linear(64, 20)
+    transformer.half = nn.Linear(32, 32).bfloat16()
+    use_kernel(model, "amx")
+    assert type(transformer.odd) is type(transformer.half) is nn.Linear
+    assert any(isinstance(module, PackedLinear) for module in transformer.modules())
 
 
 @needs_unit
@@ -62,7 +67,7 @@ def test_only_layers_that_fit_are_replaced() -> None:
 def test_a_model_gives_the_same_vectors(kind: str) -> None:
     model = symmetric(kind)
     expected = Engine(model).encode(texts())
-    use_amx(model)
+    use_kernel(model, "amx")
     found = Engine(model, threads=2).encode(texts())
     np.testing.assert_allclose(found, expected, atol=2e-5)
     assert (found != expected).any()
@@ -74,7 +79,7 @@ def test_without_the_unit_torch_computes(what: str, monkeypatch: pytest.MonkeyPa
     if what != "flags" and kernel() is None:
         pytest.skip("this machine has no AMX, or no C++ compiler")
     if what == "flags":
-        monkeypatch.setattr(amx, "_processor_flags", set)
+        monkeypatch.setattr(amx, "processor", Processor)
     elif what == "compiler":
         monkeypatch.setattr(shutil, "which", lambda _: None)
     elif what == "build":
@@ -85,7 +90,7 @@ def test_without_the_unit_torch_computes(what: str, monkeypatch: pytest.MonkeyPa
     try:
         assert kernel() is None
         with pytest.raises(MarError, match="no AMX, or no C\\+\\+ compiler"):
-            use_amx(mar)
+            use_kernel(mar, "amx")
     finally:
         monkeypatch.undo()
         kernel.cache_clear()

@@ -1,0 +1,137 @@
+"""What computes the linear layers of a model on a CPU: torch, or something faster that is as accurate.
+
+torch multiplies float32 matrices with MKL, which on processors of other makers than its own does without
+their 512-bit units: there oneDNN, which torch brings along, is about twice as fast. Processors with a matrix unit
+(AMX) have the kernel of `mar_st.encode.amx`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import torch
+from torch import nn
+
+from mar_st.encode.processor import processor
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sentence_transformers import SentenceTransformer
+
+Kernel: TypeAlias = Literal["torch", "amx", "onednn"]
+
+#: Rows that oneDNN lays weights out for; it takes any number.
+_ROWS = 512
+
+
+def best_kernel() -> Kernel:
+    """What computes float32 linear layers fastest on this processor.
+
+    It goes by what the processor says of itself, not by time: a run that is resumed must find the same.
+    """
+    from mar_st.encode.amx import kernel
+
+    if kernel() is not None:
+        return "amx"
+    here = processor()
+    if here.maker != "GenuineIntel" and "avx512f" in here.flags and has_onednn():
+        return "onednn"
+    return "torch"
+
+
+def use_kernel(model: SentenceTransformer, kernel: Kernel) -> int:
+    """Have the linear layers of a model's transformers computed by a kernel; for inference alone, in place.
+
+    Args:
+        model: A model in float32 on the CPU.
+        kernel: One that this machine has.
+
+    Returns:
+        Number of layers replaced.
+
+    Raises:
+        MarError: This machine does not have it.
+    """
+    from sentence_transformers.base.modules import Transformer
+
+    if kernel == "torch":
+        return 0
+    layer = _amx_layer() if kernel == "amx" else _onednn_layer()
+    return sum(_replace(module.model, layer) for module in model.modules() if isinstance(module, Transformer))
+
+
+def _amx_layer() -> Callable[[nn.Linear], nn.Module | None]:
+    from mar_st.encode.amx import PackedLinear, fits, kernel
+
+    library = kernel()
+    if library is None:
+        raise _missing("no AMX, or no C++ compiler")
+    return lambda layer: PackedLinear(layer.weight, layer.bias, library) if fits(layer) else None
+
+
+def _onednn_layer() -> Callable[[nn.Linear], nn.Module | None]:
+    if not has_onednn():
+        raise _missing("a torch without oneDNN")
+    return lambda layer: OneDNNLinear(layer.weight, layer.bias)
+
+
+def _missing(what: str) -> MarError:
+    return MarError(
+        f"This machine cannot compute what was begun on another ({what}). Encode with precision fp32 into "
+        "another folder."
+    )
+
+
+def _replace(model: nn.Module, make: Callable[[nn.Linear], nn.Module | None]) -> int:
+    count = 0
+    for parent in list(model.modules()):
+        for name, layer in list(parent.named_children()):
+            if type(layer) is not nn.Linear or layer.weight.dtype != torch.float32:
+                continue
+            made = make(layer)
+            if made is not None:
+                setattr(parent, name, made)
+                count += 1
+    return count
+
+
+class OneDNNLinear(nn.Module):
+    """A linear layer in float32 that oneDNN computes; inference alone.
+
+    Args:
+        weight: `(out, in)` float32.
+        bias: `(out,)` float32 or none.
+    """
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self.packed = _ops()._reorder_linear_weight(weight.detach().contiguous(), _ROWS)
+        self.bias = None if bias is None else bias.detach().contiguous()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`(..., in)` float32 to `(..., out)`."""
+        if not x.numel():
+            return x.new_empty(*x.shape[:-1], self.out_features)
+        flat = x.reshape(-1, self.in_features).contiguous()
+        found: torch.Tensor = _ops()._linear_pointwise(flat, self.packed, self.bias, "none", [], "")
+        return found.reshape(*x.shape[:-1], self.out_features)
+
+
+def _ops() -> Any:
+    return torch.ops.mkldnn
+
+
+def has_onednn() -> bool:
+    """Whether this torch has oneDNN's linear layer, and it computes what torch does."""
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    generator = torch.Generator().manual_seed(0)
+    x, w = torch.randn(5, 48, generator=generator), torch.randn(40, 48, generator=generator)
+    try:
+        found = OneDNNLinear(w, None)(x)
+    except (AttributeError, RuntimeError):
+        return False
+    return bool((found - x @ w.T).abs().max() < 1e-4)
