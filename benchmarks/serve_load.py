@@ -16,6 +16,10 @@ from dataclasses import dataclass, field
 
 import uvloop
 
+#: Seconds that a connection may rest and be used again. A server may close it at any moment after its own
+#: limit (`--keep-alive`, 60 s), also while a request is on its way; clients keep well below that.
+REST = 30.0
+
 _IDS = re.compile(rb'"id":"([^"]*)","score":(-?[0-9.e+-]+)')
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 
@@ -75,7 +79,7 @@ class Connection(asyncio.Protocol):
         self.load = load
         self.transport: asyncio.Transport | None = None
         self.question: Question | None = None
-        self.began = 0.0
+        self.began = self.rested = 0.0
         self._parts: list[bytes] = []
         self._missing = -1
 
@@ -125,7 +129,7 @@ class Load:
         self.stopped = False
         self._turn = 0
         self._open = 0
-        self._idle: list[Connection] = []
+        self._idle: deque[Connection] = deque()  # the longest at rest first
         self._waiting: deque[float] = deque()
         self._busy = 0
 
@@ -159,6 +163,8 @@ class Load:
             pause = due - time.monotonic()
             if pause > 0.0005:
                 await asyncio.sleep(pause)
+            while self._idle and time.monotonic() - self._idle[0].rested > REST:
+                self._idle.popleft().transport.close()
             if self._idle:
                 self._next(self._idle.pop(), due)
             else:
@@ -172,7 +178,11 @@ class Load:
         if self._waiting:
             self._next(connection, self._waiting.popleft())
         else:
-            self._idle.append(connection)
+            self._rest(connection)
+
+    def _rest(self, connection: Connection) -> None:
+        connection.rested = time.monotonic()
+        self._idle.append(connection)
 
     async def _connect(self) -> Connection:
         self._open += 1
@@ -206,7 +216,7 @@ class Load:
         elif self._waiting:
             self._next(connection, self._waiting.popleft())
         else:
-            self._idle.append(connection)
+            self._rest(connection)
 
     def gone(self, connection: Connection) -> None:
         self._open -= 1

@@ -107,6 +107,9 @@ def plan(
     world: Annotated[int, typer.Option(help="Number of devices.", min=1)] = 1,
     mfu: Annotated[float | None, typer.Option(help="Share of the peak reached; default 0.4.")] = None,
     calibrate: Annotated[bool, typer.Option(help="Measure this machine's speed for a few seconds.")] = False,
+    trial: Annotated[
+        bool, typer.Option(help="Train every stage for some steps here; needs the data, takes minutes.")
+    ] = False,
     overrides: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
@@ -115,7 +118,7 @@ def plan(
     from mar_st.recipe import load_recipe
 
     found = commands.make(
-        load_recipe(recipe, overrides), gpu=gpu, world=world, mfu=mfu, calibrate=calibrate,
+        load_recipe(recipe, overrides), gpu=gpu, world=world, mfu=mfu, calibrate=calibrate, trial=trial,
         note=lambda line: print(line, file=sys.stderr, flush=True),
     )  # fmt: skip
     print(json.dumps(found.to_json(), indent=2) if as_json else commands.as_text(found))

@@ -4,7 +4,7 @@ Operations and memory of an encoder pass are those of `mar_st.costs`. Bytes are 
 `mar_st.footprint`.
 
 Hours = steps * operations per step / (devices * peak of the device * MFU), or with a measured speed, see
-`mar_st.calibrate`.
+`mar_st.calibrate`; or what a trial of the stages took, see `mar_st.trial`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from mar_st.schema import (
 from mar_st.workload import Group, Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mar_st.calibrate import Speed
     from mar_st.schema import Recipe, Side, Stage
+    from mar_st.trial import Trial
 
 
 class PlanError(MarError):
@@ -110,6 +111,7 @@ def plan(
     world: int = 1,
     mfu: float = MFU,
     measure: Callable[[Shape, Training, int], Speed] | None = None,
+    trials: Mapping[str, Trial] | None = None,
 ) -> Plan:
     """Plan all stages of a recipe without loading weights.
 
@@ -119,6 +121,7 @@ def plan(
         world: Number of devices; batch sizes of recipes are over all of them.
         mfu: Share of the device's peak that a step is taken to reach.
         measure: Measures speed instead, see `mar_st.calibrate.measure`.
+        trials: What every stage took in a trial, by name; time and memory are made of that.
 
     Raises:
         PlanError: Unknown device, or a batch that the devices cannot share.
@@ -131,10 +134,15 @@ def plan(
         raise PlanError(f"A run needs at least one device; got world={world}.")
     needs = _Planner(recipe, device, world, mfu, measure)
     stages = [needs.stage(stage) for stage in recipe.stages]
+    for stage, wanted in zip(stages, recipe.stages, strict=True):
+        if trials is not None:
+            needs.tried(stage, wanted, trials[stage.name])
     hours = [stage.hours for stage in stages]
     known = [value for value in hours if value is not None]
     peak = DEVICES[device].bf16 if recipe.precision == "bf16" else DEVICES[device].fp32
-    if measure is not None:
+    if trials is not None:
+        assumption = "time and memory of steps tried on this machine"
+    elif measure is not None:
         assumption = "speed measured on this machine"
     elif peak is None:
         assumption = "no speed known; measure it with --calibrate"
@@ -191,6 +199,7 @@ class _Planner:
         self.shapes = side_shapes(recipe.query, recipe.document)
         self.work = Workload(recipe, world)
         self._speeds: dict[tuple[Side, Training, int], Speed] = {}
+        self._groups: dict[str, Sequence[Group]] = {}
 
     # -- one stage --
 
@@ -204,7 +213,7 @@ class _Planner:
         trainings = {
             side: training_of(stage, side, self.shapes[side], self.recipe.precision) for side in sides
         }
-        groups = self.work.groups(stage, entries)
+        groups = self._groups[stage.name] = self.work.groups(stage, entries)
         steps, notes = self.work.steps(stage, groups)
         known = [group.rows for group in groups if group.rows is not None]
         total = sum(known)
@@ -260,6 +269,21 @@ class _Planner:
             fits=None if limit is None else memory["peak"] <= limit * 2**30,
             notes=notes,
         )
+
+    def tried(self, found: StagePlan, stage: Stage, trial: Trial) -> None:
+        """Put what a trial took in the place of what was reckoned."""
+        texts = sum(number for _, _, number in self.work.texts(stage, self._groups[stage.name]))
+        found.step_seconds = trial.step
+        found.setup_hours = texts * trial.teacher / 3600 if trial.teacher else 0.0
+        if found.steps is not None:
+            evaluation = self.recipe.evaluation
+            times = 0 if evaluation is None else -(-found.steps // evaluation.every)
+            found.hours = trial.seconds(found.steps, texts if trial.teacher else 0.0, times) / 3600
+        rest = trial.memory - found.memory["peak"]
+        found.memory = {**found.memory, "other": max(0.0, rest), "peak": float(trial.memory)}
+        limit = DEVICES[self.device].memory
+        found.fits = None if limit is None else trial.memory <= limit * 2**30
+        found.notes = [note for note in found.notes if not note.startswith("so short a step")]
 
     def _sides(self, stage: Stage) -> list[Side]:
         if isinstance(stage, AlignStage | JointStage):

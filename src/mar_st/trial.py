@@ -1,8 +1,8 @@
 """`mar plan --trial`: what a step of every stage takes here, measured on real steps of the recipe.
 
 The stages are those of a run on a sample of the data: the same encoders, batches, losses and compilation.
-Each trains for `STEPS` steps in a process of its own, so its memory is that of the stage, compiler and allocator
-included. The last steps are typical; what the first ones took beyond that is paid once per run.
+Each trains for `STEPS` steps in a process of its own, so its memory is that of the stage, compiler and
+allocator included. The last steps are typical; what the first ones took beyond that is paid once per run.
 """
 
 from __future__ import annotations
@@ -113,8 +113,7 @@ def try_stages(recipe: Recipe, *, say: Callable[[str], None] = print) -> dict[st
             started = time.time()
             done = subprocess.run(  # noqa: S603 -- our own module
                 [*command, str(started)],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                capture_output=True,
                 text=True,
                 check=False,
             )
@@ -217,8 +216,11 @@ def _main(place: str, name: str, started: str) -> None:
     log = logging.getLogger("mar_st.store")
     log.addHandler(encoded)
     log.setLevel(logging.INFO)
-    with in_every_trainer(clock, folder):
-        train(recipe, folder / "run", save_steps=10 * STEPS, say=lambda _: None, until=name)
+    try:
+        with in_every_trainer(clock, folder):
+            train(recipe, folder / "run", save_steps=10 * STEPS, say=lambda _: None, until=name)
+    except MarError as error:
+        sys.exit(" ".join(str(error).split()))
     found = summary(clock, encoded, started=float(started), finished=time.time())
     print(json.dumps(asdict(found)))  # noqa: T201 -- read by the process that asked
 

@@ -13,32 +13,51 @@ __all__ = ["DEVICES", "MFU", "as_text", "make"]
 
 
 def make(
-    recipe: Recipe, *, gpu: str | None, world: int, mfu: float | None, calibrate: bool, note: Any = None
+    recipe: Recipe,
+    *,
+    gpu: str | None,
+    world: int,
+    mfu: float | None,
+    calibrate: bool,
+    trial: bool = False,
+    note: Any = None,
 ) -> Plan:
-    """Plan a recipe on a named device, or with a speed measured here.
+    """Plan a recipe on a named device, or by what is measured here.
 
     Args:
         recipe: The recipe.
         gpu: Name of a device; default H100, or this machine's CPU where speed is measured without a GPU.
         world: Number of devices.
-        mfu: Share of the device's peak; not with `calibrate`.
-        calibrate: Measure speed on this machine.
+        mfu: Share of the device's peak; not with `calibrate` or `trial`.
+        calibrate: Measure speed on this machine with random weights.
+        trial: Measure time and memory on this machine with real steps of every stage.
         note: Receives a line per measurement.
 
     Raises:
-        PlanError: Unknown device, `mfu` and `calibrate` together, or a device that is not this machine's.
+        PlanError: Unknown device, settings that exclude each other, or a device that is not this machine's.
+        TrialError: A stage could not be tried.
     """
-    if not calibrate:
+    if not calibrate and not trial:
         return plan(recipe, device=gpu or "H100", world=world, mfu=MFU if mfu is None else mfu)
-    if mfu is not None:
-        raise PlanError("--calibrate measures the speed; leave out --mfu.")
+    name = "--trial" if trial else "--calibrate"
+    if mfu is not None or (calibrate and trial):
+        other = "--mfu" if mfu is not None else "--calibrate"
+        raise PlanError(f"{name} measures the speed; leave out {other}.")
     import torch
-
-    from mar_st.calibrate import measure
 
     here = "cuda" if torch.cuda.is_available() else "cpu"
     if here == "cpu" and gpu not in (None, "cpu"):
-        raise PlanError(f"--calibrate measures this machine, which has no GPU; leave out --gpu {gpu}.")
+        raise PlanError(f"{name} measures this machine, which has no GPU; leave out --gpu {gpu}.")
+    device = gpu or ("cpu" if here == "cpu" else "H100")
+    if trial:
+        if world > 1:
+            raise PlanError("--trial trains on one device; leave out --world.")
+        from mar_st.trial import try_stages
+
+        planned = plan(recipe, device=device)  # what cannot be planned is said before minutes are spent
+        tried = try_stages(recipe, say=note or (lambda _: None))
+        return plan(recipe, device=planned.device, trials=tried)
+    from mar_st.calibrate import measure
 
     def measured(shape: Any, training: Any, length: int) -> Any:
         speed = measure(shape, training, length, compiled=recipe.compile and training.mode != "frozen")
@@ -47,7 +66,7 @@ def make(
             note(f"measured {shape.name} ({training.mode}): {rate}")
         return speed
 
-    return plan(recipe, device=gpu or ("cpu" if here == "cpu" else "H100"), world=world, measure=measured)
+    return plan(recipe, device=device, world=world, measure=measured)
 
 
 def as_text(found: Plan) -> str:

@@ -1,8 +1,8 @@
 """What computes the linear layers of a model on a CPU: torch, or something faster that is as accurate.
 
 torch multiplies float32 matrices with MKL, which on processors of other makers than its own does without
-their 512-bit units: there oneDNN, which torch brings along, is about twice as fast. Processors with a matrix unit
-(AMX) have the kernel of `mar_st.encode.amx`.
+their 512-bit units: there oneDNN, which torch brings along, is about twice as fast. Processors with a matrix
+unit (AMX) have the kernel of `mar_st.encode.amx`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Vectors of documents and vectors of queries may be compared if they come from one space. The digest covers
 what makes document vectors what they are: the modules of the document route (all modules of a model without
 routes), their settings, and their weight files by name, size, safetensors header and evenly spaced samples of
-the content. Query encoders do not count, so all encoders of a family share a space.
+the content. Query encoders do not count, so all encoders of a family share a space. A model that was made for
+the space of another (`mar align`) says so in `space.txt`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from mar_st.errors import MarError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: In a folder without a document encoder: the space its queries belong to.
+#: Says the space of a query encoder without documents, and of one that was trained for an existing space.
 SPACE_FILE = "space.txt"
 EXPORT_FILE = "export.json"
 
@@ -52,7 +53,7 @@ def space_of(folder: str | Path) -> str | None:
     if not root.is_dir():
         raise MarError(f"There is no model folder {root}.")
     parts = document_parts(root)
-    if parts is None:
+    if parts is None or (root / SPACE_FILE).is_file():
         return _written(root)
     digest = hashlib.sha256()
     for part in parts:

@@ -16,9 +16,11 @@ from pydantic import ValidationError
 from transformers import set_seed
 
 from mar_st.data import Source, read_triples
+from mar_st.encode.space import SPACE_FILE, space_of
 from mar_st.encoders import check_source
 from mar_st.lineage import model_digest
 from mar_st.losses import StoredInfoNCELoss
+from mar_st.native_gte import fetch
 from mar_st.schema import AlignStage, Data, JointStage
 from mar_st.spaces.agreement import agreement
 from mar_st.spaces.options import Options
@@ -118,6 +120,7 @@ class _Run:
     options: Options
     say: Callable[[str], None]
     held: dict[Side, list[str]] = field(default_factory=dict)
+    digest: str | None = None
 
     def do(self) -> dict[str, Any]:
         """All phases."""
@@ -131,6 +134,7 @@ class _Run:
                 return manifest
         if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
             raise SpaceError(f"{self.out} holds something else; choose another --out or delete it.")
+        self.digest = self._document_space()
         train = self._split()
         space = self._space()
         _claim(work, settings)
@@ -302,12 +306,23 @@ class _Run:
             for name in ("metrics.jsonl", "loss.png"):
                 if (work / phase / name).is_file():
                     shutil.copy2(work / phase / name, part / f"{phase}-{name}")
+        if self.digest is not None:
+            (part / SPACE_FILE).write_text(f"{self.digest}\n", encoding="utf-8")
         (part / "README.md").write_text(_card(self.out.name, manifest, result.routes), encoding="utf-8")
         (part / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False), encoding="utf-8")
         if self.out.is_dir():
             self.out.rmdir()  # empty
         part.rename(self.out)
         shutil.rmtree(work, ignore_errors=True)
+
+    def _document_space(self) -> str | None:
+        """Digest of the space of the teacher's documents, so that their index takes the result."""
+        if isinstance(self.teacher, FolderTeacher):
+            return self.teacher.space
+        if not isinstance(self.teacher, ModelTeacher):
+            return None
+        folder = Path(self.spec).expanduser()
+        return space_of(folder if folder.is_dir() else fetch(self.spec))
 
     def _prompt(self) -> str:
         if self.options.prompt is not None:

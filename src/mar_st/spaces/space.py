@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from mar_st.encoders import check_source
 from mar_st.errors import MarError
 from mar_st.store import TeacherStore
-from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher, Teacher
+from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher, Teacher, is_vector_folder
 from mar_st.teachers.endpoint import PREFIX
 from mar_st.texts import read_ids
 
@@ -110,8 +110,8 @@ def open_teacher(
     """A teacher by its name: a model, a folder of vectors, or an endpoint.
 
     Args:
-        spec: Folder or Hub name of a sentence-transformers model, a folder with `vectors.npy`, or
-            `openai:MODEL@BASE_URL`.
+        spec: Folder or Hub name of a sentence-transformers model, a folder of vectors (see
+            `FolderTeacher`), or `openai:MODEL@BASE_URL`.
         root: Teacher store.
         corpus: File with the texts of the ids that a folder of vectors names.
         prompts: Put before queries and documents by an endpoint; a model has its own.
@@ -123,7 +123,7 @@ def open_teacher(
     if spec.startswith(PREFIX):
         return EndpointTeacher.parse(spec, root, prompts=prompts)
     folder = Path(spec).expanduser()
-    if any((folder / name).is_file() for name in ("vectors.npy", "vectors.safetensors")):
+    if is_vector_folder(folder):
         return FolderTeacher(folder, read_ids(corpus) if corpus else None)
     check_source(spec, what="teacher")
     model = SentenceTransformer(spec).eval()

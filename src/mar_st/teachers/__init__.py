@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mar_st.teachers.endpoint import EndpointTeacher
-from mar_st.teachers.folder import FolderTeacher
+from mar_st.teachers.folder import FolderTeacher, is_vector_folder
 from mar_st.teachers.model import Ask, ModelTeacher, modules_digest
 
 if TYPE_CHECKING:
@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from mar_st.schema import Side
     from mar_st.store import Vectors
 
-__all__ = ["Ask", "EndpointTeacher", "FolderTeacher", "ModelTeacher", "Teacher", "modules_digest"]
+__all__ = [
+    "Ask",
+    "EndpointTeacher",
+    "FolderTeacher",
+    "ModelTeacher",
+    "Teacher",
+    "is_vector_folder",
+    "modules_digest",
+]
 
 
 class Teacher(Protocol):

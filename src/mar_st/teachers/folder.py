@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mar_st.encode.folder import SHARDS, VectorFolder
+from mar_st.encode.shards import shard_name
 from mar_st.errors import MarError
 from mar_st.store import KeyIndex, Part, Vectors, text_keys
 from mar_st.texts import read_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from mar_st.schema import Side
@@ -27,18 +29,20 @@ class FolderError(MarError):
 
 
 class FolderTeacher:
-    """A folder with `vectors.npy` (or `vectors.safetensors`) and the texts of its rows in `texts.jsonl`.
+    """Vectors in files and the texts of their rows; they are read where they lie, nothing is copied.
 
-    A line of `texts.jsonl` holds `text` (and maybe `title`, which is joined to it as everywhere), or an `_id`
-    that `corpus` knows. The vectors are read where they lie; nothing is copied or changed.
+    The folder is one of `mar encode` (float32 or float16), whose ids `corpus` knows; or it has `vectors.npy`
+    (or `vectors.safetensors`) and `texts.jsonl`, where a line holds `text` (and maybe `title`, which is
+    joined to it as everywhere), or an `_id` that `corpus` knows.
 
     Attributes:
         texts: The text of each vector.
         by_id: Whether ids stand for texts.
+        space: The document space of the vectors, if the folder says it.
 
     Args:
         folder: The folder.
-        corpus: Text of each id, for lines without a text.
+        corpus: Text of each id, for rows without a text.
 
     Raises:
         FolderError: A file is missing, the counts differ, or an id is unknown.
@@ -46,31 +50,46 @@ class FolderTeacher:
 
     def __init__(self, folder: Path, corpus: Mapping[str, str] | None = None) -> None:
         self.folder = folder
-        self.part = _find(folder)
+        self.space: str | None = None
+        self._encoded = _encoded(folder)
+        if self._encoded is not None:
+            self.parts, self.space = _shards(self._encoded), self._encoded.space
+            ids = self._encoded.ids.to_pylist()
+            rows: Iterable[tuple[str, str | None, str]] = ((str(folder), None, name) for name in ids)
+        else:
+            self.parts = [_find(folder)]
+            path = folder / "texts.jsonl"
+            rows = ((f"{path}:{number}", row.text, str(row.id)) for number, row in read_rows(path))
         self.texts: list[str] = []
         self.by_id = False
-        for number, row in read_rows(folder / "texts.jsonl"):
-            if row.text is None and row.id not in (corpus or {}):
+        for where, text, name in rows:
+            if text is None and name not in (corpus or {}):
                 raise FolderError(
-                    f"{folder / 'texts.jsonl'}:{number}: has no 'text', and its _id {row.id!r} is in no "
-                    "corpus. Give the texts in this file, or the corpus with these ids by --texts."
+                    f"{where}: has no 'text', and its _id {name!r} is in no corpus. Give the corpus with "
+                    "these ids by --texts."
                 )
-            self.by_id |= row.text is None
-            self.texts.append(row.text if row.text is not None else (corpus or {})[str(row.id)])
-        if len(self.texts) != self.part.shape[0]:
+            self.by_id |= text is None
+            self.texts.append(text if text is not None else (corpus or {})[name])
+        count = sum(part.shape[0] for part in self.parts)
+        if len(self.texts) != count:
             raise FolderError(
-                f"{self.part.path} holds {self.part.shape[0]} vectors, but texts.jsonl {len(self.texts)} "
-                "lines; they must belong to each other line by line."
+                f"{self.parts[0].path} holds {count} vectors, but texts.jsonl {len(self.texts)} lines; they "
+                "must belong to each other line by line."
             )
         self._index = KeyIndex(text_keys(self.texts))
+        self._ends = np.cumsum([part.shape[0] for part in self.parts])
         self._digest: str | None = None
 
     def identity(self, role: Side) -> dict[str, Any]:
-        """Digests of the vectors' file and of the texts."""
+        """Digests of the vectors' files and of the texts."""
         del role
         if self._digest is None:
-            with self.part.path.open("rb") as file:
-                self._digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if self._encoded is not None:  # the manifest has the digest of every file
+                content = json.dumps(self._encoded.manifest, sort_keys=True)
+                self._digest = hashlib.sha256(content.encode()).hexdigest()
+            else:
+                with self.parts[0].path.open("rb") as file:
+                    self._digest = hashlib.file_digest(file, "sha256").hexdigest()
         texts = hashlib.sha256(text_keys(self.texts).tobytes()).hexdigest()
         return {"kind": "folder", "vectors": self._digest, "texts": texts}
 
@@ -89,7 +108,34 @@ class FolderTeacher:
                 "same model and add them to the folder, or leave them out; a folder of vectors cannot "
                 "encode."
             )
-        return Vectors([self.part], np.stack([np.zeros_like(rows), rows], axis=1))
+        part = np.searchsorted(self._ends, rows, side="right")
+        starts = np.concatenate([[0], self._ends]).astype(np.int64)
+        return Vectors(self.parts, np.stack([part, rows - starts[part]], axis=1).astype(np.int64))
+
+
+def is_vector_folder(folder: Path) -> bool:
+    """Whether a folder holds vectors and no model."""
+    return any((folder / name).is_file() for name in _FILES) or _encoded(folder) is not None
+
+
+_FILES = ("vectors.npy", "vectors.safetensors")
+
+
+def _encoded(folder: Path) -> VectorFolder | None:
+    """The folder as `mar encode` wrote it; `None` if it did not."""
+    if not (folder / SHARDS).is_dir() or any((folder / name).is_file() for name in _FILES):
+        return None
+    return VectorFolder.open(folder)
+
+
+def _shards(folder: VectorFolder) -> list[Part]:
+    if folder.dtype not in ("float32", "float16"):
+        raise FolderError(
+            f"{folder.path} holds {folder.dtype} vectors; what they were rounded from cannot be learnt. "
+            "Encode with --dtype float16 or float32."
+        )
+    names = (shard_name(number) for number in range(len(folder.manifest["shards"])))
+    return [_safetensors(folder.path / SHARDS / f"{name}.safetensors") for name in names]
 
 
 def _find(folder: Path) -> Part:
@@ -99,7 +145,7 @@ def _find(folder: Path) -> Part:
         return _safetensors(folder / "vectors.safetensors")
     raise FolderError(
         f"{folder} is neither a model nor a folder of vectors: it needs vectors.npy (or "
-        "vectors.safetensors) and texts.jsonl."
+        "vectors.safetensors) and texts.jsonl, or what 'mar encode' writes."
     )
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,11 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
 from mar_st import MAR
+from mar_st.encode import encode_corpus
+from mar_st.encode.space import space_of
 from mar_st.encoders import load_encoder
 from mar_st.family import add_query_encoder
+from mar_st.index import Searcher, build_index
 from mar_st.spaces import Options, SpaceError, align_space
 from mar_st.spaces import run as module
 from mar_st.teachers import ModelTeacher
@@ -87,6 +91,26 @@ def _align(tmp_path, files, teacher="teacher", out="out", **changes):
     spec = teacher if ":" in teacher else str(tmp_path / teacher)
     arguments = {"queries": queries, "texts": texts, "store": tmp_path / "store", "say": _silent} | changes
     return align_space(spec, tmp_path / out, options=options, **arguments)
+
+
+@pytest.mark.parametrize("kind", ["model", "query only", "vectors"])
+def test_an_index_of_the_teacher_takes_the_result(tmp_path, files, teacher, kind, caplog):
+    del teacher
+    corpus = files[1]
+    encode_corpus(tmp_path / "teacher", corpus, tmp_path / "vectors", show_progress=False)
+    build_index(tmp_path / "vectors", tmp_path / "index", corpus=corpus, kind="exact", progress=False)
+    if kind == "vectors":
+        _align(tmp_path, files, teacher="vectors", queries=None)
+    else:
+        _align(tmp_path, files, options=replace(FAST, query_only=kind == "query only"))
+    assert space_of(tmp_path / "out") == space_of(tmp_path / "teacher")
+    with caplog.at_level("WARNING"):
+        (hits,) = Searcher.open(tmp_path / "index", tmp_path / "out").search(QUERIES[:1], 3)
+    assert len(hits) == 3
+    assert not caplog.records
+    if kind == "model":
+        again = encode_corpus(tmp_path / "out", corpus, tmp_path / "again", show_progress=False)
+        assert again.space == space_of(tmp_path / "teacher")
 
 
 def test_a_model_gets_a_query_encoder_and_keeps_its_documents(tmp_path, files, teacher):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from mar_st.encode import write_vectors
 from mar_st.store import StoreError
 from mar_st.teachers import FolderTeacher
 from mar_st.teachers.folder import FolderError
@@ -78,3 +79,21 @@ def test_what_does_not_fit_is_refused(tmp_path):
     save_file({"a": VECTORS, "b": VECTORS}, folder / "vectors.safetensors")
     with pytest.raises(FolderError, match="holds 2 tensors"):
         FolderTeacher(folder)
+
+
+def test_what_mar_encode_wrote(tmp_path):
+    texts = {f"d{i}": f"文{i}" for i in range(7)}
+    vectors = np.random.default_rng(0).normal(size=(7, 8)).astype(np.float32)
+    folder = write_vectors(tmp_path / "v", list(texts), vectors, space="abc", shard=3)
+    assert len(folder.manifest["shards"]) == 3
+    teacher = FolderTeacher(tmp_path / "v", texts)
+    asked = ["文6", "文0", "文3"]
+    np.testing.assert_array_equal(np.asarray(teacher.vectors(asked, "document")), vectors[[6, 0, 3]])
+    assert (teacher.space, teacher.by_id, teacher.texts) == ("abc", True, list(texts.values()))
+    other = write_vectors(tmp_path / "w", list(texts), vectors + 1, space="abc", shard=3)
+    assert FolderTeacher(other.path, texts).identity("query") != teacher.identity("query")
+    with pytest.raises(FolderError, match="_id 'd6' is in no corpus"):
+        FolderTeacher(tmp_path / "v", {name: text for name, text in texts.items() if name != "d6"})
+    rough = write_vectors(tmp_path / "i", list(texts), vectors, dtype="int8")
+    with pytest.raises(FolderError, match="holds int8 vectors"):
+        FolderTeacher(rough.path, texts)
