@@ -11,17 +11,17 @@ import numpy as np
 from mar_st.index.errors import IndexingError
 from mar_st.index.filters import parse_filter
 from mar_st.index.index import Index, checked_k
-from mar_st.index.reranker import Reranker
 from mar_st.index.results import Hit, Leg, Ranked, fuse, one_leg
 from mar_st.index.snippets import snippet
+from mar_st.reranker import Reranker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mar_st.index.documents import Stored
     from mar_st.index.index import Key, Where
-    from mar_st.index.reranker import RerankerSource
     from mar_st.online import QueryEncoder
+    from mar_st.reranker import RerankerSource
 
 #: Documents that each leg of a hybrid search gives to the fusion, at least.
 DEPTH = 100

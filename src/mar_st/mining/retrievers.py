@@ -13,13 +13,15 @@ import numpy as np
 import torch
 
 from mar_st.mining.rules import MiningError
+from mar_st.reranker import Reranker
 from mar_st.words import TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from sentence_transformers import CrossEncoder, SentenceTransformer
+    from sentence_transformers import SentenceTransformer
 
+    from mar_st.reranker import RerankerSource
     from mar_st.schema import Side
     from mar_st.teachers import ModelTeacher
 
@@ -286,10 +288,9 @@ class CrossScorer:
         batch_size: Pairs per forward pass.
     """
 
-    def __init__(self, model: str | Path | CrossEncoder, *, batch_size: int = 32) -> None:
-        self._given, self.batch_size = model, batch_size
-        self.name = str(model) if isinstance(model, str | Path) else "cross-encoder"
-        self._model: Any = None
+    def __init__(self, model: RerankerSource, *, batch_size: int = 32) -> None:
+        self._reranker = Reranker(model, batch_size=batch_size)
+        self.name = self._reranker.name
         self._queries: Sequence[str] = ()
         self._corpus: Sequence[str] = ()
 
@@ -297,7 +298,7 @@ class CrossScorer:
         """Its weights."""
         from mar_st.teachers import modules_digest
 
-        return {"kind": "cross-encoder", "modules": modules_digest(list(self._open().children()))}
+        return {"kind": "cross-encoder", "modules": modules_digest(list(self._reranker.open().children()))}
 
     def prepare(self, queries: Sequence[str], corpus: Sequence[str]) -> None:
         """Take the texts."""
@@ -310,27 +311,8 @@ class CrossScorer:
             for row, some in zip(rows, documents, strict=True)
             for document in some
         ]
-        if not pairs:
-            return [np.empty(0, dtype=np.float32) for _ in rows]
-        scores = np.asarray(
-            self._open().predict(pairs, batch_size=self.batch_size, show_progress_bar=False), dtype=np.float32
-        )
-        if scores.shape != (len(pairs),):
-            raise MiningError(f"{self.name} gives {scores.shape[1:]} scores per pair; one is needed.")
+        scores = self._reranker.score(pairs)
         return np.split(scores, np.cumsum([len(some) for some in documents])[:-1])
-
-    def _open(self) -> Any:
-        if self._model is None:
-            from sentence_transformers import CrossEncoder
-
-            from mar_st.encoders import check_source
-
-            given: Any = self._given
-            if isinstance(given, str | Path):
-                check_source(str(given), what="teacher")
-                given = CrossEncoder(str(given))
-            self._model = given
-        return self._model
 
 
 def _best_rows(scores: torch.Tensor, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from mar_st.errors import MarError
 from mar_st.index import FilterError, Index, IndexingError, Searcher, build_index
 from mar_st.index.results import RRF
 from tests.mar_st.index.conftest import WORDS
@@ -147,7 +148,7 @@ def test_a_reranker_with_several_scores_is_refused(folder, library):
         def predict(self, pairs, batch_size, show_progress_bar):
             return np.zeros((len(pairs), 3))
 
-    with pytest.raises(IndexingError, match="one is needed"):
+    with pytest.raises(MarError, match="one is needed"):
         Searcher.open(folder, FakeEncoder(library), reranker=Classes()).search(["编号1"], 3)
     with pytest.raises(ValueError, match="reranker"):
         Searcher.open(folder, FakeEncoder(library), reranker="./nowhere").search(["编号1"], 3)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from mar_st.index.errors import IndexingError
+from mar_st.errors import MarError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,23 +37,25 @@ class Reranker:
         """Scores of (query, document) pairs, `(len(pairs),)` float32.
 
         Raises:
-            IndexingError: The model gives several scores per pair.
-            MarError: There is no such model.
+            MarError: There is no such model, or it gives several scores per pair.
         """
         if not pairs:
             return np.empty(0, dtype=np.float32)
         with self._lock:
             scores = np.asarray(
-                self._open().predict(list(pairs), batch_size=self.batch_size, show_progress_bar=False),
+                self.open().predict(list(pairs), batch_size=self.batch_size, show_progress_bar=False),
                 dtype=np.float32,
             )
         if scores.shape != (len(pairs),):
-            raise IndexingError(
-                f"{self.name} gives scores of shape {scores.shape[1:]} per pair; one is needed."
-            )
+            raise MarError(f"{self.name} gives scores of shape {scores.shape[1:]} per pair; one is needed.")
         return scores
 
-    def _open(self) -> Any:
+    def open(self) -> Any:
+        """The model, loaded if it was not.
+
+        Raises:
+            MarError: There is no such model.
+        """
         if self._model is None:
             given: Any = self._given
             if isinstance(given, str | Path):
