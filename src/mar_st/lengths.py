@@ -164,7 +164,7 @@ def tokens_of(backbone: Backbone, recipe: Recipe, texts: Sequence[str]) -> tuple
         return lambda text: min(_by_characters(text), backbone.max_length), "estimated from characters"
 
     def length(text: str) -> int:
-        return min(len(tokenizer(text)["input_ids"]), backbone.max_length)
+        return min(len(tokenizer(text, verbose=False)["input_ids"]), backbone.max_length)
 
     return length, how
 

@@ -9,8 +9,10 @@ are taken, the one that has waited longest without a request makes room.
 from __future__ import annotations
 
 import logging
+import select
 import sys
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from uvicorn import Config
@@ -31,8 +33,11 @@ _LEVELS = {"mar_st": logging.INFO, "uvicorn.error": logging.WARNING}
 #: Bytes of the head of a request, and bytes of an unwanted body that are read past after its refusal.
 HEAD, PAST = 64 * 1024, 64 * 1024 * 1024
 
-#: Seconds for which a resting connection is still read when the server stops: a request may be on its way.
+#: Seconds for which a resting connection is still read when the server stops, or when it holds unread bytes.
 LINGER = 0.5
+
+#: Resting connections that are looked at for one to close; of most nothing is unread.
+TRIED = 16
 
 
 @dataclass(frozen=True)
@@ -117,8 +122,8 @@ class Guard:
     def make_room(self, newcomer: GuardedProtocol) -> bool:
         """Close the connection that has waited longest; false if all have a request."""
         for waiting in (self.owing, self.resting):
-            for connection in waiting:
-                if connection is not newcomer:
+            for connection in islice(waiting, TRIED):
+                if connection is not newcomer and (waiting is self.owing or not connection.unread()):
                     self._end(connection, "crowded")
                     return True
         return False
@@ -220,10 +225,23 @@ class GuardedProtocol(HttpToolsProtocol):
             self.guard.rest(self)
 
     def timeout_keep_alive_handler(self) -> None:
-        """End a connection that rested too long, or that does not read its answer."""
+        """End a connection that rested too long, or that does not read its answer.
+
+        A busy event loop looks at its clock before it looks at its sockets: a request that came in time may
+        lie there unread.
+        """
+        if self._resting and self.unread():
+            self.timeout_keep_alive_task = self.loop.call_later(LINGER, self.timeout_keep_alive_handler)
+            return
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         super().timeout_keep_alive_handler()
+
+    def unread(self) -> bool:
+        """Whether something came that the event loop has not handed over."""
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
     def shutdown(self) -> None:
         """The server stops: finish the request, or wait a moment for one that is on its way."""
