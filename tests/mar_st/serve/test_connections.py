@@ -107,15 +107,23 @@ def test_pipelined_requests_are_answered_in_order(serve):
 def test_a_request_that_came_in_time_is_answered_by_a_server_that_was_held_up(serve):
     server = serve(keep_alive=2)
     request = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+    def answer(connection):
+        found = b""
+        while b"ok" not in found:
+            part = connection.recv(1000)
+            assert part, "closed without an answer"
+            found += part
+        return found
+
     with connect(server) as one, connect(server) as quiet:
         for connection in (one, quiet):
             connection.sendall(request)
-            assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+            assert b" 200 " in answer(connection)
         time.sleep(1)
         server.signal(signal.SIGSTOP)
         one.sendall(request)
         time.sleep(2)  # now the time of both is over
         server.signal(signal.SIGCONT)
-        one.settimeout(10)
-        assert one.recv(1000).startswith(b"HTTP/1.1 200")
+        assert b" 200 " in answer(one)
         assert read_all(quiet) == b""
