@@ -5,19 +5,7 @@ from __future__ import annotations
 import io
 import logging
 
-import pytest
-
 from mar_st.serve.connections import ConnectionLimits, ServeConfig
-
-
-@pytest.fixture(autouse=True)
-def loggers_as_before():
-    kept = {name: logging.getLogger(name) for name in ("mar_st", "uvicorn.error")}
-    states = {name: (one.handlers, one.propagate, one.level) for name, one in kept.items()}
-    yield
-    for name, (handlers, propagate, level) in states.items():
-        kept[name].handlers, kept[name].propagate = handlers, propagate
-        kept[name].setLevel(level)
 
 
 def test_handlers_of_others_stay_open():
