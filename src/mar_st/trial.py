@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from transformers import TrainerCallback
 
 from mar_st.errors import MarError
 from mar_st.rehearse import in_every_trainer, peak_bytes
 from mar_st.schema import Recipe
+from mar_st.stages.memory import GROWTH
 from mar_st.store import ENCODED
 from mar_st.train import train
 
@@ -51,7 +53,8 @@ class Trial:
         teacher: Seconds per text of the teacher's vectors; 0 for a stage without a teacher.
         evaluation: Seconds of one evaluation on the development set; 0 without one.
         finish: Seconds from the last step to the saved model.
-        memory: Bytes at most: of a CUDA device, or of the process on a CPU.
+        memory: Bytes at most: of a CUDA device; or of the process on a CPU, which gives memory back when it
+            has grown by half (`mar_st.stages.memory`), so half is added to what the trial took.
     """
 
     step: float
@@ -167,8 +170,6 @@ class _Clock(TrainerCallback):
 
 
 def _wait() -> None:
-    import torch
-
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
@@ -191,7 +192,7 @@ def summary(clock: _Clock, encoded: _Encoded, *, started: float, finished: float
         teacher=encoded.seconds / max(1, encoded.texts),
         evaluation=clock.evaluated,
         finish=max(0.0, finished - clock.ended),
-        memory=peak_bytes(),
+        memory=int(peak_bytes() * (1 if torch.cuda.is_available() else GROWTH)),
     )
 
 
