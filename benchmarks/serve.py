@@ -13,11 +13,15 @@ Modes:
     silent      --silent connections that say nothing, and searches beside them
 
 Every answer is compared with the one computed in process. One JSON line per mode.
+
+The load generator needs processors too. With `--split` it has half of them for itself; the server and the
+engine in process have the other half, each when it is its turn.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import platform
@@ -62,6 +66,7 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=10)
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--hybrid", action="store_true")
+    parser.add_argument("--split", action="store_true", help="processors of the load apart from the server's")
     arguments = parser.parse_args()
     modes = arguments.modes.split(",")
     if set(modes) - set(MODES):
@@ -82,15 +87,16 @@ def run(arguments: argparse.Namespace, modes: list[str], folder: Path) -> None:
     common = {
         "machine": machine(), "encoder": arguments.encoder or "mar-mini", "index": arguments.index,
         "documents": arguments.documents, "k": arguments.k, "hybrid": arguments.hybrid,
-        "workers": arguments.workers,
+        "workers": arguments.workers, "split": arguments.split,
     }  # fmt: skip
     engine, questions = apart(
-        in_process, index, encoder, texts, arguments.k, arguments.hybrid, arguments.seconds
-    )
+        in_process, index, encoder, texts, arguments.k, arguments.hybrid, arguments.seconds,
+        on=halves(arguments.split)[0],
+    )  # fmt: skip
     server = Server(index, encoder, arguments)
     try:
-        ask(server.port, questions, 8, 2.0)  # warm
-        saturated = ask(server.port, questions, arguments.connections, arguments.seconds)
+        ask(server, questions, 8, 2.0)  # warm
+        saturated = ask(server, questions, arguments.connections, arguments.seconds)
         rate = len(saturated.latencies) / saturated.seconds
         for mode in modes:
             found = {
@@ -102,13 +108,13 @@ def run(arguments: argparse.Namespace, modes: list[str], folder: Path) -> None:
                 },
                 "latency": lambda: {
                     "rate": round(0.7 * rate, 1),
-                    **ask(server.port, questions, 1024, arguments.seconds, 0.7 * rate).summary(),
+                    **ask(server, questions, 1024, arguments.seconds, 0.7 * rate).summary(),
                 },
                 "soak": lambda: soak(server, questions, 0.7 * rate, arguments.minutes),
                 "overload": lambda: {
                     "rate": round(3 * rate, 1),
                     "timeout_ms": 1000 * arguments.timeout,
-                    **ask(server.port, questions, 4000, arguments.seconds, 3 * rate).summary(),
+                    **ask(server, questions, 4000, arguments.seconds, 3 * rate).summary(),
                 },
                 "silent": lambda: silent(server, questions, arguments.silent, arguments.seconds),
             }[mode]()
@@ -119,9 +125,17 @@ def run(arguments: argparse.Namespace, modes: list[str], folder: Path) -> None:
         raise SystemExit(f"the server ended with {code}")
 
 
-def apart(function: Any, *arguments: Any) -> Any:
+def halves(split: bool) -> tuple[set[int], set[int]]:
+    """Processors of the server, and of the load."""
+    every = sorted(os.sched_getaffinity(0))
+    middle = len(every) // 2
+    return (set(every[middle:]), set(every[:middle])) if split and middle else (set(every), set(every))
+
+
+def apart(function: Any, *arguments: Any, on: set[int] | None = None) -> Any:
     """Call a function in a process of its own, so that its threads and memory are gone afterwards."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    place = {"initializer": os.sched_setaffinity, "initargs": (0, on)} if on else {}
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), **place) as pool:
         return pool.submit(function, *arguments).result()
 
 
@@ -193,9 +207,9 @@ def in_process(
 
 
 def ask(
-    port: int, questions: list[Question], connections: int, seconds: float, rate: float | None = None
+    server: Server, questions: list[Question], connections: int, seconds: float, rate: float | None = None
 ) -> Result:
-    return apart(ask_all, port, questions, connections, seconds, rate)
+    return apart(ask_all, server.port, questions, connections, seconds, rate, on=server.load)
 
 
 def soak(server: Server, questions: list[Question], rate: float, minutes: float) -> dict[str, Any]:
@@ -211,7 +225,7 @@ def soak(server: Server, questions: list[Question], rate: float, minutes: float)
 
     thread = threading.Thread(target=sample)
     thread.start()
-    result = ask(server.port, questions, 1024, seconds, rate)
+    result = ask(server, questions, 1024, seconds, rate)
     stop.set()
     thread.join()
     early = [memory for at, memory in samples if at > seconds / 10][:3]
@@ -231,7 +245,7 @@ def silent(server: Server, questions: list[Question], count: int, seconds: float
         one.settimeout(5)
         one.connect(("127.0.0.1", server.port))
         quiet.append(one)
-    result = ask(server.port, questions, 4, seconds)
+    result = ask(server, questions, 4, seconds)
     closed = 0
     for one in quiet:
         one.setblocking(False)
@@ -255,7 +269,9 @@ class Server:
             [sys.executable, "-m", "mar_st.cli", "serve", index, "--encoder", encoder, "--port", "0",
              "--workers", str(arguments.workers), "--timeout", str(arguments.timeout)],
             stdout=subprocess.PIPE, text=True,
+            preexec_fn=functools.partial(os.sched_setaffinity, 0, halves(arguments.split)[0]),
         )  # fmt: skip
+        self.load = halves(arguments.split)[1]
         line = self.process.stdout.readline()
         if not line.startswith("listening on"):
             raise SystemExit(f"the server did not start: {line}")

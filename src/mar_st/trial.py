@@ -1,8 +1,8 @@
 """`mar plan --trial`: what a step of every stage takes here, measured on real steps of the recipe.
 
-The stages are those of a run on a sample of the data: the same encoders, batches, losses and compilation.
-Each trains for `STEPS` steps in a process of its own, so its memory is that of the stage, compiler and
-allocator included. The last steps are typical; what the first ones took beyond that is paid once per run.
+The stages are those of a run, on a sample of the data: the same encoders, batches, losses and compilation,
+one after the other in one process, so its memory is that of a run, compiler and allocator included. Each
+trains for `STEPS` steps. The last ones are typical; what the first ones took beyond that is paid once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,9 @@ STEPS, WARM = 48, 16
 #: Rows that a data entry is cut to at least, and batches of its largest stage.
 ROWS, BATCHES = 2048, 16
 
+#: Before what the process of a trial tells; libraries print too.
+MARK = "mar-trial "
+
 
 class TrialError(MarError):
     """A stage that could not be tried; the message holds its name and the reason."""
@@ -48,8 +51,7 @@ class Trial:
     Attributes:
         step: Seconds of a typical step, the mean after the first `WARM`.
         once: Seconds that the first steps took beyond typical ones: compilation, first allocations.
-        start: Seconds from the call to the first step: imports, reading the sample, loading, the teacher's
-            vectors of the sample.
+        start: Seconds until the first step, without the teacher's vectors; of the first stage from the call.
         teacher: Seconds per text of the teacher's vectors; 0 for a stage without a teacher.
         evaluation: Seconds of one evaluation on the development set; 0 without one.
         finish: Seconds from the last step to the saved model.
@@ -107,66 +109,97 @@ def try_stages(recipe: Recipe, *, say: Callable[[str], None] = print) -> dict[st
         TrialError: A stage failed.
     """
     short = shorten(recipe)
-    found = {}
-    with tempfile.TemporaryDirectory(prefix="mar-trial-") as place:
-        folder = Path(place)
-        (folder / "recipe.json").write_text(short.model_dump_json(), encoding="utf-8")
-        for stage in short.stages:
-            command = [sys.executable, "-m", "mar_st.trial", str(folder), stage.name]
-            started = time.time()
-            done = subprocess.run(  # noqa: S603 -- our own module
-                [*command, str(started)],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            lines = done.stdout.strip().splitlines()
-            if done.returncode or not lines:
-                reason = (done.stderr.strip().splitlines() or ["no output"])[-1]
-                raise TrialError(f"stage {stage.name} could not be tried: {reason}")
-            trial = found[stage.name] = Trial(**json.loads(lines[-1]))
-            say(
-                f"tried {stage.name}: {trial.step:.3g} s a step, {trial.once:.0f} s once, "
-                f"{trial.memory / 2**30:.2f} GiB"
-            )
+    names = [stage.name for stage in short.stages]
+    found: dict[str, Trial] = {}
+    with tempfile.TemporaryDirectory(prefix="mar-trial-") as place, (Path(place) / "log").open("w+") as log:
+        (Path(place) / "recipe.json").write_text(short.model_dump_json(), encoding="utf-8")
+        command = [sys.executable, "-m", "mar_st.trial", place, str(time.time())]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:  # noqa: S603
+            assert process.stdout is not None  # noqa: S101 -- asked for
+            told = (line for line in process.stdout if line.startswith(MARK))
+            for line, name in zip(told, names, strict=False):
+                trial = found[name] = Trial(**json.loads(line.removeprefix(MARK)))
+                say(
+                    f"tried {name}: {trial.step:.3g} s a step, {trial.once:.0f} s once, "
+                    f"{trial.memory / 2**30:.2f} GiB"
+                )
+        if len(found) < len(names):
+            log.seek(0)
+            reason = (log.read().strip().splitlines() or ["no output"])[-1]
+            raise TrialError(f"stage {names[len(found)]} could not be tried: {reason}")
     return found
 
 
-class _Clock(TrainerCallback):
-    """Times the steps of the one stage that this process trains."""
+@dataclass
+class _Times:
+    """When a stage did what, seconds since the epoch; and what its teacher encoded."""
 
-    def __init__(self, stage: str) -> None:
-        self.stage, self.begun, self.ended, self.evaluated = stage, 0.0, 0.0, 0.0
-        self.times: list[float] = []
+    said: float
+    steps: list[float] = field(default_factory=list)
+    begun: float = 0.0
+    evaluated: float = 0.0
+    ended: float = 0.0
+    texts: int = 0
+    encoding: float = 0.0
+    memory: int = 0
 
-    def _mine(self, args: Any) -> bool:
-        return Path(args.output_dir).parent.name.partition("-")[2] == self.stage
+    def trial(self, finished: float) -> Trial:
+        """What the stage took, if its model was saved at `finished`."""
+        times = np.diff(self.steps)
+        typical = float(np.mean(times[WARM:]))
+        return Trial(
+            step=typical,
+            once=max(0.0, float(np.sum(times[:WARM])) - WARM * typical),
+            start=max(0.0, self.begun - self.said - self.encoding),
+            teacher=self.encoding / max(1, self.texts),
+            evaluation=self.evaluated,
+            finish=max(0.0, finished - self.ended),
+            memory=int(self.memory * (1 if torch.cuda.is_available() else GROWTH)),
+        )
+
+
+class _Clock(TrainerCallback, logging.Handler):
+    """Times the stages of the run in this process, and prints a line of JSON for each that is finished."""
+
+    def __init__(self, started: float) -> None:
+        logging.Handler.__init__(self, logging.INFO)
+        self.times = _Times(started)
+
+    def said(self, line: str) -> None:
+        """What `train` tells: that a stage begins, or that all are done."""
+        if line.startswith(("stage ", "model: ")) and self.times.steps:
+            now = time.time()
+            print(MARK + json.dumps(asdict(self.times.trial(now))), flush=True)  # noqa: T201 -- read by us
+            self.times = _Times(now)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """What the store tells: that a teacher encoded texts."""
+        if record.msg == ENCODED and isinstance(record.args, tuple):
+            texts, seconds = record.args
+            self.times.texts += int(str(texts))
+            self.times.encoding += float(str(seconds))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The stage has its data and its teacher's vectors."""
-        del state, control, kwargs
-        if self._mine(args):
-            self.begun = time.time()
-            self.times = [time.perf_counter()]
+        del args, state, control, kwargs
+        self.times.begun = time.time()
+        self.times.steps = [self.times.begun]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A step is done, its batch's tokens included."""
-        del state, control, kwargs
-        if self._mine(args):
-            _wait()
-            self.times.append(time.perf_counter())
+        """A step is done."""
+        del args, state, control, kwargs
+        _wait()
+        self.times.steps.append(time.time())
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The evaluation after the last step is done."""
-        del state, control, kwargs
-        if self._mine(args):
-            self.evaluated = time.perf_counter() - self.times[-1]
+        del args, state, control, kwargs
+        self.times.evaluated = time.time() - self.times.steps[-1]
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The last step is done, and evaluated."""
-        del state, control, kwargs
-        if self._mine(args):
-            self.ended = time.time()
+        del args, state, control, kwargs
+        self.times.ended, self.times.memory = time.time(), peak_bytes()
 
 
 def _wait() -> None:
@@ -174,56 +207,18 @@ def _wait() -> None:
         torch.cuda.synchronize()
 
 
-def summary(clock: _Clock, encoded: _Encoded, *, started: float, finished: float) -> Trial:
-    """Of the times of a stage.
-
-    Args:
-        clock: What was noted while it trained.
-        encoded: What its teacher did.
-        started: When the process was called, seconds since the epoch.
-        finished: When the model was saved.
-    """
-    times = np.diff(clock.times)
-    typical = float(np.mean(times[WARM:]))
-    return Trial(
-        step=typical,
-        once=max(0.0, float(np.sum(times[:WARM])) - WARM * typical),
-        start=max(0.0, clock.begun - started - encoded.seconds),
-        teacher=encoded.seconds / max(1, encoded.texts),
-        evaluation=clock.evaluated,
-        finish=max(0.0, finished - clock.ended),
-        memory=int(peak_bytes() * (1 if torch.cuda.is_available() else GROWTH)),
-    )
-
-
-class _Encoded(logging.Handler):
-    """Hears how many texts a teacher encoded, and in how many seconds."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self.texts, self.seconds = 0, 0.0
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Add up what the store tells."""
-        if record.msg == ENCODED and isinstance(record.args, tuple):
-            texts, seconds = record.args
-            self.texts, self.seconds = self.texts + int(str(texts)), self.seconds + float(str(seconds))
-
-
-def _main(place: str, name: str, started: str) -> None:
+def _main(place: str, started: str) -> None:
     folder = Path(place)
     recipe = Recipe.model_validate_json((folder / "recipe.json").read_text(encoding="utf-8"))
-    clock, encoded = _Clock(name), _Encoded()
+    clock = _Clock(float(started))
     log = logging.getLogger("mar_st.store")
-    log.addHandler(encoded)
+    log.addHandler(clock)
     log.setLevel(logging.INFO)
     try:
         with in_every_trainer(clock, folder):
-            train(recipe, folder / "run", save_steps=10 * STEPS, say=lambda _: None, until=name)
+            train(recipe, folder / "run", save_steps=10 * STEPS, say=clock.said)
     except MarError as error:
         sys.exit(" ".join(str(error).split()))
-    found = summary(clock, encoded, started=float(started), finished=time.time())
-    print(json.dumps(asdict(found)))  # noqa: T201 -- read by the process that asked
 
 
 if __name__ == "__main__":
