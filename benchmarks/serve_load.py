@@ -2,7 +2,8 @@
 
 A closed loop (each connection asks again as soon as it is answered) finds the saturation. An open loop
 (arrivals by a Poisson process, whatever the server does) measures latency; it counts from the planned
-arrival, so that a stalled server does not slow down its own measurement.
+arrival, so that a stalled server does not slow down its own measurement; where a load is more than its
+connections can carry, what waits here for a connection is told apart (`p99_sent_ms`, `unsent`).
 """
 
 from __future__ import annotations
@@ -49,9 +50,11 @@ class Result:
 
     seconds: float = 0.0
     statuses: Counter = field(default_factory=Counter)
-    latencies: list[float] = field(default_factory=list)  # of answers with 200
+    latencies: list[float] = field(default_factory=list)  # of answers with 200, from the planned arrival
+    served: list[float] = field(default_factory=list)  # the same from when the request was sent
     wrong: int = 0
     lost: int = 0  # sent, never answered
+    unsent: int = 0  # still waiting for a connection at the end
 
     def summary(self) -> dict:
         ordered = sorted(self.latencies)
@@ -68,7 +71,9 @@ class Result:
             "statuses": {str(status): count for status, count in sorted(self.statuses.items())},
             "p50_ms": at(0.5), "p90_ms": at(0.9), "p99_ms": at(0.99), "max_ms": at(1.0),
             "p99_over_p50": round(at(0.99) / at(0.5), 2) if ordered else None,
-            "wrong": self.wrong, "lost": self.lost, "seconds": round(self.seconds, 1),
+            "p99_sent_ms": round(1000 * sorted(self.served)[int(0.99 * len(self.served))], 2)
+            if self.served else None,
+            "wrong": self.wrong, "lost": self.lost, "unsent": self.unsent, "seconds": round(self.seconds, 1),
         }  # fmt: skip
 
 
@@ -79,7 +84,7 @@ class Connection(asyncio.Protocol):
         self.load = load
         self.transport: asyncio.Transport | None = None
         self.question: Question | None = None
-        self.began = self.rested = 0.0
+        self.began = self.sent = self.rested = 0.0
         self._parts: list[bytes] = []
         self._missing = -1
 
@@ -87,7 +92,7 @@ class Connection(asyncio.Protocol):
         self.transport = transport
 
     def ask(self, question: Question, began: float) -> None:
-        self.question, self.began = question, began
+        self.question, self.began, self.sent = question, began, time.monotonic()
         self._parts, self._missing = [], -1
         self.transport.write(question.request)
 
@@ -154,7 +159,8 @@ class Load:
             await asyncio.sleep(0.01)
         if self.rate is not None:  # all that arrived counts, so the time until the last answer does
             self.result.seconds = time.monotonic() - began
-        self.result.lost += self._busy + len(self._waiting)
+        self.result.lost += self._busy
+        self.result.unsent = len(self._waiting)
         return self.result
 
     async def _arrivals(self, end: float) -> None:
@@ -204,6 +210,7 @@ class Load:
         if status == 200:
             if not self.stopped or self.rate is not None:
                 result.latencies.append(seconds)
+                result.served.append(time.monotonic() - connection.sent)
             if not question.right(answer):
                 result.wrong += 1
         if self.stopped:
