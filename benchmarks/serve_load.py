@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 import uvloop
 
 #: Seconds that a connection may rest and be used again. A server may close it at any moment after its own
-#: limit (`--keep-alive`, 60 s), also while a request is on its way; clients keep well below that.
-REST = 30.0
+#: limits (10 s without a first request, 60 s between two), also while a request is on its way; clients keep
+#: well below that.
+REST = 5.0
 
 _IDS = re.compile(rb'"id":"([^"]*)","score":(-?[0-9.e+-]+)')
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
@@ -97,6 +98,8 @@ class Connection(asyncio.Protocol):
         self.transport.write(question.request)
 
     def data_received(self, data: bytes) -> None:
+        if self.question is None:  # a last word of the server, which closes now
+            return
         self._parts.append(data)
         if self._missing < 0:
             head, sign, rest = b"".join(self._parts).partition(b"\r\n\r\n")
@@ -169,7 +172,9 @@ class Load:
             pause = due - time.monotonic()
             if pause > 0.0005:
                 await asyncio.sleep(pause)
-            while self._idle and time.monotonic() - self._idle[0].rested > REST:
+            while self._idle and (
+                time.monotonic() - self._idle[0].rested > REST or self._idle[0].transport.is_closing()
+            ):
                 self._idle.popleft().transport.close()
             if self._idle:
                 self._next(self._idle.pop(), due)
