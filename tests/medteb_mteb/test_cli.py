@@ -4,7 +4,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -16,21 +15,16 @@ def result_files(output):
     return {path.stem: path for path in output.glob("results/*/*/*.json") if path.stem != "model_meta"}
 
 
-def test_help_is_quick_and_imports_nothing_heavy():
+def test_help_imports_nothing_heavy():
     code = (
         "import sys; sys.argv = ['medteb', 'run', '--help']\n"
         "from medteb_mteb.cli import main\n"
         "try: main()\n"
         "finally: assert not {'mteb', 'torch', 'datasets', 'numpy'} & set(sys.modules)"
     )
-    elapsed = []
-    for _ in range(3):
-        started = time.monotonic()
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-        elapsed.append(time.monotonic() - started)
-        assert done.returncode == 0, done.stderr
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
     assert "--data" in done.stdout
-    assert min(elapsed) < 0.6
 
 
 @pytest.mark.parametrize(
