@@ -28,7 +28,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "fp32": {"inference_precision": "f32"},
     "bf16": {"inference_precision": "bf16", "float_weights": True},
     "int8": {"inference_precision": "f32", "dynamic_quantization_group": _GROUP},
-    "int8-calibrated": {"inference_precision": "bf16", "inference_precision_needs": "amx_bf16"},
+    "int8-calibrated": {"inference_precision": "bf16"},
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mar_st.encode.processor import processor
 from mar_st.online.packages import optional
 
 if TYPE_CHECKING:
@@ -28,9 +27,8 @@ class OpenVINORuntime:
 
     Args:
         path: The `.xml` file; its weights are mapped into memory.
-        options: `inference_precision` (`f32`, `bf16`), `inference_precision_needs` (an extension of the
-            processor without which it is `f32`), `dynamic_quantization_group` (0 computes with the weights'
-            values as floats).
+        options: `inference_precision` (`f32`, `bf16`), `dynamic_quantization_group` (0 computes with the
+            weights' values as floats).
         threads: Threads of a call.
     """
 
@@ -38,8 +36,6 @@ class OpenVINORuntime:
         ov = optional("openvino")
         core = ov.Core()
         precision = options.get("inference_precision", "f32")
-        if options.get("inference_precision_needs", "") not in {"", *processor().flags}:
-            precision = "f32"
         if precision == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
             precision = "f32"
         if options.get("float_weights") and precision == "bf16" and threads < 2:
