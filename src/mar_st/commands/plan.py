@@ -54,9 +54,8 @@ def make(
             raise PlanError("--trial trains on one device; leave out --world.")
         from mar_st.trial import try_stages
 
-        planned = plan(recipe, device=device)  # what cannot be planned is said before minutes are spent
-        tried = try_stages(recipe, say=note or (lambda _: None))
-        return plan(recipe, device=planned.device, trials=tried)
+        plan(recipe, device=device)  # what cannot be planned is said before minutes are spent
+        return plan(recipe, device=device, trials=try_stages(recipe, say=note or (lambda _: None)))
     from mar_st.calibrate import measure
 
     def measured(shape: Any, training: Any, length: int) -> Any:

@@ -230,15 +230,17 @@ class GuardedProtocol(HttpToolsProtocol):
         A busy event loop looks at its clock before it looks at its sockets: a request that came in time may
         lie there unread.
         """
-        if self._resting and self.unread():
-            self.timeout_keep_alive_task = self.loop.call_later(LINGER, self.timeout_keep_alive_handler)
-            return
         if self.transport.get_write_buffer_size():
             self.transport.abort()
+        elif self._resting and self.unread():
+            self.timeout_keep_alive_task = self.loop.call_later(LINGER, self.timeout_keep_alive_handler)
+            return
         super().timeout_keep_alive_handler()
 
     def unread(self) -> bool:
         """Whether something came that the event loop has not handed over."""
+        if self.transport.is_closing():
+            return False
         poll = select.poll()
         poll.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
         return bool(poll.poll(0))
