@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from query import read_queries, tokenizer_of
+from query import tokenizer_of
+from query_sides import read_queries
 
 _BERT = {"model_type": "bert", "vocab_size": 21128, "max_position_embeddings": 512}
 _QWEN = {"model_type": "qwen3", "vocab_size": 151936, "num_key_value_heads": 8, "head_dim": 128,
