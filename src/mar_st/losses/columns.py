@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 __all__ = ["embed_columns"]
 
 #: A forward pass costs about as much more than its operations as so many tokens do (small encoders, CPU).
-PASS = 2048
+PASS = 512
 
 #: Passes that a column is encoded in at most.
-PASSES = 8
+PASSES = 16
 
 #: Passes of a column where several processes train together: they all must make as many, because
 #: data-parallel modules exchange their buffers in each.
@@ -115,6 +115,6 @@ def _rows(features: dict[str, Any], mask: Tensor, chosen: Tensor) -> dict[str, A
         if isinstance(value, Tensor):
             value = value[chosen]
             if value.ndim >= 2 and value.shape[1] == mask.shape[1]:
-                value = value[:, first:end]
+                value = value[:, first:end].contiguous()  # other strides would be compiled anew
         found[name] = value
     return found

@@ -63,7 +63,7 @@ def train_align(
     for module in model.route_modules("document"):
         module.requires_grad_(False)
     store = TeacherStore(store_root(settings.folder.resolve().parent))
-    teacher = ModelTeacher.of_documents(model, store)
+    teacher = ModelTeacher.of_documents(model, store, autocast=settings.precision == "bf16")
     align_to(model, teacher, sources, stage, settings, prompts)
 
 

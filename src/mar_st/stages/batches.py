@@ -27,7 +27,7 @@ class BatchRecord:
     Attributes:
         sources: Data entry of each row.
         texts: Texts of each column, with the prompt where a batch mixes prompts.
-        tokens: Tokens of each column, padding left out.
+        tokens: Tokens of each column, padding and what `token_dropout` hides left out.
         squares: Sum over the texts of a column of their squared number of tokens, which attention costs.
         padded: Tokens of each column with padding.
         routes: Route of each column, where the model has routes.
@@ -66,9 +66,9 @@ class RecordingCollator(SentenceTransformerDataCollator):
         columns = [name for name in features[0] if name not in (SOURCE, *DEFAULT_LABEL_COLUMNS)]
         record = BatchRecord(sources, {column: [row[column] for row in features] for column in columns})
         for column in columns:
-            _count(record, column, batch)
             if self.dropout is not None:
                 self.dropout(batch, column, record.texts[column])
+            _count(record, column, batch)
         batch[RECORD] = record
         return batch
 

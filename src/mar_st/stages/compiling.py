@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["compiled", "compiled_encoders", "has_compiler"]
 
 logger = logging.get_logger(__name__)
+
+#: Variants of compiled code that the encoders of a stage may need together: with and without gradients, for
+#: small and large batches, for each encoder. PyTorch stops compiling at 8, and the rest would run as before.
+VARIANTS = 64
 
 
 def has_compiler() -> bool:
@@ -70,9 +74,18 @@ def compiled_encoders(encoders: list[Any], *, on_cpu: bool) -> Iterator[None]:
         # Not Module.compile(): sentence-transformers calls the method `forward`, which that leaves alone.
         encoder.forward = torch.compile(encoder.forward, dynamic=True)
     try:
-        yield
+        with _room_for_variants() if encoders else nullcontext():
+            yield
     finally:
         for encoder, attention in zip(encoders, before, strict=True):
             del encoder.forward
             if on_cpu:
                 encoder.set_attn_implementation(attention)
+
+
+@contextmanager
+def _room_for_variants() -> Iterator[None]:
+    from torch._dynamo import config  # a second of imports that only compilation needs
+
+    with config.patch(recompile_limit=max(config.recompile_limit, VARIANTS)):
+        yield

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from mar_st.errors import MarError
+from mar_st.stages import token_dropout
 from mar_st.stages.contrastive import train_contrastive
 from mar_st.stages.joint import train_joint
 from mar_st.stages.token_dropout import TokenDropout
@@ -17,22 +18,66 @@ def _batch(model, task=None):
     return batch | ({"query_task": task} if task else {})
 
 
+def _kept(batch):
+    """Tokens of each text that are left, with their positions."""
+    mask = batch["query_attention_mask"].bool()
+    positions = batch.get("query_position_ids", torch.arange(mask.shape[1]).expand(mask.shape))
+    return [
+        list(zip(positions[row][mask[row]].tolist(), tokens[mask[row]].tolist(), strict=True))
+        for row, tokens in enumerate(batch["query_input_ids"])
+    ]
+
+
+@pytest.mark.parametrize("placed", [True, False])
 @pytest.mark.parametrize("task", [None, "query", "document"])
-def test_a_share_of_the_tokens_is_hidden_and_no_special_one(task):
+def test_a_share_of_the_tokens_is_hidden_and_no_special_one(task, placed, monkeypatch):
+    if not placed:
+        monkeypatch.setattr(token_dropout, "PLACED", frozenset())
     model = mar() if task else encoder()
     hide = TokenDropout(model, 0.3, seed=1, epoch=lambda: 0)
     before, after = _batch(model, task), _batch(model, task)
     hide(after, "query", TEXTS)
-    mask, left = before["query_attention_mask"].bool(), after["query_attention_mask"].bool()
-    special = hide.special[task or ""][before["query_input_ids"]]
-    assert not (left & ~mask).any()
-    assert (left == mask)[special].all()
-    first = mask.float().argmax(dim=1)
-    assert left[torch.arange(len(TEXTS)), first].all()
-    plain = mask & ~special
-    plain[torch.arange(len(TEXTS)), first] = False
-    assert (plain & ~left).sum() / plain.sum() == pytest.approx(0.3, abs=0.05)
-    assert torch.equal(before["query_input_ids"], after["query_input_ids"])
+    assert ("query_position_ids" in after) == placed
+    special = hide.special[task or ""]
+    whole = hidden = 0
+    for all_, left in zip(_kept(before), _kept(after), strict=True):
+        assert left == [token for token in all_ if token in left]
+        assert {token for token in all_ if special[token[1]]} <= set(left)
+        assert left[0] == all_[0]
+        plain = [token for token in all_[1:] if not special[token[1]]]
+        whole += len(plain)
+        hidden += len(set(plain) - set(left))
+    assert hidden / whole == pytest.approx(0.3, abs=0.05)
+    if placed:  # no column is padding in all rows
+        assert after["query_attention_mask"].any(dim=0).all()
+        assert after["query_input_ids"].shape <= before["query_input_ids"].shape
+        assert all(value.is_contiguous() for value in after.values() if isinstance(value, torch.Tensor))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("model_type", sorted(token_dropout.PLACED & {"gte", "qwen3", "bert"}))
+def test_vectors_without_the_hidden_tokens_are_those_with_them_masked(model_type, side, monkeypatch):
+    model = encoder(model_type).eval()
+    model.tokenizer.padding_side = side
+    found = []
+    for placed in (frozenset(), token_dropout.PLACED):
+        monkeypatch.setattr(token_dropout, "PLACED", placed)
+        batch = _batch(model)
+        TokenDropout(model, 0.4, seed=1, epoch=lambda: 0)(batch, "query", TEXTS)
+        features = {name.removeprefix("query_"): value for name, value in batch.items()}
+        found.append((features["input_ids"].shape[1], model(features)["sentence_embedding"]))
+    (wide, masked), (narrow, closed) = found
+    assert narrow < wide
+    torch.testing.assert_close(closed, masked, rtol=1e-4, atol=1e-5)
+
+
+def test_a_prompt_that_is_not_pooled_keeps_its_place():
+    model = encoder()
+    batch = _batch(model) | {"query_prompt_length": 3}
+    width = batch["query_input_ids"].shape[1]
+    TokenDropout(model, 0.5, seed=1, epoch=lambda: 0)(batch, "query", TEXTS)
+    assert batch["query_attention_mask"].shape[1] == width
+    assert not batch["query_attention_mask"].all()
 
 
 def test_the_draw_follows_from_seed_epoch_and_texts():
