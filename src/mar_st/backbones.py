@@ -28,6 +28,12 @@ LISTING = Path(__file__).with_name("backbones.yaml")
 _NO_SHAPE = ("architectures", "auto_map", "transformers_version", "_name_or_path", "dtype", "torch_dtype")
 
 
+#: Architectures in which a token's place counts through `position_ids` alone: no bias or window of attention
+#: by the distance in the row, no positions made of the tokens. `token_dropout` saves them the work on what it
+#: hides.
+PLACED = frozenset({"bert", "eurobert", "gpt_neox", "gte", "llama", "qwen2", "qwen3"})
+
+
 class BackboneError(MarError):
     """A backbone whose shape is not known here; the message says how to make it known."""
 

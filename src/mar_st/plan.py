@@ -197,7 +197,7 @@ class _Planner:
     ) -> None:
         self.recipe, self.device, self.world, self.mfu, self.measure = recipe, device, world, mfu, measure
         self.shapes = side_shapes(recipe.query, recipe.document)
-        self.work = Workload(recipe, world)
+        self.work = Workload(recipe, self.shapes, world)
         self._speeds: dict[tuple[Side, Training, int], Speed] = {}
         self._groups: dict[str, Sequence[Group]] = {}
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mar_st.backbones import PLACED
 from mar_st.lengths import entry_stats, padded_length, tokens_of
 from mar_st.schema import AlignStage, JointStage, RetroMAEStage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from mar_st.backbones import Shape
     from mar_st.schema import Data, Recipe, Side, Stage
 
 
@@ -58,14 +60,15 @@ class Workload:
 
     Args:
         recipe: The recipe.
+        shapes: Its encoders.
         world: Number of devices that share a batch.
 
     Raises:
         DataError: Data that are there and cannot be read.
     """
 
-    def __init__(self, recipe: Recipe, world: int) -> None:
-        self.recipe, self.world = recipe, world
+    def __init__(self, recipe: Recipe, shapes: Mapping[Side, Shape], world: int) -> None:
+        self.recipe, self.shapes, self.world = recipe, shapes, world
         self.stats = {entry.name: entry_stats(entry) for entry in recipe.data}
         self._how: set[str] = set()
         self._lengths: dict[tuple[Side, str, bool, bool], list[int] | None] = {}
@@ -73,6 +76,19 @@ class Workload:
 
     def groups(self, stage: Stage, entries: Sequence[Data]) -> list[Group]:
         """The rows that a stage makes of its data entries."""
+        kept = 1 - getattr(stage, "token_dropout", 0.0)
+        return [
+            replace(group, columns=tuple(self._without(column, kept) for column in group.columns))
+            for group in self._groups(stage, entries)
+        ]
+
+    def _without(self, column: Column, kept: float) -> Column:
+        """A column when only a share of its tokens is kept, where the others cost nothing."""
+        if self.shapes[column.side].config["model_type"] not in PLACED:
+            return column
+        return replace(column, length=column.length * kept, mean=column.mean * kept)
+
+    def _groups(self, stage: Stage, entries: Sequence[Data]) -> list[Group]:
         if not isinstance(stage, AlignStage | RetroMAEStage):
             return [self._pairs(stage, entry) for entry in entries]
         found = []

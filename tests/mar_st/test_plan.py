@@ -138,6 +138,17 @@ def test_lengths_come_from_the_data_with_prompts_and_padding(recipe):
     assert "rows of triples, one are not known" in unknown.stages[0].notes[0]
 
 
+def test_tokens_that_are_hidden_are_not_counted(recipe):
+    def tokens(share):
+        stages = [stage.model_copy(update={"token_dropout": share}) for stage in recipe.stages]
+        return [stage.tokens_per_step for stage in plan(recipe.model_copy(update={"stages": stages})).stages]
+
+    hidden = [name.stage for name in recipe.stages if hasattr(name, "token_dropout")]
+    assert len(hidden) >= 3
+    for stage, whole, part in zip(recipe.stages, tokens(0.0), tokens(0.25), strict=True):
+        assert part == pytest.approx(whole * (0.75 if hasattr(stage, "token_dropout") else 1))
+
+
 def test_large_files_are_sampled(tmp_path, recipe, monkeypatch):
     import mar_st.lengths as lengths
 

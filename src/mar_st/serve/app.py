@@ -83,8 +83,8 @@ def create_app(
     )
     app.state.ready = True
     app.state.generations, app.state.metrics = generations, metrics
-    app.add_middleware(Gate, settings=settings, metrics=metrics)
-    add_routes(app, generations, own, fleet, settings=settings, metrics=metrics)
+    direct = add_routes(app, generations, own, fleet, settings=settings, metrics=metrics)
+    app.add_middleware(Gate, settings=settings, metrics=metrics, direct=direct)
     return app
 
 

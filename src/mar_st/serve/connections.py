@@ -3,7 +3,8 @@
 uvicorn ends a connection that rests after an answer, but neither one that never says anything nor one that
 sends its head a byte at a time, it takes heads of any size, and its limit on connections turns away the next
 caller instead of the silent ones. Here a connection has a time for its head and a size; where all connections
-are taken, the one that has waited longest without a request makes room.
+are taken, the one that has waited longest without a request makes room. And where requests come faster than
+the application could even refuse them, they are refused here, at a tenth of the cost.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from mar_st.serve.errors import ApiError
+from mar_st.serve.errors import ApiError, too_many
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+
+    from mar_st.serve.generations import Generations
+    from mar_st.serve.metrics import Metrics
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,6 +38,10 @@ HEAD, PAST = 64 * 1024, 64 * 1024 * 1024
 
 #: Seconds for which a resting connection is still read when the server stops, or when it holds unread bytes.
 LINGER = 0.5
+
+#: Paths whose requests may be refused before their bodies are read; and how many requests are in the hands of
+#: the event loop (begun, and in no queue) when they are.
+SHED, HANDS = frozenset({b"/search", b"/v1/embeddings"}), 128
 
 #: Resting connections that are looked at for one to close; of most nothing is unread.
 TRIED = 16
@@ -79,10 +86,10 @@ class ServeConfig(Config):
             logger.setLevel(level)
 
     def load(self) -> None:
-        """Make the application; it counts the connections that are closed here."""
+        """Make the application; it counts what is closed or refused here, and knows when it has too much."""
         super().load()
-        metrics = self.loaded_app.state.metrics
-        self.guard.closed = lambda reason: metrics.dropped.labels(reason).inc()
+        state = self.loaded_app.state
+        self.guard.metrics, self.guard.generations = state.metrics, state.generations
 
 
 class Guard:
@@ -90,6 +97,10 @@ class Guard:
 
     Args:
         limits: Limits on connections.
+
+    Attributes:
+        metrics: Where closed connections and refused requests are counted, once there is an application.
+        generations: Its engine, likewise.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -98,7 +109,8 @@ class Guard:
         self.owing: dict[GuardedProtocol, float] = {}
         self.resting: dict[GuardedProtocol, None] = {}
         self._sweeping = False
-        self.closed: Callable[[str], None] | None = None
+        self.metrics: Metrics | None = None
+        self.generations: Generations | None = None
 
     def owe(self, connection: GuardedProtocol) -> None:
         """A connection owes the head of a request from now on."""
@@ -146,9 +158,21 @@ class Guard:
         self.count(reason)
 
     def count(self, reason: str) -> None:
-        """Tell who counts that a connection was closed."""
-        if self.closed is not None:
-            self.closed(reason)
+        """Count a connection that was closed."""
+        if self.metrics is not None:
+            self.metrics.dropped.labels(reason).inc()
+
+    def overloaded(self, requests: int) -> float | None:
+        """Seconds to wait if the queues are full and the event loop cannot even refuse in time, else `None`.
+
+        Args:
+            requests: Requests that were begun and are not answered.
+        """
+        if self.generations is None or requests < HANDS:
+            return None
+        engine = self.generations.current
+        wait = engine.full()
+        return wait if wait is not None and requests - engine.waiting > HANDS else None
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -163,6 +187,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._past = 0  # bytes of a body that nobody wants
         self._body_open = False
         self._stopping = False
+        self._refused: float | None = None  # seconds that the caller of this request is told to wait
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, at the cost of a waiting one where there are too many."""
@@ -203,20 +228,52 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is there."""
-        self.guard.leave(self)
         self._body_open = True
         self._past = 0
+        self._refused = self._overloaded()
+        if self._refused is not None:
+            self.guard.owe(self)
+            return
+        self.guard.leave(self)
+        self._unset_keepalive_if_required()  # set, if one before it in the same packet was refused
         super().on_headers_complete()
         if self._stopping:
             self.cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
         """The body is there, wanted or not."""
-        super().on_message_complete()
         self._body_open = False
         self._head = 0
+        if self._refused is not None:
+            self._turn_away(self._refused)
+            return
+        super().on_message_complete()
         if self.cycle.response_complete and self in self.guard.owing:
             self.guard.owe(self)  # it was refused before it was there; the next head has its full time
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body is there."""
+        if self._refused is None:
+            super().on_body(body)
+
+    def _overloaded(self) -> float | None:
+        """Seconds that the caller has to wait if this request is refused unread, else `None`."""
+        wait = self.guard.overloaded(len(self.tasks))
+        if wait is None or not self._resting or self.expect_100_continue or self.parser.should_upgrade():
+            return None
+        return wait if self.url.partition(b"?")[0] in SHED and self.parser.get_method() == b"POST" else None
+
+    def _turn_away(self, seconds: float) -> None:
+        """Answer 429, without a task, and rest."""
+        self._refused = None
+        error = too_many(seconds)
+        lasts = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
+        self._write(error, closing=not lasts or self._stopping)
+        if self.guard.metrics is not None:
+            self.guard.metrics.refused(self.url.partition(b"?")[0].decode(), error)
+        if not self.transport.is_closing():
+            super().on_response_complete()
+            self.guard.rest(self)
 
     def on_response_complete(self) -> None:
         """The answer is out."""
@@ -263,12 +320,21 @@ class GuardedProtocol(HttpToolsProtocol):
     def refuse(self, error: ApiError) -> None:
         """Answer with an error outside of a request, and close."""
         self.guard.leave(self)
+        self._write(error, closing=True)
+
+    def _write(self, error: ApiError, *, closing: bool) -> None:
         body = error.body()
-        head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(
-            body
-        )
-        self.transport.write(b"".join([STATUS_LINE[error.status], head, body]))
-        self.transport.close()
+        headers = [
+            (b"content-length", b"%d" % len(body)),
+            (b"content-type", b"application/json"),
+            *error.headers,
+        ]
+        if closing:
+            headers.append((b"connection", b"close"))
+        lines = [b"%s: %s\r\n" % header for header in headers]
+        self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"\r\n", body]))
+        if closing:
+            self.transport.close()
 
     @property
     def _resting(self) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from mar_st.errors import MarError
 from mar_st.online import DeadlinePassed, MicroBatcher, QueueFull
 from mar_st.online.batcher import Closed
-from mar_st.serve.errors import ApiError, bad, busy
+from mar_st.serve.errors import ApiError, bad, too_many
 from mar_st.serve.searching import Ask, SearchStage, deliver, moving
 
 if TYPE_CHECKING:
@@ -73,11 +73,11 @@ class Encoding:
         """
         expected = self.expected_wait + after
         if expected > FILL * self.timeout:
-            raise busy("Too many requests wait. Ask again later.", expected)
+            raise too_many(expected)
         try:
             return self.batcher.submit(texts, deadline=deadline)
         except QueueFull:
-            raise busy("Too many requests wait. Ask again later.", expected) from None
+            raise too_many(expected) from None
         except Closed:
             raise ApiError(503, "stopping", "The server is stopping.") from None
 
@@ -161,8 +161,8 @@ class Engine:
             ApiError: 429: too much waits. 400: a text, but no encoder.
         """
         after = self.stage.expected_wait
-        if self.stage.waiting >= self.settings.max_queue or after > FILL * self.settings.timeout:
-            raise busy("Too many searches wait. Ask again later.", after)
+        if self._too_late(self.stage.waiting, after):
+            raise too_many(after)
         if ask.vector is not None:
             self.stage.put(ask)
             return ask.answer
@@ -172,6 +172,26 @@ class Engine:
         # From the encoder's thread straight to the searching one, without waking the event loop between.
         encoded.add_done_callback(lambda future: self._encoded(ask, future))
         return ask.answer
+
+    def _too_late(self, waiting: int, seconds: float) -> bool:
+        return waiting >= self.settings.max_queue or seconds > FILL * self.settings.timeout
+
+    @property
+    def waiting(self) -> int:
+        """Texts and searches in the queues."""
+        encoding = self.encoding.batcher.waiting if self.encoding is not None else 0
+        return encoding + self.stage.waiting
+
+    def full(self) -> float | None:
+        """Seconds to wait if a search by a text would be refused now, else `None`."""
+        after = self.stage.expected_wait
+        if self._too_late(self.stage.waiting, after):
+            return after
+        if self.encoding is not None:
+            expected = self.encoding.expected_wait + after
+            if self._too_late(self.encoding.batcher.waiting, expected):
+                return expected
+        return None
 
     def _encoded(self, ask: Ask, future: Future[np.ndarray]) -> None:
         error = future.exception()

@@ -58,10 +58,15 @@ def bad(message: str, param: str | None = None, code: str = "invalid_request") -
     return ApiError(400, code, message, param=param)
 
 
-def busy(message: str, seconds: float) -> ApiError:
-    """A 429: come again after `seconds`, rounded up."""
+def too_many(seconds: float) -> ApiError:
+    """The 429 of full queues: come again after `seconds`, rounded up."""
     after = max(1, int(-(-seconds // 1)))
-    return ApiError(429, "overloaded", message, headers=[(b"retry-after", str(after).encode())])
+    return ApiError(
+        429,
+        "overloaded",
+        "Too many requests wait. Ask again later.",
+        headers=[(b"retry-after", str(after).encode())],
+    )
 
 
 def late(timeout: float) -> ApiError:

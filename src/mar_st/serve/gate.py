@@ -13,6 +13,8 @@ from mar_st.serve.http import STARTED, error_reply
 from mar_st.serve.keys import KeyRing
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from mar_st.serve.metrics import Metrics
@@ -63,10 +65,14 @@ class Gate:
         app: The application.
         settings: Keys, hosts, logs.
         metrics: Where requests are counted.
+        direct: Endpoints of `POST` requests by path: those that are to be fast go past the layers and the
+            routing of the application.
     """
 
-    def __init__(self, app: ASGIApp, settings: ServeSettings, metrics: Metrics) -> None:
-        self.app, self.metrics = app, metrics
+    def __init__(
+        self, app: ASGIApp, settings: ServeSettings, metrics: Metrics, direct: Mapping[str, ASGIApp]
+    ) -> None:
+        self.app, self.metrics, self.direct = app, metrics, direct
         self.keys, self.hosts, self.log = KeyRing(settings.api_keys), settings.hosts, settings.access_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,7 +93,8 @@ class Gate:
 
         try:
             self._check(scope, rule or _OTHER)
-            await self.app(scope, receive, watch)
+            endpoint = self.direct.get(path, self.app) if scope["method"] == "POST" else self.app
+            await endpoint(scope, receive, watch)
         except ApiError as error:
             self.metrics.errors.labels(error.code).inc()
             await error_reply(error).send(watch)

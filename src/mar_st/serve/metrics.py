@@ -20,6 +20,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mar_st.serve.errors import ApiError
+
 #: Seconds; from a query on a small index to a timeout.
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -78,6 +80,11 @@ class Metrics:
         counter.inc()
         if status == 200:
             self.total.observe(seconds)
+
+    def refused(self, route: str, error: ApiError) -> None:
+        """Count an error that was answered before the application saw the request."""
+        self.errors.labels(error.code).inc()
+        self.answered(route, error.status, 0.0)
 
     def observer(self, waiting: Callable[[], int]) -> Callable[[str, float], None]:
         """What a `MicroBatcher` tells its observations to.

@@ -17,6 +17,8 @@ from mar_st.serve.openapi import openapi
 from mar_st.serve.pages import add_pages
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from mar_st.serve.engine import Encoding
     from mar_st.serve.fleet import Fleet
     from mar_st.serve.generations import Generations
@@ -35,7 +37,7 @@ def add_routes(
     *,
     settings: ServeSettings,
     metrics: Metrics,
-) -> None:
+) -> dict[str, ASGIApp]:
     """Give an application its routes.
 
     Args:
@@ -45,6 +47,9 @@ def add_routes(
         fleet: The workers that a reload is for, if there may be several.
         settings: Limits.
         metrics: What `/metrics` shows.
+
+    Returns:
+        Endpoints of `POST` requests by path, which need nothing of the layers around them.
     """
     handlers = Handlers(generations, documents, settings)
     limits: dict[str, Any] = {"limit": settings.max_body, "body_seconds": settings.body_timeout}
@@ -54,11 +59,12 @@ def add_routes(
         del call
         return await _reload(generations, fleet)
 
-    for path, endpoint in (
-        ("/search", Direct(handlers.search, **timed)),
-        ("/v1/embeddings", Direct(handlers.embeddings, **timed)),
-        ("/admin/reload", Direct(reload, **limits, seconds=None)),
-    ):
+    direct: dict[str, ASGIApp] = {
+        "/search": Direct(handlers.search, **timed),
+        "/v1/embeddings": Direct(handlers.embeddings, **timed),
+        "/admin/reload": Direct(reload, **limits, seconds=None),
+    }
+    for path, endpoint in direct.items():
         app.router.routes.append(Route(path, endpoint, methods=["POST"]))
     app.add_exception_handler(HTTPException, _refuse)
 
@@ -100,6 +106,7 @@ def add_routes(
 
     app.openapi = document  # type: ignore[method-assign]
     add_pages(app, document)
+    return direct
 
 
 async def _reload(generations: Generations, fleet: Fleet | None) -> Reply:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from sentence_transformers.base.modules import Router, Transformer
 
+from mar_st.backbones import PLACED
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = ["TokenDropout"]
-
-
-#: Architectures in which a token's place counts through `position_ids` alone: no bias or window of attention
-#: by the distance in the row, no positions made of the tokens.
-PLACED = frozenset({"bert", "eurobert", "gpt_neox", "gte", "llama", "qwen2", "qwen3"})
 
 
 class TokenDropout:
@@ -110,8 +106,9 @@ def _encoders(model: SentenceTransformer) -> dict[str, Transformer]:
 
 def _special_tokens(encoder: Transformer) -> Tensor:
     """Which tokens are special, `(vocabulary,)` bool."""
-    special = torch.zeros(len(encoder.tokenizer), dtype=torch.bool)
-    special[encoder.tokenizer.all_special_ids] = True
+    tokenizer: Any = encoder.tokenizer
+    special = torch.zeros(len(tokenizer), dtype=torch.bool)
+    special[tokenizer.all_special_ids] = True
     return special
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import threading
 
 import numpy as np
 import orjson
@@ -263,6 +264,41 @@ def test_a_slow_encoder_is_a_504_and_a_full_queue_a_429(make_client):
     refused = next(answer for answer in answers if answer.status_code == 429)
     assert int(refused.headers["retry-after"]) >= 1
     assert refused.json()["error"]["code"] == "overloaded"
+
+
+def test_an_engine_is_full_when_it_refuses_a_search(make_client):
+    encoder = FakeEncoder()
+    client = make_client(encoder=encoder, max_queue=3, max_batch=1, timeout=5.0)
+    engine = client.app.state.generations.current
+    assert (engine.full(), engine.waiting) == (None, 0)
+    encoder.gate = threading.Event()
+
+    async def until(true):
+        async with asyncio.timeout(20):
+            while not true():
+                await asyncio.sleep(0.005)
+
+    async def ask(number):
+        search = ("POST", "/search", {"json": {"query": "头疼"}})
+        before = len(encoder.batches)
+        answers = [asyncio.ensure_future(client.many(search))]
+        await until(lambda: len(encoder.batches) > before)  # the encoder has the first, and holds it
+        answers += [asyncio.ensure_future(client.many(search)) for _ in range(number)]
+        await until(lambda: engine.waiting == number)
+        full, waiting = engine.full(), engine.waiting
+        [last] = await client.many(("GET", "/healthz", {}))
+        refused = None
+        if full is not None:
+            [refused] = await client.many(search)
+        encoder.gate.set()
+        codes = [answer.status_code for found in await asyncio.gather(*answers) for answer in found]
+        return full, waiting, codes, refused and refused.status_code, last.status_code
+
+    assert asyncio.run(ask(2)) == (None, 2, [200] * 3, None, 200)
+    encoder.gate.clear()
+    full, waiting, codes, refused, other = asyncio.run(ask(3))
+    assert full is not None
+    assert (waiting, codes, refused, other) == (3, [200] * 4, 429, 200)
 
 
 def test_metrics_count_what_happened(client):

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import socket
 import time
+from collections import Counter
 from types import SimpleNamespace
 
 import httpx
 import uvloop
 from uvicorn.server import ServerState
 
+from mar_st.serve import connections
 from mar_st.serve.connections import ConnectionLimits, GuardedProtocol, ServeConfig
+from mar_st.serve.metrics import Metrics
+
+JSON = b"Content-Type: application/json"
 
 
 def connect(server):
@@ -119,7 +126,7 @@ def test_a_request_that_came_in_time_is_answered_by_a_server_that_was_held_up():
             super().data_received(data)
 
     class App:
-        state = SimpleNamespace(metrics=None)
+        state = SimpleNamespace(metrics=None, generations=None)
 
         async def __call__(self, scope, receive, send):
             await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
@@ -148,14 +155,127 @@ def test_a_request_that_came_in_time_is_answered_by_a_server_that_was_held_up():
             answer(other)
             assert quiet.recv(10) == b""
 
+    with_server(client, App(), HeldUp)
+
+
+class CountingApp:
+    """Answers `ok`; remembers the paths that it was asked."""
+
+    def __init__(self, generations=None, metrics=None):
+        self.state = SimpleNamespace(metrics=metrics, generations=generations)
+        self.asked = []
+
+    async def __call__(self, scope, receive, send):
+        self.asked.append(scope["path"])
+        while (await receive()).get("more_body"):
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+def with_server(client, app, protocol=GuardedProtocol):
+    """Run `client(port)` in a thread beside a server of this process."""
+
     async def run():
         config = ServeConfig(
-            ConnectionLimits(most=9), app=App(), timeout_keep_alive=1, lifespan="off", proxy_headers=False
+            ConnectionLimits(most=9), app=app, timeout_keep_alive=1, lifespan="off", proxy_headers=False
         )
         config.load()
         state, loop = ServerState(), asyncio.get_running_loop()
-        server = await loop.create_server(lambda: HeldUp(config, state, {}), "127.0.0.1", 0)
+        server = await loop.create_server(lambda: protocol(config, state, {}), "127.0.0.1", 0)
         async with server:
             await asyncio.wait_for(asyncio.to_thread(client, server.sockets[0].getsockname()[1]), 20)
 
     uvloop.run(run())
+
+
+def read_answer(connection):
+    """Status, head and body of one answer."""
+    found = b""
+    while b"\r\n\r\n" not in found:
+        part = connection.recv(65536)
+        assert part, "closed without an answer"
+        found += part
+    head, _, body = found.partition(b"\r\n\r\n")
+    length = int(re.search(rb"(?i)content-length: (\d+)", head)[1])
+    while len(body) < length:
+        body += connection.recv(65536)
+    assert len(body) == length
+    return int(head.split()[1]), head, body
+
+
+def post(path, body=b"{}", *headers):
+    lines = [b"POST %s HTTP/1.1" % path, b"Content-Length: %d" % len(body), *headers]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+def test_what_is_too_much_is_refused_before_the_application_sees_it(monkeypatch):
+    monkeypatch.setattr(connections, "HANDS", -1)
+    engine = SimpleNamespace(full=lambda: 2.3, waiting=0)
+    metrics = Metrics()
+    app = CountingApp(SimpleNamespace(current=engine), metrics)
+
+    def client(port):
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as one:
+            for path in (b"/search", b"/v1/embeddings", b"/search?x=1"):
+                one.sendall(post(path))
+                status, head, body = read_answer(one)
+                assert status == 429
+                assert b"retry-after: 3" in head
+                assert json.loads(body)["error"]["code"] == "overloaded"
+            assert app.asked == []
+            # A body larger than a head may be, in parts; the connection stays in step.
+            large = post(b"/search", b"x" * 300_000)
+            for at in range(0, len(large), 7000):
+                one.sendall(large[at : at + 7000])
+            assert read_answer(one)[0] == 429
+            # Other paths and methods go through, as does everything once there is room.
+            one.sendall(post(b"/admin/reload"))
+            assert read_answer(one)[0] == 200
+            one.sendall(b"GET /search HTTP/1.1\r\n\r\n")
+            assert read_answer(one)[0] == 200
+            one.sendall(post(b"/search", b"{}", b"Expect: 100-continue").removesuffix(b"{}"))
+            assert b"100 Continue" in one.recv(1000)
+            one.sendall(b"{}")
+            assert read_answer(one)[0] == 200
+            engine.full = lambda: None
+            one.sendall(post(b"/search"))
+            assert read_answer(one)[0] == 200
+            engine.full = lambda: 1.0
+            # Two at once: the first is refused, and so is the second.
+            one.sendall(post(b"/search") * 2)
+            assert one.recv(65536).count(b"HTTP/1.1 429") == 2
+            one.sendall(post(b"/search", b"{}", b"Connection: close"))
+            assert b"connection: close" in read_answer(one)[1]
+            assert one.recv(10) == b""
+        assert app.asked == ["/admin/reload", "/search", "/search", "/search"]
+        lines = metrics.page().decode().splitlines()
+        assert 'mar_errors_total{kind="overloaded"} 7.0' in lines
+        assert 'mar_requests_total{route="/search",status="429"} 6.0' in lines
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as resting:
+            resting.sendall(post(b"/search"))
+            assert read_answer(resting)[0] == 429
+            began = time.monotonic()
+            assert resting.recv(10) == b""  # ended as any connection that rests too long
+            assert 0.5 < time.monotonic() - began < 5
+
+    with_server(client, app)
+
+
+def test_a_burst_on_full_queues_is_refused_and_every_connection_lives(serve):
+    server = serve(per_text=0.05, max_queue=8, max_batch=1, timeout=5.0)
+    first = [connect(server) for _ in range(12)]
+    for number, one in enumerate(first):
+        one.sendall(post(b"/search", b'{"query": "%d"}' % number, b"Host: 127.0.0.1", JSON))
+    time.sleep(0.1)
+    burst = [connect(server) for _ in range(400)]
+    for one in burst:
+        one.sendall(post(b"/search", b'{"query": "q"}', b"Host: 127.0.0.1", JSON))
+    answers = Counter(read_answer(one)[0] for one in [*first, *burst])
+    assert set(answers) == {200, 429}
+    assert answers[429] > 300
+    for one in burst[::40]:
+        one.sendall(post(b"/search", b'{"query": "q"}', b"Host: 127.0.0.1", JSON))
+        assert read_answer(one)[0] == 200
+    for one in [*first, *burst]:
+        one.close()
