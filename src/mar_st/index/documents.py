@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_right
 from functools import reduce
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -192,7 +194,8 @@ class Documents:
             raise IndexingError(
                 f"The documents in {folder} are damaged ({error}). Build the index anew."
             ) from error
-        self._starts = np.cumsum([0, *(len(batch) for batch in self._batches)])
+        # A list: looking a number up in it takes a tenth of what NumPy takes for one.
+        self._starts = [0, *accumulate(len(batch) for batch in self._batches)]
         self.ids: Any = self._rows.column("id")
         self._columns = {
             name.removeprefix("metadata:"): self._rows.column(name) for name in self._rows.schema.names[1:]
@@ -210,7 +213,7 @@ class Documents:
 
     def texts(self, start: int, stop: int) -> Iterator[str]:
         """Title and text of the documents of some rows, as they are encoded (title, newline, text)."""
-        for number, first in enumerate(self._starts[:-1].tolist()):
+        for number, first in enumerate(self._starts[:-1]):
             batch = self._batches[number]
             low, high = max(start - first, 0), min(stop - first, len(batch))
             if low < high:
@@ -234,8 +237,8 @@ class Documents:
 
     def document(self, row: int) -> Stored:
         """The document of a row."""
-        number = int(np.searchsorted(self._starts, row, side="right")) - 1
-        batch, place = self._batches[number], row - int(self._starts[number])
+        number = bisect_right(self._starts, row) - 1
+        batch, place = self._batches[number], row - self._starts[number]
         metadata = {name: column[row].as_py() for name, column in self._columns.items()}
         return Stored(
             self.ids[row].as_py(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections import OrderedDict
 from itertools import pairwise
 from pathlib import Path
@@ -268,9 +269,10 @@ class FolderIndex(Index):
     def documents(self, keys: Sequence[Key]) -> list[Stored]:
         """See `Index`."""
         found = []
-        for key in keys:
-            number = int(np.searchsorted(self._starts, key, side="right")) - 1
-            found.append(self.segments[number].documents.document(int(key) - int(self._starts[number])))
+        starts = self._starts.tolist()
+        for key in map(int, keys):
+            number = bisect_right(starts, key) - 1
+            found.append(self.segments[number].documents.document(key - starts[number]))
         return found
 
     def ids(self, found: Found) -> list[list[str]]:
