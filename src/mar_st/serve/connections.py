@@ -23,6 +23,7 @@ from mar_st.serve.errors import ApiError, too_many
 
 if TYPE_CHECKING:
     import asyncio
+    import socket
 
     from mar_st.serve.generations import Generations
     from mar_st.serve.metrics import Metrics
@@ -42,6 +43,9 @@ LINGER = 0.5
 #: Paths whose requests may be refused before their bodies are read; and how many requests are in the hands of
 #: the event loop (begun, and in no queue) when they are.
 SHED, HANDS = frozenset({b"/search", b"/v1/embeddings"}), 128
+
+#: Connections that are accepted in one turn of the event loop.
+ACCEPTED = 256
 
 #: Resting connections that are looked at for one to close; of most nothing is unread.
 TRIED = 16
@@ -101,6 +105,7 @@ class Guard:
     Attributes:
         metrics: Where closed connections and refused requests are counted, once there is an application.
         generations: Its engine, likewise.
+        listening: The socket that connections come from.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -111,6 +116,37 @@ class Guard:
         self._sweeping = False
         self.metrics: Metrics | None = None
         self.generations: Generations | None = None
+        self.listening: socket.socket | None = None
+        self._accepting: set[asyncio.Task[Any]] = set()
+
+    def accept(self, first: GuardedProtocol) -> None:
+        """Accept the connections that came with another one.
+
+        libuv accepts one per turn of its event loop. Where a turn is long, because there is much to answer, a
+        new caller would wait longer for its connection than for its answer.
+        """
+        if self.listening is None:
+            return
+        for _ in range(ACCEPTED):
+            try:
+                accepted, _address = self.listening.accept()
+            except OSError:  # none waits, or there are no more files, or the server stops
+                return
+            accepted.setblocking(False)
+            work = first.loop.connect_accepted_socket(first.sibling, accepted)
+            task = first.loop.create_task(work)
+            self._accepting.add(task)
+            task.add_done_callback(self._accepted)
+
+    def _accepted(self, task: asyncio.Task[Any]) -> None:
+        self._accepting.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _LOG.warning("a connection could not be taken: %s", task.exception())
+
+    def stop_accepting(self) -> None:
+        """Close the listening socket, of which a worker has a copy here."""
+        if self.listening is not None:
+            self.listening.close()
 
     def owe(self, connection: GuardedProtocol) -> None:
         """A connection owes the head of a request from now on."""
@@ -188,15 +224,24 @@ class GuardedProtocol(HttpToolsProtocol):
         self._body_open = False
         self._stopping = False
         self._refused: float | None = None  # seconds that the caller of this request is told to wait
+        self._is_sibling = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, at the cost of a waiting one where there are too many."""
         super().connection_made(transport)
+        if not self._is_sibling:
+            self.guard.accept(self)
         if len(self.connections) > self.guard.limits.most and not self.guard.make_room(self):
             self.refuse(ApiError(503, "too_many_connections", "Too many connections. Try again later."))
             self.guard.count("refused")
             return
         self.guard.owe(self)
+
+    def sibling(self) -> GuardedProtocol:
+        """The protocol of another connection to the same server."""
+        made = type(self)(self.config, self.server_state, self.app_state, self.loop)
+        made._is_sibling = True
+        return made
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection."""
@@ -305,6 +350,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         """The server stops: finish the request, or wait a moment for one that is on its way."""
         self._stopping = True
+        self.guard.stop_accepting()
         if self._resting:
             self.loop.call_later(LINGER, self._end_rest)
         else:

@@ -41,8 +41,9 @@ NEEDED = ("fastapi", "uvicorn", "httptools", "uvloop", "orjson", "prometheus_cli
 #: every answer would wait that long while the index is searched.
 SWITCH = 0.0005
 
-#: Connections that may wait to be accepted.
-BACKLOG = 2048
+#: Connections that may wait to be accepted, if the system lets as many (`net.core.somaxconn`). A caller
+#: beyond that believes it is connected, and sends its request again after 1, 2, 4, ... seconds.
+BACKLOG = 65_535
 
 
 def run(
@@ -89,6 +90,7 @@ def launch(
             app=functools.partial(make, folder),
             factory=True,
             workers=settings.workers,
+            backlog=BACKLOG,
             access_log=False,
             server_header=False,
             proxy_headers=False,
@@ -97,6 +99,7 @@ def launch(
             timeout_graceful_shutdown=settings.shutdown_timeout,
             timeout_worker_healthcheck=60,
         )
+        config.guard.listening = listening
         address = _address(listening)
         if settings.workers > 1:
             _run_workers(config, listening, folder, lambda: say(f"listening on {address}"))

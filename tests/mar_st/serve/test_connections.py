@@ -173,16 +173,25 @@ class CountingApp:
         await send({"type": "http.response.body", "body": b"ok"})
 
 
-def with_server(client, app, protocol=GuardedProtocol):
-    """Run `client(port)` in a thread beside a server of this process."""
+def with_server(client, app, protocol=GuardedProtocol, *, most=9, busy=None):
+    """Run `client(port)` in a thread beside a server of this process, whose turns may be made long."""
 
     async def run():
         config = ServeConfig(
-            ConnectionLimits(most=9), app=app, timeout_keep_alive=1, lifespan="off", proxy_headers=False
+            ConnectionLimits(most=most), app=app, timeout_keep_alive=1, lifespan="off", proxy_headers=False
         )
         config.load()
         state, loop = ServerState(), asyncio.get_running_loop()
-        server = await loop.create_server(lambda: protocol(config, state, {}), "127.0.0.1", 0)
+        listening = socket.create_server(("127.0.0.1", 0), backlog=1000)
+        config.guard.listening = listening
+        server = await loop.create_server(lambda: protocol(config, state, {}), sock=listening, backlog=1000)
+
+        def turn():
+            time.sleep(busy)
+            loop.call_soon(turn)
+
+        if busy is not None:
+            loop.call_soon(turn)
         async with server:
             await asyncio.wait_for(asyncio.to_thread(client, server.sockets[0].getsockname()[1]), 20)
 
@@ -260,6 +269,28 @@ def test_what_is_too_much_is_refused_before_the_application_sees_it(monkeypatch)
             assert 0.5 < time.monotonic() - began < 5
 
     with_server(client, app)
+
+
+def test_connections_that_come_together_are_taken_together():
+    made = []
+
+    class Noted(GuardedProtocol):
+        def connection_made(self, transport):
+            made.append(time.monotonic())
+            super().connection_made(transport)
+
+    def client(port):
+        callers = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(150)]
+        for one in callers:
+            one.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert [read_answer(one)[0] for one in callers] == [200] * 150
+        for one in callers:
+            one.close()
+
+    # One connection in each turn of 20 ms would take three seconds.
+    with_server(client, CountingApp(), Noted, most=500, busy=0.02)
+    assert len(made) == 150
+    assert made[-1] - made[0] < 2
 
 
 def test_a_burst_on_full_queues_is_refused_and_every_connection_lives(serve):
