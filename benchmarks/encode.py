@@ -10,8 +10,8 @@ Every measurement runs in a process of its own on random weights of the shape an
 the same length and load the same folder. Baselines:
 `SentenceTransformer.encode` with batches of 32, with each size of `--batches` (the best counts), and with its
 multi-process pool; mteb's wrapper; FlagEmbedding's encoder where it is installed. Each is run in fp32 and in
-bf16 (weights in bf16; mar alike). `mar` has torch's linear layers; `mar-auto` has what `mar
-encode` takes by default on this processor (`mar_st.encode.linear`), as accurate as fp32.
+bf16 (weights in bf16; mar alike). `mar` has torch's linear layers; `mar-auto`, on a CPU, those that `mar
+encode` takes on this processor (`mar_st.encode.linear`), as accurate.
 The time is that of the call, without loading; a tenth of the texts warms up.
 
 Columns: texts and tokens (padding not counted) per second, seconds of processors (of the measuring process
@@ -115,7 +115,7 @@ def system(args: argparse.Namespace, folder: Path) -> Any:
 
         model = load(folder, args.precision, device)
         if name.startswith("mar-auto"):
-            use_kernel(model, best_kernel())
+            use_kernel(model, best_kernel(model.dtype))
         threads = int(name.partition(":")[2] or 0) or None
         return Engine(model, threads=threads, tokens=args.tokens).encode
     if name.startswith("st:"):
@@ -361,8 +361,8 @@ def compare(args: argparse.Namespace, folder: Path) -> None:
     for precision in args.precisions:
         peak = peak_flops(args.device, precision)
         for name in systems:
-            if name == "mar-auto" and (precision != "fp32" or args.device != "cpu"):
-                continue  # it is for float32 on a CPU
+            if name == "mar-auto" and args.device != "cpu":
+                continue
             if name == "flag" and (find_spec("FlagEmbedding") is None or precision != "fp32"):
                 print(f"{name} {precision}: FlagEmbedding is not installed or has no bf16", file=sys.stderr)
                 continue

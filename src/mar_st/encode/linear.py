@@ -2,7 +2,8 @@
 
 torch multiplies float32 matrices with MKL, which on processors of other makers than its own does without
 their 512-bit units: there oneDNN, which torch brings along, is about twice as fast. Processors with a matrix
-unit (AMX) have the kernel of `mar_st.encode.amx`.
+unit (AMX) have the kernel of `mar_st.encode.amx`. In bfloat16 torch uses oneDNN too, but lays the weights out
+anew in every product; here they are laid out once.
 """
 
 from __future__ import annotations
@@ -22,16 +23,22 @@ if TYPE_CHECKING:
 
 Kernel: TypeAlias = Literal["torch", "amx", "onednn"]
 
+#: Extensions of processors that multiply bfloat16.
+HALF = frozenset({"avx512_bf16", "amx_bf16"})
+
 #: Rows that oneDNN lays weights out for; it takes any number.
 _ROWS = 512
 
 
-def best_kernel() -> Kernel:
-    """What computes float32 linear layers fastest on this processor.
+def best_kernel(dtype: torch.dtype = torch.float32) -> Kernel:
+    """What computes linear layers in float32 or bfloat16 fastest on this processor.
 
     It goes by what the processor says of itself, not by time: a run that is resumed must find the same.
     """
     from mar_st.encode.amx import kernel
+
+    if dtype != torch.float32:
+        return "onednn" if processor().flags & HALF and has_onednn(dtype) else "torch"
 
     if kernel() is not None:
         return "amx"
@@ -45,7 +52,7 @@ def use_kernel(model: SentenceTransformer, kernel: Kernel) -> int:
     """Have the linear layers of a model's transformers computed by a kernel; for inference alone, in place.
 
     Args:
-        model: A model in float32 on the CPU.
+        model: A model on the CPU, in float32; for oneDNN in bfloat16 too.
         kernel: One that this machine has.
 
     Returns:
@@ -58,7 +65,7 @@ def use_kernel(model: SentenceTransformer, kernel: Kernel) -> int:
 
     if kernel == "torch":
         return 0
-    layer = _amx_layer() if kernel == "amx" else _onednn_layer()
+    layer = _amx_layer() if kernel == "amx" else _onednn_layer(model.dtype or torch.float32)
     return sum(_replace(module.model, layer) for module in model.modules() if isinstance(module, Transformer))
 
 
@@ -68,13 +75,17 @@ def _amx_layer() -> Callable[[nn.Linear], nn.Module | None]:
     library = kernel()
     if library is None:
         raise _missing("no AMX, or no C++ compiler")
-    return lambda layer: PackedLinear(layer.weight, layer.bias, library) if fits(layer) else None
+    return lambda layer: (
+        PackedLinear(layer.weight, layer.bias, library)
+        if layer.weight.dtype == torch.float32 and fits(layer)
+        else None
+    )
 
 
-def _onednn_layer() -> Callable[[nn.Linear], nn.Module | None]:
-    if not has_onednn():
+def _onednn_layer(dtype: torch.dtype) -> Callable[[nn.Linear], nn.Module | None]:
+    if not has_onednn(dtype):
         raise _missing("a torch without oneDNN")
-    return lambda layer: OneDNNLinear(layer.weight, layer.bias)
+    return lambda layer: OneDNNLinear(layer.weight, layer.bias) if layer.weight.dtype == dtype else None
 
 
 def _missing(what: str) -> MarError:
@@ -88,7 +99,7 @@ def _replace(model: nn.Module, make: Callable[[nn.Linear], nn.Module | None]) ->
     count = 0
     for parent in list(model.modules()):
         for name, layer in list(parent.named_children()):
-            if type(layer) is not nn.Linear or layer.weight.dtype != torch.float32:
+            if type(layer) is not nn.Linear:
                 continue
             made = make(layer)
             if made is not None:
@@ -98,11 +109,11 @@ def _replace(model: nn.Module, make: Callable[[nn.Linear], nn.Module | None]) ->
 
 
 class OneDNNLinear(nn.Module):
-    """A linear layer in float32 that oneDNN computes; inference alone.
+    """A linear layer that oneDNN computes, in float32 or bfloat16; inference alone.
 
     Args:
-        weight: `(out, in)` float32.
-        bias: `(out,)` float32 or none.
+        weight: `(out, in)` float32 or bfloat16.
+        bias: `(out,)` of the same type, or none.
     """
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
@@ -112,7 +123,7 @@ class OneDNNLinear(nn.Module):
         self.bias = None if bias is None else bias.detach().contiguous()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """`(..., in)` float32 to `(..., out)`."""
+        """`(..., in)` to `(..., out)`, both of the type of the weight."""
         if not x.numel():
             return x.new_empty(*x.shape[:-1], self.out_features)
         flat = x.reshape(-1, self.in_features).contiguous()
@@ -124,14 +135,14 @@ def _ops() -> Any:
     return torch.ops.mkldnn
 
 
-def has_onednn() -> bool:
+def has_onednn(dtype: torch.dtype = torch.float32) -> bool:
     """Whether this torch has oneDNN's linear layer, and it computes what torch does."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     generator = torch.Generator().manual_seed(0)
     x, w = torch.randn(5, 48, generator=generator), torch.randn(40, 48, generator=generator)
     try:
-        found = OneDNNLinear(w, None)(x)
+        found = OneDNNLinear(w.to(dtype), None)(x.to(dtype)).float()
     except (AttributeError, RuntimeError):
         return False
-    return bool((found - x @ w.T).abs().max() < 1e-4)
+    return bool((found - x @ w.T).abs().max() < (1e-4 if dtype == torch.float32 else 0.2))

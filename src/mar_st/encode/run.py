@@ -167,15 +167,17 @@ def _alone(root: Path) -> Iterator[None]:
 
 def _kernel(root: Path, settings: Settings, kinds: set[str]) -> Kernel:
     """What computes linear layers: as the folder was begun, on a machine that has a better one too."""
-    if kinds != {"cpu"} or settings.precision != "auto":
+    if kinds != {"cpu"} or settings.precision == "fp32":
         return "torch"
     begun = root / BEGUN
     if begun.is_file():
         found: Kernel = json.loads(begun.read_text(encoding="utf-8"))["settings"].get("kernel", "torch")
         return found
+    import torch
+
     from mar_st.encode.linear import best_kernel
 
-    return best_kernel()
+    return best_kernel(torch.bfloat16 if settings.precision == "bf16" else torch.float32)
 
 
 def _begin(root: Path, asked: dict[str, Any]) -> None:

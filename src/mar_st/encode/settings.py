@@ -25,9 +25,9 @@ class Settings:
     Attributes:
         dim: First dimensions to keep (Matryoshka); default all.
         dtype: How vectors are stored: `float32`, `float16`, `int8` (a scale per vector), `binary`.
-        precision: What the model computes in. `auto`: on a CPU float32, by the fastest kernel for its
-            linear layers (`mar_st.encode.linear`); on a GPU what the weights are stored in. `fp32`: torch's
-            float32.
+        precision: What the model computes in. `auto`: on a CPU float32, on a GPU what the weights are stored
+            in. On a CPU the fastest kernel of the precision computes linear layers
+            (`mar_st.encode.linear`); `fp32` is float32 by torch's own.
         prompt: Put before every document; default the model's stored one.
         max_length: Tokens per document at most; default the model's.
         shard: Documents per shard. They are sorted by length together, and a kill loses one shard at most.

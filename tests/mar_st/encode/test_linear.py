@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from mar_st.encode import Engine, amx, encode_corpus, linear
+from mar_st.encode import Engine, Settings, amx, encode_corpus, linear
 from mar_st.encode.linear import OneDNNLinear, best_kernel, has_onednn, use_kernel
 from mar_st.encode.processor import Processor, processor
 from mar_st.errors import MarError
@@ -42,6 +42,16 @@ def test_products_are_float32(rows: int, inner: int, outer: int, with_bias: bool
 
 
 @needs_onednn
+def test_products_are_bfloat16() -> None:
+    torch.manual_seed(0)
+    x, layer = torch.randn(37, 96).bfloat16(), nn.Linear(96, 20).bfloat16()
+    found, plain = OneDNNLinear(layer.weight, layer.bias)(x), layer(x)
+    assert found.dtype == torch.bfloat16
+    exact = x.double() @ layer.weight.double().T + layer.bias.double()
+    assert (found - exact).abs().max() <= 1.5 * (plain - exact).abs().max()
+
+
+@needs_onednn
 def test_views_and_no_rows() -> None:
     torch.manual_seed(0)
     layer = nn.Linear(64, 24)
@@ -63,6 +73,42 @@ def test_a_model_gives_the_same_vectors(kind: str) -> None:
     np.testing.assert_array_equal(Engine(model, threads=1).encode(texts()), found)
 
 
+@needs_onednn
+def test_a_model_in_bfloat16_gives_the_same_vectors() -> None:
+    model = symmetric("gte")
+    expected = Engine(model).encode(texts())
+    plain = Engine(model.bfloat16()).encode(texts())
+    assert use_kernel(model, "onednn") >= 8
+    found = Engine(model).encode(texts())
+    assert np.abs(found - expected).max() <= 1.5 * np.abs(plain - expected).max() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"), [({"avx512_bf16"}, "onednn"), ({"amx_bf16"}, "onednn"), ({"avx512f"}, "torch")]
+)
+def test_the_choice_in_bfloat16(flags: set[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amx, "kernel", object)  # of float32
+    monkeypatch.setattr(linear, "processor", lambda: Processor("x", frozenset(flags)))
+    monkeypatch.setattr(linear, "has_onednn", lambda dtype: dtype == torch.bfloat16)
+    assert best_kernel(torch.bfloat16) == expected
+
+
+@pytest.mark.parametrize(
+    ("precision", "asked"), [("auto", [torch.float32]), ("bf16", [torch.bfloat16]), ("fp32", [])]
+)
+def test_a_run_asks_for_its_precision(
+    precision: Any, asked: list[torch.dtype], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[torch.dtype] = []
+    monkeypatch.setattr(linear, "best_kernel", lambda dtype: found.append(dtype) or "torch")
+    symmetric("gte").save_pretrained(str(tmp_path / "model"))
+    corpus = write_jsonl(tmp_path / "c.jsonl", [{"_id": "a", "text": "头疼"}])
+    encode_corpus(
+        tmp_path / "model", corpus, tmp_path / "v", Settings(precision=precision), show_progress=False
+    )
+    assert found == asked
+
+
 @pytest.mark.parametrize(
     ("here", "onednn", "expected"),
     [
@@ -76,7 +122,7 @@ def test_a_model_gives_the_same_vectors(kind: str) -> None:
 def test_the_choice(here: Processor, onednn: bool, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(amx, "kernel", lambda: None)
     monkeypatch.setattr(linear, "processor", lambda: here)
-    monkeypatch.setattr(linear, "has_onednn", lambda: onednn)
+    monkeypatch.setattr(linear, "has_onednn", lambda *_: onednn)
     assert best_kernel() == expected
 
 
@@ -89,10 +135,10 @@ def test_a_folder_keeps_its_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     model = tmp_path / "model"
     symmetric("gte").save_pretrained(str(model))
     corpus = write_jsonl(tmp_path / "c.jsonl", [{"_id": str(i), "text": t} for i, t in enumerate(texts())])
-    monkeypatch.setattr(linear, "best_kernel", lambda: "torch")
+    monkeypatch.setattr(linear, "best_kernel", lambda _: "torch")
     first = encode_corpus(model, corpus, tmp_path / "v", show_progress=False)[:]
 
-    monkeypatch.setattr(linear, "best_kernel", lambda: "onednn")
+    monkeypatch.setattr(linear, "best_kernel", lambda _: "onednn")
     with corpus.open("a", encoding="utf-8") as out:
         out.write(json.dumps({"_id": "new", "text": "头疼"}) + "\n")
     found = encode_corpus(model, corpus, tmp_path / "v", show_progress=False)
@@ -103,7 +149,7 @@ def test_a_folder_keeps_its_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_kernel_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "has_onednn", lambda: False)
+    monkeypatch.setattr(linear, "has_onednn", lambda *_: False)
     with pytest.raises(MarError, match="a torch without oneDNN"):
         use_kernel(symmetric("gte"), "onednn")
 
