@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -27,17 +28,17 @@ class Written(StepBase):
     PASSING = frozenset({"llm"})
     llm: LLM | None = Field(default=None, description="default: that of the pipeline")
 
+    @abstractmethod
     def prompts(self) -> str:
         """Version of its prompts."""
-        raise NotImplementedError
 
+    @abstractmethod
     def settings(self) -> Any:
         """Its settings, as its function takes them.
 
         Raises:
             BuildError: Impossible ones.
         """
-        raise NotImplementedError
 
     def writer(self, pipeline: Pipeline) -> LLM:
         """The LLM: its own, or that of the pipeline.
