@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace, modes: list[str], folder: Path) -> None:
                     "rate": round(0.7 * rate, 1),
                     **ask(server, questions, 1024, arguments.seconds, 0.7 * rate).summary(),
                 },
-                "soak": lambda: soak(server, questions, 0.7 * rate, arguments.minutes),
+                "soak": lambda: soak(server, questions, 0.7 * rate, arguments),
                 "overload": lambda: {
                     "rate": round(3 * rate, 1),
                     "timeout_ms": 1000 * arguments.timeout,
@@ -212,9 +212,15 @@ def ask(
     return apart(ask_all, server.port, questions, connections, seconds, rate, on=server.load)
 
 
-def soak(server: Server, questions: list[Question], rate: float, minutes: float) -> dict[str, Any]:
-    """A long load; memory after the first tenth of it against the end."""
-    seconds = 60 * minutes
+def soak(
+    server: Server, questions: list[Question], rate: float, arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """A long load; memory after the first tenth of it against the end.
+
+    A connection takes memory, which is used again when it is closed but not given back; so there are as many
+    as were open for the saturation.
+    """
+    seconds = 60 * arguments.minutes
     samples: list[tuple[float, float]] = []
     stop = threading.Event()
 
@@ -225,7 +231,7 @@ def soak(server: Server, questions: list[Question], rate: float, minutes: float)
 
     thread = threading.Thread(target=sample)
     thread.start()
-    result = ask(server, questions, 1024, seconds, rate)
+    result = ask(server, questions, arguments.connections, seconds, rate)
     stop.set()
     thread.join()
     early = [memory for at, memory in samples if at > seconds / 10][:3]
