@@ -71,6 +71,7 @@ def test_the_data_are_a_sample(recipe):
     assert shorten(type(recipe).model_validate(content)).data[0].limit == 50
 
 
+@pytest.mark.slow
 def test_a_stage_that_fails_is_named(recipe, tmp_path):
     content = recipe.model_dump()
     content["data"][0]["path"] = str(tmp_path / "none.jsonl")

@@ -53,6 +53,7 @@ def test_nothing_happens_where_the_system_does_not_say():
         step(callback)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(resident() is None or not trim(), reason="no glibc, or no /proc")
 def test_trimming_shrinks_a_heap_full_of_holes():
     done = subprocess.run([sys.executable, "-c", GROW], capture_output=True, text=True, check=True)
