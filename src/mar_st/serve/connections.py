@@ -4,7 +4,7 @@ uvicorn ends a connection that rests after an answer, but neither one that never
 sends its head a byte at a time, it takes heads of any size, and its limit on connections turns away the next
 caller instead of the silent ones. Here a connection has a time for its head and a size; where all connections
 are taken, the one that has waited longest without a request makes room. And where requests come faster than
-the application could even refuse them, they are refused here, at a tenth of the cost.
+the application could even refuse them, they are refused here, without a task for each.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ LINGER = 0.5
 #: the event loop (begun, and in no queue) when they are.
 SHED, HANDS = frozenset({b"/search", b"/v1/embeddings"}), 128
 
-#: Connections that are accepted in one turn of the event loop.
-ACCEPTED = 256
+#: Connections that are accepted in one turn of the event loop: by the only worker, and by one of several, which
+#: is to leave some to the others.
+ACCEPTED, SHARED = 256, 16
 
 #: Resting connections that are looked at for one to close; of most nothing is unread.
 TRIED = 16
@@ -127,7 +128,7 @@ class Guard:
         """
         if self.listening is None:
             return
-        for _ in range(ACCEPTED):
+        for _ in range(ACCEPTED if first.config.workers == 1 else SHARED):
             try:
                 accepted, _address = self.listening.accept()
             except OSError:  # none waits, or there are no more files, or the server stops
