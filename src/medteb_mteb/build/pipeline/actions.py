@@ -77,6 +77,7 @@ def perform(step: steps.StepBase, job: Job) -> Outcome:
     Raises:
         BuildError: As the step's function does.
     """
+    del job
     raise TypeError(f"There is no action for a step of the kind {step.step!r}.")
 
 
