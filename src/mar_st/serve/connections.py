@@ -44,8 +44,8 @@ LINGER = 0.5
 #: the event loop (begun, and in no queue) when they are.
 SHED, HANDS = frozenset({b"/search", b"/v1/embeddings"}), 128
 
-#: Connections that are accepted in one turn of the event loop: by the only worker; by one of several, which is
-#: to leave some to the others.
+#: Connections that are accepted in one turn of the event loop: by the only worker; by one of several, which
+#: is to leave some to the others.
 ACCEPTED, SHARED = 256, 16
 
 #: Resting connections that are looked at for one to close; of most nothing is unread.

@@ -76,15 +76,17 @@ class TokenDropout:
 def _close_up(batch: dict[str, Any], column: str) -> None:
     """Move what the mask leaves of each row together, to the side that is not padded, and tell positions."""
     mask: Tensor = batch[f"{column}_attention_mask"]
-    rows, width = mask.shape
+    width = mask.shape[1]
     longest = int(mask.sum(dim=1).max())
     # Kept tokens in their order, then hidden ones and padding; in rows that begin with padding, after these.
     padded_left = not bool(mask[:, 0].all())
     order = torch.argsort(mask.bool(), dim=1, descending=not padded_left, stable=True)
     order = order[:, width - longest :] if padded_left else order[:, :longest]
-    for name, value in batch.items():
-        if name.startswith(f"{column}_") and isinstance(value, torch.Tensor) and value.shape == (rows, width):
-            batch[name] = value.gather(1, order)
+    # By name: the tensors of `negative_1` begin with `negative_` too.
+    for name in ("input_ids", "attention_mask", "token_type_ids"):
+        value = batch.get(f"{column}_{name}")
+        if value is not None:
+            batch[f"{column}_{name}"] = value.gather(1, order)
     batch[f"{column}_position_ids"] = order.contiguous()
 
 

@@ -71,6 +71,16 @@ def test_vectors_without_the_hidden_tokens_are_those_with_them_masked(model_type
     torch.testing.assert_close(closed, masked, rtol=1e-4, atol=1e-5)
 
 
+def test_columns_whose_names_begin_alike_are_left_alone():
+    model = encoder()
+    batch = _batch(model)
+    batch |= {f"query_2_{name.removeprefix('query_')}": value.clone() for name, value in batch.items()}
+    other = batch["query_2_input_ids"].clone()
+    TokenDropout(model, 0.5, seed=1, epoch=lambda: 0)(batch, "query", TEXTS)
+    assert torch.equal(batch["query_2_input_ids"], other)
+    assert not torch.equal(batch["query_input_ids"], other[:, : batch["query_input_ids"].shape[1]])
+
+
 def test_a_prompt_that_is_not_pooled_keeps_its_place():
     model = encoder()
     batch = _batch(model) | {"query_prompt_length": 3}
