@@ -114,7 +114,7 @@ def _rows(features: dict[str, Any], mask: Tensor, chosen: Tensor) -> dict[str, A
     for name, value in features.items():
         if isinstance(value, Tensor):
             value = value[chosen]
-            if value.ndim >= 2 and value.shape[1] == mask.shape[1]:
-                value = value[:, first:end].contiguous()  # other strides would be compiled anew
+            if value.ndim >= 2 and value.shape[1] == mask.shape[1] > end - first:
+                value = value[:, first:end].contiguous()  # other strides, or a view, would be compiled anew
         found[name] = value
     return found

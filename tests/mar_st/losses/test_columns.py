@@ -19,10 +19,11 @@ class Counting(torch.nn.Module):
 
     def __init__(self, model):
         super().__init__()
-        self.model, self.shapes = model, []
+        self.model, self.shapes, self.tensors = model, [], []
 
     def forward(self, features):
         self.shapes.append(tuple(features["input_ids"].shape))
+        self.tensors += [value for value in features.values() if isinstance(value, torch.Tensor)]
         return self.model(features)
 
     @property
@@ -69,6 +70,18 @@ def test_vectors_and_gradients_are_those_of_whole_columns(model, features, monke
     assert found.keys() == expected.keys()
     for name, gradient in found.items():
         torch.testing.assert_close(gradient, expected[name], rtol=1e-3, atol=1e-4)
+
+
+def test_no_pass_gets_a_view(model, features, monkeypatch):
+    """Compiled code is guarded by what a view is of, so it would be compiled once more for each kind."""
+    _cheap_passes(monkeypatch)
+    counting = Counting(model)
+    embed_columns(counting, features[:1])
+    widths = {length for _, length in counting.shapes}
+    assert features[0]["input_ids"].shape[1] in widths  # of the longest texts nothing is cut off
+    assert len(widths) > 1
+    assert not any(tensor._is_view() for tensor in counting.tensors)
+    assert all(tensor.is_contiguous() for tensor in counting.tensors)
 
 
 def test_columns_of_one_length_are_one_pass(model):
