@@ -3,7 +3,7 @@
 torch multiplies float32 matrices with MKL, which on processors of other makers than its own does without
 their 512-bit units: there oneDNN, which torch brings along, is about twice as fast. Processors with a matrix
 unit (AMX) have the kernel of `mar_st.encode.amx`. In bfloat16 torch uses oneDNN too, but lays the weights out
-anew in every product; here they are laid out once.
+anew in every product; here they are laid out once, and attention is that of `mar_st.encode.cpu_attention`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import torch
 from torch import nn
 
+from mar_st.encode.cpu_attention import use_product_attention
 from mar_st.encode.processor import processor
 from mar_st.errors import MarError
 
@@ -51,6 +52,8 @@ def best_kernel(dtype: torch.dtype = torch.float32) -> Kernel:
 def use_kernel(model: SentenceTransformer, kernel: Kernel) -> int:
     """Have the linear layers of a model's transformers computed by a kernel; for inference alone, in place.
 
+    oneDNN in bfloat16 comes with attention as products.
+
     Args:
         model: A model on the CPU, in float32; for oneDNN in bfloat16 too.
         kernel: One that this machine has.
@@ -65,8 +68,13 @@ def use_kernel(model: SentenceTransformer, kernel: Kernel) -> int:
 
     if kernel == "torch":
         return 0
-    layer = _amx_layer() if kernel == "amx" else _onednn_layer(model.dtype or torch.float32)
-    return sum(_replace(module.model, layer) for module in model.modules() if isinstance(module, Transformer))
+    dtype = model.dtype or torch.float32
+    layer = _amx_layer() if kernel == "amx" else _onednn_layer(dtype)
+    backbones = [module.model for module in model.modules() if isinstance(module, Transformer)]
+    if kernel == "onednn" and dtype == torch.bfloat16:
+        for backbone in backbones:
+            use_product_attention(backbone)
+    return sum(_replace(backbone, layer) for backbone in backbones)
 
 
 def _amx_layer() -> Callable[[nn.Linear], nn.Module | None]:
