@@ -39,8 +39,7 @@ Item = TypeVar("Item")
 
 #: Tokens of a batch on a GPU.
 GPU_TOKENS = 32_768
-#: On a CPU as many tokens as make activations of this many bytes (the widest layer twice): small enough to stay
-#: in cache, and for the allocator to keep them instead of asking the system for fresh pages in every layer.
+#: On a CPU as many tokens as make activations of this many bytes (the widest layer twice), to stay in cache.
 CPU_BYTES = 12 * 2**20
 CPU_TOKENS = (512, 16_384)
 

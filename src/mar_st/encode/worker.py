@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ from mar_st.encode.folder import SHARDS, text_digests
 from mar_st.encode.pipeline import behind
 from mar_st.encode.scan import Scan, ShardReader
 from mar_st.encode.shards import write_shard
+from mar_st.heap import keep, trim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -56,6 +55,8 @@ class Worker:
 
         settings = job.settings
         self.job = job
+        if job.device == "cpu":
+            keep()
         self.engine = Engine(
             load_model(job.model, settings.precision, job.device, kernel=job.kernel),
             "document",
@@ -90,7 +91,7 @@ class Worker:
                 self.job.settings.dtype,
                 {"digest": self.job.scan.shards[number], **self.facts()},
             )
-            release_memory()
+            trim()  # threads that free blocks of every size leave holes, some 3 KB per document
             done(number)
 
         with behind(write) as give:
@@ -107,16 +108,6 @@ class Worker:
             "prompt": engine.prompt,
             "max_length": engine.max_length or getattr(engine.model, "max_seq_length", None),
         }
-
-
-def release_memory() -> None:
-    """Give freed memory back to the system.
-
-    Several threads that take and free memory of every size leave the allocator of glibc with holes, which
-    grow by some 3 KB per document if nobody asks.
-    """
-    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)):
-        trim(0)
 
 
 def remove_parts(folder: Path) -> None:

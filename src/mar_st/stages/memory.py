@@ -7,19 +7,18 @@ a 9M-parameter encoder. `malloc_trim` hands free pages back.
 
 from __future__ import annotations
 
-import ctypes
 import gc
-import sys
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
+from mar_st.heap import trim
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ReturnMemory", "release", "resident", "trim"]
+__all__ = ["ReturnMemory", "release", "resident"]
 
 #: Steps after a trim that show how much the process really works with.
 SETTLE = 20
@@ -27,26 +26,6 @@ SETTLE = 20
 GROWTH = 1.5
 
 _STATM = Path("/proc/self/statm")
-
-
-@lru_cache(maxsize=1)
-def _malloc_trim() -> Callable[[int], int] | None:
-    """The function of glibc; `None` with another C library or system."""
-    if not sys.platform.startswith("linux"):
-        return None
-    try:
-        function: Callable[[int], int] = ctypes.CDLL("libc.so.6").malloc_trim
-    except (OSError, AttributeError):
-        return None
-    return function
-
-
-def trim() -> bool:
-    """Give free pages of the heap back to the system; whether this is possible here."""
-    function = _malloc_trim()
-    if function is not None:
-        function(0)
-    return function is not None
 
 
 def resident() -> int | None:

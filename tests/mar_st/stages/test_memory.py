@@ -5,11 +5,13 @@ import sys
 
 import pytest
 
-from mar_st.stages.memory import GROWTH, SETTLE, ReturnMemory, resident, trim
+from mar_st.heap import trim
+from mar_st.stages.memory import GROWTH, SETTLE, ReturnMemory, resident
 
 GROW = """
 import torch
-from mar_st.stages.memory import resident, trim
+from mar_st.heap import trim
+from mar_st.stages.memory import resident
 torch.set_num_threads(1)
 kept = []
 for i in range(400):  # holes: every second tensor stays

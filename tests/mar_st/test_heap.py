@@ -1,0 +1,63 @@
+"""The heap keeps what is freed, and gives it back when it is asked to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from mar_st import heap
+
+CHURN = """
+import ctypes, resource, sys
+from pathlib import Path
+from mar_st import heap
+
+libc = ctypes.CDLL("libc.so.6")
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+SIZES = (6, 12, 24, 24, 24)
+if sys.argv[1] == "keep":
+    assert heap.keep()
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+
+def layers(number):
+    for _ in range(number):
+        blocks = [libc.malloc(size * 2**20) for size in SIZES]
+        for block, size in zip(blocks, SIZES):
+            ctypes.memset(block, 1, size * 2**20)
+        for block in blocks:
+            libc.free(block)
+
+layers(2)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+layers(20)
+faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+kept = resident()
+heap.trim()
+print(faults * resource.getpagesize() / 2**20, kept - resident())
+"""
+
+
+def churned(how: str) -> tuple[float, float]:
+    """MB of fresh pages in 20 layers of 90 MB, and MB that trimming gave back."""
+    done = subprocess.run([sys.executable, "-c", CHURN, how], capture_output=True, text=True, check=True)
+    fresh, given = map(float, done.stdout.split())
+    return fresh, given
+
+
+@pytest.mark.skipif(not heap.trim(), reason="no glibc")
+def test_what_is_freed_is_kept_until_it_is_asked_for() -> None:
+    fresh, given = churned("keep")
+    assert fresh < 60
+    assert given > 60
+    assert churned("default")[0] > 200
+
+
+def test_other_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heap, "_library", lambda: None)
+    assert not heap.keep()
+    assert not heap.trim()
