@@ -87,9 +87,9 @@ def _products(
     texts, heads, tokens, size = query.shape
     groups = key.shape[1]
     shared = heads // groups  # query heads of a key head
-    found = query.new_empty(texts, groups, shared * tokens, size)
+    found = query.new_empty(texts, tokens, heads, size)
+    places = found.view(texts, tokens, groups, shared, size).permute(0, 2, 3, 1, 4)
     queries = query.reshape(texts, groups, shared * tokens, size)
-    keys = key.transpose(2, 3)
     none = query.new_zeros(())
     per_group = shared * tokens * tokens * query.element_size()
     width = max(1, min(groups, _BYTES // per_group))  # key heads at a time
@@ -98,13 +98,13 @@ def _products(
         rows = slice(row, row + height)
         for column in range(0, groups, width):
             part = (rows, slice(column, column + width))
-            left, right, weighed = (tensor[part].flatten(0, 1) for tensor in (queries, keys, value))
-            scores = torch.baddbmm(none, left, right, beta=0, alpha=scaling)
+            left, right, weighed = (tensor[part].flatten(0, 1) for tensor in (queries, key, value))
+            scores = torch.baddbmm(none, left, right.transpose(1, 2), beta=0, alpha=scaling)
+            place = places[part]
             if mask is not None:
-                _hide(scores.view(*queries[part].shape[:2], shared, tokens, tokens), mask[rows, :, None])
-            out = torch.bmm(scores.softmax(-1), weighed)
-            found[part] = out.view(*queries[part].shape)
-    return found.view(texts, heads, tokens, size).transpose(1, 2).contiguous()
+                _hide(scores.view(*place.shape[:-1], tokens), mask[rows, :, None])
+            place.copy_(torch.bmm(scores.softmax(-1), weighed).view(place.shape))
+    return found
 
 
 def _hide(scores: torch.Tensor, mask: torch.Tensor) -> None:
