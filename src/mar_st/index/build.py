@@ -73,7 +73,7 @@ def build_index(
         params: Settings of building of the kind (see `mar_st.index.kinds`).
         memory_limit: Bytes that `auto` may use.
         recall: Recall@10 that the settings of searching are set for.
-        queries: Vectors of queries, `(n, dim)`, to measure recall with; default vectors of the corpus.
+        queries: Vectors of queries, `(n, dim)`, to measure recall with; default made ones.
         bm25: Also index words, if there is a corpus.
         tokens: How texts are cut for BM25: `jieba` or `char-bigram`.
         sample: Vectors that `auto` measures on.

@@ -81,7 +81,7 @@ def choose(
         source: All vectors.
         limit: Bytes that the index may take in memory; default no limit.
         target: Recall@10 to reach.
-        queries: Vectors of queries; default vectors of the corpus.
+        queries: Vectors of queries; default made ones (`mar_st.index.tune.made_queries`).
         sample: Vectors to measure on.
         say: Told what is measured.
 

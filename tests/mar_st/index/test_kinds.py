@@ -12,7 +12,7 @@ from mar_st.index.construct import construct
 from mar_st.index.kinds import KINDS, Searchable, memory, settings
 from mar_st.index.mask import Mask
 from mar_st.index.source import RowsSource
-from mar_st.index.tune import calibrate, recall, trial
+from mar_st.index.tune import QUERIES, calibrate, made_queries, recall, trial
 from tests.mar_st.index.conftest import clustered
 
 COUNT, DIM = 11_000, 32
@@ -73,11 +73,25 @@ def test_recall_is_that_of_brute_force(source, tmp_path):
     asked = trial(source, None)
     vectors = source.take(np.arange(COUNT))
     scores = asked.queries @ vectors.T
-    scores[np.arange(len(asked.own)), asked.own] = -np.inf
     assert (np.argsort(-scores, axis=1)[:, :10] == asked.rows).all()
     assert recall(exact, asked, {}) == 1
     rough = built(tmp_path / "rough", source, "binary", {})
     assert 0.05 < recall(rough, asked, {"rescore": 1}) < 0.9
+
+
+def test_made_queries_lie_where_no_document_does(source):
+    made, vectors = made_queries(source), source.take(np.arange(COUNT))
+    assert made.shape == (QUERIES, DIM)
+    assert made.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(made, axis=1), 1, atol=1e-5)  # as long as those they come from
+    best = np.sort(made @ vectors.T, axis=1)[:, ::-1]
+    of_documents = np.sort(vectors[:QUERIES] @ vectors.T, axis=1)[:, ::-1]
+    assert best[:, 0].max() < 0.99 < of_documents[:, 0].min()  # of a document itself
+    assert best[:, 1].mean() < of_documents[:, 1].mean()
+    assert best[:, 9].mean() > best.mean() + 0.3  # but beside documents
+    assert (made_queries(source) == made).all()
+    one = RowsSource([(vectors[:1], np.arange(1))])
+    np.testing.assert_allclose(made_queries(one), vectors[:1], atol=1e-6)
 
 
 @pytest.mark.parametrize("share", [0.5, 0.06, 0.001])
