@@ -1,0 +1,64 @@
+"""Recall that real queries, made queries and documents as queries see, by effort of searching.
+
+    python benchmarks/made_queries.py --model MODEL --texts TEXTS.jsonl --queries QUERIES.jsonl
+
+`mar index` sets the effort of searching by recall; where it is given no queries it makes some
+(`mar_st.index.tune.made_queries`). This shows how near they come to real ones, for a graph and for binary
+codes. Texts and queries are lines with `text`, `query` or `_id` and `text`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from mar_st.encode import Engine
+from mar_st.index.construct import construct
+from mar_st.index.kinds import Searchable, settings
+from mar_st.index.source import RowsSource
+from mar_st.index.tune import LADDERS, QUERIES, made_queries, recall, trial
+
+
+def texts_of(path: Path) -> list[str]:
+    with path.open(encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    return list(dict.fromkeys(row.get("text") or row["query"] for row in rows))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--texts", type=Path, required=True)
+    parser.add_argument("--queries", type=Path, required=True)
+    args = parser.parse_args()
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(args.model, device="cpu")
+    documents, queries = texts_of(args.texts), texts_of(args.queries)
+    rng = np.random.default_rng(0)
+    chosen = rng.choice(len(queries), min(QUERIES, len(queries)), replace=False)
+    vectors = Engine(model, "document").encode(documents, show_progress=True)
+    source = RowsSource([(vectors, np.arange(len(vectors)))])
+    asked = {
+        "real": Engine(model, "query").encode([queries[row] for row in chosen]),
+        "made": made_queries(source),
+        "documents": vectors[rng.choice(len(vectors), QUERIES, replace=False)],
+    }
+    trials = {name: trial(source, found) for name, found in asked.items()}
+    print(f"{len(documents)} texts, {len(chosen)} queries, {vectors.shape[1]} dimensions")
+    for kind, params in (("hnsw", {"M": 16}), ("binary", {})):
+        with tempfile.TemporaryDirectory() as name:
+            built = settings(kind, params, vectors.shape[1], len(vectors))
+            construct(Path(name), source, kind, built, progress=True)
+            searchable = Searchable(Path(name), kind)
+            for setting in LADDERS[kind]:
+                found = {name: recall(searchable, one, setting) for name, one in trials.items()}
+                print(kind, setting, *(f"{name} {value:.3f}" for name, value in found.items()), flush=True)
+
+
+if __name__ == "__main__":
+    main()
