@@ -21,6 +21,9 @@ NAME = "mar_products"
 #: Bytes of scores at a time, so that scores and weights stay in a processor's own cache.
 _BYTES = 2**20
 
+#: Bytes of scores of one head at most; of longer texts torch's attention holds none at all, and is no slower.
+_MOST = 16 * 2**20
+
 
 def product_attention(
     module: nn.Module,
@@ -75,10 +78,16 @@ def _fits(
         and query.device.type == "cpu"
         and query.numel() > 0
         and query.shape[2] == key.shape[2]
+        and _group_bytes(query, key) <= _MOST
         and (mask is None or (mask.ndim == 4 and mask.shape[1] == 1))
         and more.get("position_bias") is None
         and not torch.is_grad_enabled()
     )
+
+
+def _group_bytes(query: torch.Tensor, key: torch.Tensor) -> int:
+    """Bytes of the scores of all query heads of one key head, for one text."""
+    return query.shape[1] // key.shape[1] * query.shape[2] ** 2 * query.element_size()
 
 
 def _products(
@@ -91,7 +100,7 @@ def _products(
     places = found.view(texts, tokens, groups, shared, size).permute(0, 2, 3, 1, 4)
     queries = query.reshape(texts, groups, shared * tokens, size)
     none = query.new_zeros(())
-    per_group = shared * tokens * tokens * query.element_size()
+    per_group = _group_bytes(query, key)
     width = max(1, min(groups, _BYTES // per_group))  # key heads at a time
     height = max(1, _BYTES // (per_group * groups)) if width == groups else 1  # texts at a time
     for row in range(0, texts, height):

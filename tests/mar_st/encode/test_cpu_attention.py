@@ -29,7 +29,9 @@ def layer(causal: bool = False) -> nn.Module:
 
 @torch.inference_mode()
 def attended(tensors: list[Any], mask: torch.Tensor | None = None, **more: Any) -> torch.Tensor:
-    return product_attention(layer(), *tensors, mask, **more)[0]
+    module: Any = layer()
+    module.num_key_value_groups = tensors[0].shape[1] // tensors[1].shape[1]
+    return product_attention(module, *tensors, mask, **more)[0]
 
 
 def exact(tensors: list[Any], mask: torch.Tensor | None = None, scale: float | None = None) -> torch.Tensor:
@@ -103,6 +105,17 @@ def test_a_causal_layer_without_mask_is_causal() -> None:
 def test_other_types_are_left_to_torch() -> None:
     tensors = [tensor.float() for tensor in drawn()]
     assert (attended(tensors) - exact(tensors)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(("groups", "most"), [(4, 2 * 9 * 9), (2, 4 * 9 * 9)])
+def test_long_texts_are_left_to_torch(groups: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = drawn(groups=groups)
+    short = attended(tensors)
+    monkeypatch.setattr(cpu_attention, "_MOST", most)
+    assert torch.equal(attended(tensors), short)
+    monkeypatch.setattr(cpu_attention, "_MOST", most - 1)
+    monkeypatch.setattr(cpu_attention, "_products", lambda *_: pytest.fail("scores of a long text"))
+    assert (attended(tensors) - exact(tensors)).abs().max() < 0.02
 
 
 @pytest.mark.parametrize("kind", ["gte", "qwen3"])
