@@ -11,7 +11,7 @@ the same length and load the same folder. Baselines:
 `SentenceTransformer.encode` with batches of 32, with each size of `--batches` (the best counts), and with its
 multi-process pool; mteb's wrapper; FlagEmbedding's encoder where it is installed. Each is run in fp32 and in
 bf16 (weights in bf16; mar alike). `mar` has torch's linear layers; `mar-auto`, on a CPU, those that `mar
-encode` takes on this processor (`mar_st.encode.linear`), as accurate, and its setting of the heap.
+encode` takes on this processor (`mar_st.encode.linear`), and its setting of the heap.
 The time is that of the call, without loading; a tenth of the texts warms up.
 
 Columns: texts and tokens (padding not counted) per second, seconds of processors (of the measuring process

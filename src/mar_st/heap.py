@@ -12,7 +12,7 @@ __all__ = ["keep", "trim"]
 #: Numbers of glibc's settings (malloc.h).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 
-#: Larger blocks come from the system one by one; glibc takes no larger number.
+#: Larger blocks come from the system one by one; mallopt(3) allows no larger number.
 _LARGEST = 32 * 2**20
 
 #: Bytes free at the end of a heap (there is one per thread) before it shrinks.
@@ -43,8 +43,8 @@ def keep() -> bool:
     """Keep what is freed for the next block, up to 256 MB a thread; whether this is possible here.
 
     By default glibc gives blocks of megabytes back as soon as they are free, and the next layer of a network
-    gets fresh pages, which the system clears one by one: a tenth of an encoder's time on a CPU. The setting
-    is that of the whole process and stays; `trim` gives back what is kept.
+    gets fresh pages, which the system clears one by one. The setting is that of the whole process and stays;
+    `trim` gives back what is kept.
     """
     library = _library()
     if library is None:

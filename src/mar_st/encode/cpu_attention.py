@@ -1,9 +1,8 @@
 """Attention in bfloat16 on a CPU, as batched matrix products.
 
-torch's fused attention keeps the scores of a few tokens at a time and goes back and forth between products,
-exponentials and conversions; on processors that multiply bfloat16 it reaches a tenth of their rate. Texts of
-an encoder are short enough for all scores of a head to stay in cache, so here a product makes them, one
-softmax follows, and another product takes the values.
+torch's fused attention goes through the scores a few tokens at a time. Texts of an encoder are short
+enough for the scores of some heads to stay in cache as a whole, so here a product makes them, one softmax
+follows, and another product takes the values.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ NAME = "mar_products"
 #: Bytes of scores at a time, so that scores and weights stay in a processor's own cache.
 _BYTES = 2**20
 
-#: Bytes of scores of one head at most; of longer texts torch's attention holds none at all, and is no slower.
+#: Bytes of scores of one head at most; of longer texts torch's attention holds none at all.
 _MOST = 16 * 2**20
 
 
@@ -79,7 +78,7 @@ def _fits(
         and query.numel() > 0
         and query.shape[2] == key.shape[2]
         and _group_bytes(query, key) <= _MOST
-        and (mask is None or (mask.ndim == 4 and mask.shape[1] == 1))
+        and (mask is None or (mask.ndim == 4 and mask.shape[:2] == (query.shape[0], 1)))
         and more.get("position_bias") is None
         and not torch.is_grad_enabled()
     )

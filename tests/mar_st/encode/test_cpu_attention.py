@@ -107,6 +107,11 @@ def test_other_types_are_left_to_torch() -> None:
     assert (attended(tensors) - exact(tensors)).abs().max() < 1e-5
 
 
+def test_a_mask_that_all_texts_share() -> None:
+    tensors, mask = drawn(), padding()[:1]
+    assert (attended(tensors, mask) - exact(tensors, mask)).abs().max() < 0.02
+
+
 @pytest.mark.parametrize(("groups", "most"), [(4, 2 * 9 * 9), (2, 4 * 9 * 9)])
 def test_long_texts_are_left_to_torch(groups: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = drawn(groups=groups)
