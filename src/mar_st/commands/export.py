@@ -11,7 +11,9 @@ import typer
 def export(
     model: Annotated[str, typer.Argument(help="Model folder, Hub name or mar-mini.")],
     out: Annotated[Path, typer.Argument(help="Folder to write.")],
-    format_: Annotated[str, typer.Option("--format", help="onnx, openvino or both.")] = "openvino",
+    format_: Annotated[
+        str, typer.Option("--format", help="Of native, openvino, onnx; several with commas.")
+    ] = "native,openvino",
     precision: Annotated[str, typer.Option(help="Of fp32, bf16, int8; several with commas.")] = "int8",
     calibrate: Annotated[
         Path | None, typer.Option(help="JSONL of queries; adds an int8 form calibrated on them.")
@@ -39,17 +41,16 @@ def export(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an exported encoder.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
 ) -> None:
-    """Write an optimised query encoder (ONNX Runtime, OpenVINO) that runs without torch."""
+    """Write an optimised query encoder (own kernels, OpenVINO, ONNX Runtime) that runs without torch."""
     from mar_st.export.run import FORMATS, PRECISIONS, Limits
     from mar_st.export.run import export as run
     from mar_st.texts import read_texts
 
-    both = auto or format_ == "both"
     listing = run(
         model,
         out,
-        formats=FORMATS if both else (format_,),
-        precisions=PRECISIONS if auto else tuple(part.strip() for part in precision.split(",")),
+        formats=FORMATS if auto else _parts(format_),
+        precisions=PRECISIONS if auto else _parts(precision),
         calibrate=list(read_texts(calibrate)) if calibrate is not None else (),
         task=task,
         split=split,
@@ -69,11 +70,15 @@ def export(
     for name, reason in listing.refused.items():
         typer.echo(f"{name} left out: {reason}")
     if auto and calibrate is None:
-        typer.echo("With --calibrate QUERIES there is one more form of int8, on most processors the fastest.")
+        typer.echo("With --calibrate QUERIES there is one more form of int8 of OpenVINO and ONNX Runtime.")
     if not Limits(max_loss, min_cosine).hold(listing.variants[listing.chosen].report):
         typer.echo(
             f"No form is within the limits; {listing.chosen} is the nearest to the original.", err=True
         )
+
+
+def _parts(value: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.split(","))
 
 
 def _table(listing: Any) -> list[str]:

@@ -1,6 +1,6 @@
 """Linear layers on the matrix unit (AMX) of x86 processors: 16 bits of mantissa, up to three times as fast.
 
-The method is in `amx.cpp`. The source is compiled when it is first needed, which takes a second and a C++
+The method is in `amx.cpp`. The source is compiled when a user first needs it, which takes a second and a C++
 compiler; where there is none, or the processor lacks the unit, torch's own float32 is used.
 """
 
@@ -8,11 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
 import threading
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +17,8 @@ import torch
 from torch import nn
 
 from mar_st.encode.processor import processor
+from mar_st.native.build import BuildError
+from mar_st.native.build import library as compiled
 
 logger = logging.getLogger(__name__)
 
@@ -38,24 +35,13 @@ _rooms = threading.local()
 @lru_cache(maxsize=1)
 def kernel() -> Any | None:
     """The compiled kernel; `None` where it cannot be had or does not compute what it should."""
-    if platform.system() != "Linux" or not processor().flags >= _NEEDS:
+    if not processor().flags >= _NEEDS:
         return None
-    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX") or "c++", "g++", "clang++"))), None)
-    if compiler is None:
-        logger.info("This processor has AMX, but there is no C++ compiler; float32 is computed by torch.")
+    try:
+        library = compiled(Path(__file__).with_name("amx.cpp"), _FLAGS)
+    except BuildError as error:
+        logger.info("This processor has AMX, but its kernel could not be built (%s); torch computes.", error)
         return None
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "amx.so"
-        command = [compiler, "-O3", "-std=c++17", "-shared", "-fPIC", *_FLAGS, "-o", str(target)]
-        try:
-            subprocess.run(  # noqa: S603 -- our own source
-                [*command, str(Path(__file__).with_name("amx.cpp"))],
-                check=True, capture_output=True, timeout=120,
-            )  # fmt: skip
-            library = ctypes.CDLL(str(target))
-        except (OSError, subprocess.SubprocessError) as error:
-            logger.info("The AMX kernel could not be built (%s); float32 is computed by torch.", error)
-            return None
     pointer, size = ctypes.c_void_p, ctypes.c_int
     library.mar_amx_pack.argtypes = [pointer, size, size, pointer]
     library.mar_amx_linear.argtypes = [pointer, size, size, size, pointer, pointer, pointer, pointer]

@@ -29,9 +29,9 @@ from mar_st.online.load import model_folder
 from mar_st.online.runtimes import processors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-FORMATS = ("openvino", "onnx")
+FORMATS = ("native", "openvino", "onnx")
 PRECISIONS = ("fp32", "bf16", "int8")
 
 #: Queries whose vectors are compared with the original's, and queries that int8 is calibrated on.
@@ -69,7 +69,7 @@ def export(
     model: str | Path,
     out: str | Path,
     *,
-    formats: Sequence[str] = ("openvino",),
+    formats: Sequence[str] = ("native", "openvino"),
     precisions: Sequence[str] = ("int8",),
     calibrate: Sequence[str] = (),
     task: str | None = None,
@@ -90,7 +90,7 @@ def export(
     Args:
         model: A sentence-transformers folder, a saved MAR, a Hub name, or `mar-mini`.
         out: Folder to write; written aside and moved.
-        formats: `openvino`, `onnx`.
+        formats: `native` (AVX-512 VNNI under Linux, int8 only), `openvino`, `onnx`.
         precisions: `fp32`, `bf16`, `int8`. With `calibrate`, `int8` is written in a calibrated form, too.
         calibrate: Queries on which the calibrated form of int8 is calibrated.
         task: Folder of a retrieval task in the Hub layout, or a packaged one; says how nDCG@10 changes.
@@ -179,7 +179,9 @@ def _wanted(formats: Sequence[str], precisions: Sequence[str], *, calibrated: bo
     forms = list(dict.fromkeys(precisions))
     if calibrated and "int8" in forms:
         forms.append("int8-calibrated")
-    return [(runtime, form) for runtime in dict.fromkeys(formats) for form in forms]
+    found = [(runtime, form) for runtime in dict.fromkeys(formats) for form in forms]
+    # The native runtime has one form; beside others it is left out where that is not asked for.
+    return [(runtime, form) for runtime, form in found if runtime != "native" or form == "int8"] or found
 
 
 def _packaged_queries() -> list[str]:
@@ -238,18 +240,23 @@ def _write(
     show_progress: bool,
 ) -> Listing:
     """Write the graphs; the listing says what is there, and what is not and why."""
+    from mar_st.export.native_graphs import NativeGraphs
     from mar_st.export.onnx_graphs import OnnxGraphs
     from mar_st.export.openvino_graphs import OpenVINOGraphs
 
     variants: dict[str, Variant] = {}
     refused: dict[str, str] = {}
     writers: dict[str, Any] = {}
+    makers: dict[str, Callable[[], Any]] = {
+        "openvino": lambda: OpenVINOGraphs(graph, example),
+        "onnx": lambda: OnnxGraphs(graph, example, part),
+        "native": lambda: NativeGraphs(graph, listing.max_length),
+    }
     for runtime, precision in tqdm(wanted, desc="export", unit="variant", disable=not show_progress):
         table = exact if precision == "fp32" else "float16"
         try:
             if runtime not in writers:
-                made = OpenVINOGraphs(graph, example) if runtime == "openvino" else None
-                writers[runtime] = made or OnnxGraphs(graph, example, part)
+                writers[runtime] = makers[runtime]()
             variant = writers[runtime].write(precision, part, table, inputs)
         except ExportError as error:
             refused[f"{runtime}-{precision}"] = str(error)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from mar_st.online.front import Front
 from mar_st.online.listing import Listing
-from mar_st.online.protocol import find_prompt
+from mar_st.online.protocol import EncoderError, find_prompt
 from mar_st.online.runtimes import open_runtime
 
 if TYPE_CHECKING:
@@ -18,6 +20,25 @@ if TYPE_CHECKING:
 
     from mar_st.online.listing import Variant
     from mar_st.online.runtimes import Runtime
+
+_LOG = logging.getLogger(__name__)
+
+
+def _opened(folder: Path, listing: Listing, backend: str, threads: int | None) -> tuple[Variant, Runtime]:
+    """The variant of a back end; for `auto`, if this machine cannot run it, the fastest that it can."""
+    chosen = listing.choose(backend)
+    try:
+        return chosen, open_runtime(folder, chosen, threads)
+    except EncoderError as error:
+        others = [variant for variant in listing.variants.values() if variant != chosen]
+        for other in sorted(others, key=lambda variant: variant.report.get("p50_ms", 0)):
+            if backend != "auto":
+                break
+            with suppress(EncoderError):
+                runtime = open_runtime(folder, other, threads)
+                _LOG.warning("%s is used in place of %s: %s", other.name, chosen.name, error)
+                return other, runtime
+        raise
 
 
 class ExportedEncoder:
@@ -48,13 +69,15 @@ class ExportedEncoder:
             backend: See `load_query_encoder`.
             threads: Threads of a call; default all processors of this process.
 
+        Where `auto` finds that this machine cannot run the variant that was chosen when the encoder was
+        exported, on another one, it takes the fastest of those it can run, and warns.
+
         Raises:
             EncoderError: The folder is broken, has no such variant, or the runtime is not installed.
         """
         listing = Listing.read(folder)
-        variant = listing.choose(backend)
-        front = Front(folder, listing, variant.table)
-        return cls(listing, variant, front, open_runtime(folder, variant, threads))
+        variant, runtime = _opened(folder, listing, backend, threads)
+        return cls(listing, variant, Front(folder, listing, variant.table), runtime)
 
     def encode(self, texts: Sequence[str], prompt_name: str | None = None) -> np.ndarray:
         """Vectors of queries, see `QueryEncoder`."""

@@ -25,7 +25,7 @@ class Variant:
     """One form of the encoder.
 
     Attributes:
-        runtime: `onnx` or `openvino`.
+        runtime: `native`, `onnx` or `openvino`.
         precision: `fp32`, `bf16`, `int8` or `int8-calibrated`.
         graph: File of the graph.
         files: All files of the graph, with its weights.

@@ -49,9 +49,9 @@ def load_query_encoder(
     Args:
         source: A folder that `mar export` wrote (loaded without torch), any sentence-transformers folder, a
             saved MAR, a Hub name, or `mar-mini`.
-        backend: Of an exported folder `auto` (the variant that the export chose), `onnx` or `openvino` (the
-            chosen or fastest of that runtime) or the name of a variant such as `openvino-int8`; of other
-            sources `auto` or `torch`.
+        backend: Of an exported folder `auto` (the variant that the export chose, or where this machine cannot
+            run it the fastest that it can), `native`, `onnx` or `openvino` (the chosen or fastest of that
+            runtime) or the name of a variant such as `openvino-int8`; of other sources `auto` or `torch`.
         threads: Threads that one call computes with; default all processors of this process.
         query: Which query encoder of a MAR that holds several; default `query`.
 

@@ -1,4 +1,4 @@
-"""The two runtimes that compute an exported graph."""
+"""The runtimes that compute an exported graph."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mar_st.online.packages import optional
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import numpy as np
@@ -86,9 +87,16 @@ class OnnxRuntime:
         return vectors
 
 
-RUNTIMES: dict[str, type[OpenVINORuntime | OnnxRuntime]] = {
+def _native(path: Path, options: dict[str, Any], threads: int) -> Runtime:
+    from mar_st.native.runtime import NativeRuntime
+
+    return NativeRuntime(path, options, threads)
+
+
+RUNTIMES: dict[str, Callable[[Path, dict[str, Any], int], Runtime]] = {
     "openvino": OpenVINORuntime,
     "onnx": OnnxRuntime,
+    "native": _native,
 }
 
 

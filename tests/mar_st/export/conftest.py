@@ -41,6 +41,12 @@ def exported(gte_folder, tmp_path_factory):
 
     out = tmp_path_factory.mktemp("exported") / "out"
     listing = export(
-        gte_folder, out, precisions=("fp32", "bf16", "int8"), calibrate=TEXTS, threads=1, show_progress=False
+        gte_folder,
+        out,
+        formats=("openvino",),
+        precisions=("fp32", "bf16", "int8"),
+        calibrate=TEXTS,
+        threads=1,
+        show_progress=False,
     )
     return out, listing

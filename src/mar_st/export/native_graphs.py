@@ -1,0 +1,341 @@
+"""The encoder in the form that `mar_st.native` computes: a description, and weights as kernels read them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from mar_st.export.graph import ExportError, _Slice, position_offset
+from mar_st.native.runtime import ACTIVATIONS, STEPS, kernels
+from mar_st.online.listing import Variant
+from mar_st.online.protocol import EncoderError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from mar_st.export.graph import PackedEncoder
+
+#: As in `linear.hpp`: inputs that share a scale, outputs of a block, and what inputs are filled up to.
+_GROUP, _WIDTH, _STEP = 128, 32, 16
+#: Bytes at whose multiples arrays begin: a cache line.
+_LINE = 64
+
+_NAMES = {
+    "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh",
+    "silu": "silu", "swish": "silu", "relu": "relu",
+}  # fmt: skip
+
+
+class _File:
+    """Arrays one after the other."""
+
+    def __init__(self) -> None:
+        self.parts: list[np.ndarray] = []
+        self.size = 0
+
+    def add(self, values: torch.Tensor | np.ndarray | None) -> int:
+        """Place of an array, -1 for none."""
+        if values is None:
+            return -1
+        if isinstance(values, torch.Tensor):
+            values = values.detach().float().numpy()
+        place = self.size
+        content = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        self.parts += [content, np.zeros(-len(content) % _LINE, dtype=np.uint8)]
+        self.size += len(content) + -len(content) % _LINE
+        return place
+
+    def write(self, path: Path) -> None:
+        """Write an `.npy` file; its header is as long as a cache line or more of them."""
+        file = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=(self.size,))
+        start = 0
+        for part in self.parts:
+            file[start : start + len(part)] = part
+            start += len(part)
+        file.flush()
+
+
+def pack(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weights in 8 bits, as `linear.hpp` reads them.
+
+    Args:
+        weight: float32 `(out, in)`.
+
+    Returns:
+        uint8 `(blocks, in / 4, 32, 4)`, 128 added, and scales float32 `(blocks, groups, 32)`: of each output
+        and 128 inputs the largest value through 127.
+    """
+    outputs, inputs = weight.shape
+    blocks, groups = -(-outputs // _WIDTH), -(-inputs // _GROUP)
+    full = np.zeros((blocks * _WIDTH, groups * _GROUP), dtype=np.float32)
+    full[:outputs, :inputs] = weight
+    grouped = full.reshape(-1, groups, _GROUP)
+    scales = np.abs(grouped).max(-1) / np.float32(127)
+    values = np.rint(grouped / np.maximum(scales, np.float32(1e-30))[..., None]).astype(np.int16) + 128
+    values = values.reshape(len(full), -1)[:, : -(-inputs // _STEP) * _STEP].astype(np.uint8)
+    packed = values.reshape(blocks, _WIDTH, -1, 4).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(packed), np.ascontiguousarray(
+        scales.reshape(blocks, _WIDTH, groups).transpose(0, 2, 1)
+    )
+
+
+class _Describer:
+    """Puts the parts of a model into a file and says where they are."""
+
+    def __init__(self, model: Any, length: int) -> None:
+        self.model, self.config, self.length = model, model.config, length
+        self.file = _File()
+
+    def linear(self, *layers: Any, pairs: bool = False) -> dict[str, Any]:
+        """Layers that read the same input, one below the other; `pairs`: of two halves, 16 rows in turns."""
+        weights, biases = zip(*(_weight(layer) for layer in layers), strict=True)
+        weight = np.concatenate([found.detach().float().numpy() for found in weights])
+        bias = None
+        if any(found is not None for found in biases):
+            bias = np.concatenate(
+                [
+                    np.zeros(len(w), np.float32) if b is None else b.detach().float().numpy()
+                    for w, b in zip(weights, biases, strict=True)
+                ]
+            )
+        if pairs:
+            order = _paired(len(weight) // 2)
+            weight = np.where(order[:, None] < 0, np.float32(0), weight[order])
+            bias = None if bias is None else np.where(order < 0, np.float32(0), bias[order])
+        packed, scales = pack(weight)
+        return {
+            "weight": self.file.add(packed), "scales": self.file.add(scales), "bias": self.file.add(bias),
+            "inputs": weight.shape[1], "outputs": weight.shape[0],
+        }  # fmt: skip
+
+    def norm(self, module: Any) -> dict[str, Any]:
+        """A norm; `nn.Identity` and none are absent."""
+        if module is None or isinstance(module, nn.Identity):
+            return {"absent": 1}
+        weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
+        return {"weight": self.file.add(weight), "bias": self.file.add(bias), "absent": 0}
+
+    def rotation(self, *kind: str) -> dict[str, Any]:
+        """Tables of cosines and sines for all positions."""
+        types = self.model.rotary_emb.rope_type
+        if {"dynamic", "longrope"} & set(types.values() if isinstance(types, dict) else [types]):
+            raise ExportError("The native encoder takes no rotary positions that depend on a text's length.")
+        positions = torch.arange(self.length)[None]
+        cosines, sines = self.model.rotary_emb(torch.zeros(1), positions, *kind)
+        half = cosines.shape[-1] // 2
+        return {"cosines": self.file.add(cosines[0, :, :half]), "sines": self.file.add(sines[0, :, :half])}
+
+    def common(self, activation: str, eps: float, **more: Any) -> dict[str, Any]:
+        """Settings that all families have."""
+        config = self.config
+        if activation not in _NAMES:
+            raise ExportError(f"The native encoder knows {', '.join(_NAMES)}, not {activation!r}.")
+        heads = config.num_attention_heads
+        size = getattr(config, "head_dim", None) or config.hidden_size // heads
+        return {
+            "hidden": config.hidden_size, "inner": config.intermediate_size,
+            "heads": heads, "key_heads": heads, "head_size": size, "scale": size**-0.5,
+            "activation": ACTIVATIONS[_NAMES[activation]], "eps": eps,
+        } | more  # fmt: skip
+
+    def gte(self) -> dict[str, Any]:
+        model, config, rotation = self.model, self.config, self.rotation()
+        types = model.embeddings.token_type_embeddings
+        layers = [
+            {
+                "qkv": self.linear(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj),
+                "out": self.linear(layer.self_attn.o_proj),
+                "up": self.linear(layer.mlp.gate_proj, layer.mlp.up_proj, pairs=True),
+                "down": self.linear(layer.mlp.down_proj),
+                "before": self.norm(layer.post_attention_layernorm),
+                "after": self.norm(layer.post_mlp_layernorm),
+                "window": -1,
+            }
+            | rotation
+            for layer in model.layers
+        ]
+        common = self.common(config.hidden_act, config.layer_norm_eps, gated=1)
+        common |= {
+            "types": self.file.add(None if types is None else types.weight[0]),
+            "embeddings": self.norm(model.embeddings.LayerNorm),
+        }
+        return {"model": common, "layers": layers}
+
+    def bert(self) -> dict[str, Any]:
+        model, config = self.model, self.config
+        layers = [
+            {
+                "qkv": self.linear(
+                    layer.attention.self.query, layer.attention.self.key, layer.attention.self.value
+                ),
+                "out": self.linear(layer.attention.output.dense),
+                "up": self.linear(layer.intermediate.dense),
+                "down": self.linear(layer.output.dense),
+                "before": self.norm(layer.attention.output.LayerNorm),
+                "after": self.norm(layer.output.LayerNorm),
+                "window": -1,
+            }
+            for layer in model.encoder.layer
+        ]
+        embeddings = model.embeddings
+        common = self.common(config.hidden_act, config.layer_norm_eps)
+        common |= {
+            "types": self.file.add(embeddings.token_type_embeddings.weight[0]),
+            "positions": self.file.add(self._positions(embeddings.position_embeddings.weight)),
+            "embeddings": self.norm(embeddings.LayerNorm),
+        }
+        return {"model": common, "layers": layers}
+
+    def _positions(self, table: torch.Tensor) -> torch.Tensor:
+        if len(table) < self.length:
+            raise ExportError(f"The model has {len(table)} positions, and texts may need {self.length}.")
+        return table[: self.length]
+
+    def modernbert(self) -> dict[str, Any]:
+        model, config = self.model, self.config
+        rotations = {kind: self.rotation(kind) for kind in set(config.layer_types)}
+        layers = [
+            {
+                "qkv": self.linear(layer.attn.Wqkv),
+                "out": self.linear(layer.attn.Wo),
+                "up": self.linear(layer.mlp.Wi, pairs=True),
+                "down": self.linear(layer.mlp.Wo),
+                "before": self.norm(layer.attn_norm),
+                "after": self.norm(layer.mlp_norm),
+                "window": config.sliding_window if layer.attention_type == "sliding_attention" else -1,
+            }
+            | rotations[layer.attention_type]
+            for layer in model.layers
+        ]
+        common = self.common(config.hidden_activation, config.norm_eps, gated=1, pre_norm=1)
+        common |= {"embeddings": self.norm(model.embeddings.norm), "last": self.norm(model.final_norm)}
+        return {"model": common, "layers": layers}
+
+    def qwen3(self) -> dict[str, Any]:
+        model, config, rotation = self.model, self.config, self.rotation()
+        if set(config.layer_types or ()) - {"full_attention"}:
+            raise ExportError("The native encoder takes no Qwen3 with sliding windows.")
+        layers = [
+            {
+                "qkv": self.linear(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj),
+                "out": self.linear(layer.self_attn.o_proj),
+                "up": self.linear(layer.mlp.gate_proj, layer.mlp.up_proj, pairs=True),
+                "down": self.linear(layer.mlp.down_proj),
+                "before": self.norm(layer.input_layernorm),
+                "after": self.norm(layer.post_attention_layernorm),
+                "query": self.norm(layer.self_attn.q_norm),
+                "key": self.norm(layer.self_attn.k_norm),
+                "window": -1,
+            }
+            | rotation
+            for layer in model.layers
+        ]
+        common = self.common(config.hidden_act, config.rms_norm_eps, gated=1, pre_norm=1, rms=1)
+        common |= {
+            "key_heads": config.num_key_value_heads,
+            "causal": 1,
+            "embeddings": {"absent": 1},
+            "last": self.norm(model.norm),
+        }
+        return {"model": common, "layers": layers}
+
+    def steps(self, tail: Sequence[Any]) -> list[dict[str, Any]]:
+        """What comes after pooling."""
+        found: list[dict[str, Any]] = []
+        for module in tail:
+            name = type(module).__name__
+            if name == "Dense":
+                function = module.activation_function
+                activation = type(function).__name__.lower()
+                if getattr(function, "approximate", "none") == "tanh":
+                    activation += "_tanh"
+                if activation not in ACTIVATIONS:
+                    raise ExportError(f"The native encoder has no activation {activation!r} after pooling.")
+                step = {"kind": STEPS["linear"], "activation": ACTIVATIONS[activation]}
+                found.append({**step, "linear": self.linear(module.linear)})
+            elif name == "LayerNorm":
+                found.append({"kind": STEPS["norm"], "norm": self.norm(module.norm), "eps": module.norm.eps})
+            else:
+                found.append({"kind": STEPS["unit"]})
+        return found
+
+
+def _weight(layer: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Weight and bias of a linear layer, also of one that was merged with others (`merge_siblings`)."""
+    if isinstance(layer, _Slice):
+        merged, sizes = layer.merged, layer.merged.sizes
+        start = sum(sizes[: layer.index])
+        rows = slice(start, start + sizes[layer.index])
+        return merged.weight[rows], None if merged.bias is None else merged.bias[rows]
+    return layer.weight, layer.bias
+
+
+def _paired(count: int) -> np.ndarray:
+    """Rows of two halves of `count`, 16 of the first before 16 of the second; -1 where there is none."""
+    half = np.full(-(-count // 16) * 16, -1)
+    half[:count] = np.arange(count)
+    both = np.stack([half, np.where(half < 0, -1, half + count)]).reshape(2, -1, 16)
+    return both.transpose(1, 0, 2).reshape(-1)
+
+
+#: Architectures, by `model_type`.
+_FAMILIES: dict[str, Callable[[_Describer], dict[str, Any]]] = {
+    "gte": _Describer.gte,
+    "bert": _Describer.bert,
+    "roberta": _Describer.bert,
+    "xlm-roberta": _Describer.bert,
+    "camembert": _Describer.bert,
+    "modernbert": _Describer.modernbert,
+    "qwen3": _Describer.qwen3,
+}
+
+
+class NativeGraphs:
+    """Writes the one variant of an encoder that `mar_st.native` computes: int8 throughout.
+
+    Args:
+        graph: The encoder.
+        length: Tokens that a text may have.
+
+    Raises:
+        ExportError: The encoder is of an architecture that is not known here, or this machine cannot run it.
+    """
+
+    def __init__(self, graph: PackedEncoder, length: int) -> None:
+        kind = graph.model.config.model_type
+        if kind not in _FAMILIES:
+            raise ExportError(f"The native encoder computes {', '.join(_FAMILIES)}; this is {kind}.")
+        try:
+            kernels()
+        except EncoderError as error:
+            raise ExportError(str(error)) from error
+        self._graph = graph
+        self._length = length + position_offset(graph.model)
+
+    def write(
+        self, precision: str, folder: Path, table: str, calibration: Sequence[dict[str, np.ndarray]]
+    ) -> Variant:
+        """Write the variant, see `OpenVINOGraphs.write`.
+
+        Raises:
+            ExportError: It is not int8, or the encoder has something that is not known here.
+        """
+        del calibration
+        if precision != "int8":
+            raise ExportError("The native encoder computes in int8, with scales found while computing.")
+        name = f"native-{precision}"
+        describer = _Describer(self._graph.model, self._length)
+        content = _FAMILIES[self._graph.model.config.model_type](describer)
+        content["steps"] = describer.steps(list(self._graph.tail))
+        dims = [step["linear"]["outputs"] for step in content["steps"] if "linear" in step]
+        content["tables"] = self._length
+        content["model"]["dim"] = dims[-1] if dims else content["model"]["hidden"]
+        describer.file.write(folder / f"{name}.npy")
+        (folder / f"{name}.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
+        files = [f"{name}.json", f"{name}.npy"]
+        return Variant("native", precision, files[0], files, table)

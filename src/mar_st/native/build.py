@@ -1,0 +1,109 @@
+"""Compiling the C++ of this distribution on the machine that runs it, once per user."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+#: Seconds that a compiler may take.
+_PATIENCE = 120
+
+
+class BuildError(MarError):
+    """C++ that could not be compiled or loaded here; the message says what is missing."""
+
+
+def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
+    """Compile a source file, unless this user has it compiled already, and load it.
+
+    What is compiled is kept in `$XDG_CACHE_HOME/medteb` (`~/.cache/medteb`), under a name made of the source,
+    the headers beside it, the flags and the compiler; where that cannot be written, or others could write to
+    it, it is compiled into a temporary folder each time.
+
+    Args:
+        source: A `.cpp` file.
+        flags: Flags of the compiler, such as the instructions it may use.
+
+    Raises:
+        BuildError: There is no compiler, or it failed.
+    """
+    if platform.system() != "Linux":
+        raise BuildError(f"C++ is compiled on Linux only; this is {platform.system()}.")
+    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX") or "c++", "g++", "clang++"))), None)
+    if compiler is None:
+        raise BuildError("There is no C++ compiler. Install one (Debian, Ubuntu: apt install g++).")
+    command = [compiler, "-O3", "-std=c++17", "-shared", "-fPIC", "-pthread", *flags]
+    cache = _cache()
+    if cache is None:
+        with tempfile.TemporaryDirectory() as folder:  # Linux keeps a loaded library whose file is gone
+            return _load(_compile(command, source, Path(folder) / "library.so"))
+    target = cache / f"{source.stem}-{_digest(source, command)}.so"
+    if target.is_file():
+        try:
+            return ctypes.CDLL(str(target))
+        except OSError:  # cut, or of another system with the same home
+            target.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as folder:
+        _compile(command, source, Path(folder) / target.name).replace(target)
+    return _load(target)
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise BuildError(f"The compiled {path.name} cannot be loaded: {error}") from error
+
+
+def _compile(command: Sequence[str], source: Path, target: Path) -> Path:
+    try:
+        subprocess.run(  # noqa: S603 -- our own source
+            [*command, "-o", str(target), str(source)], check=True, capture_output=True, text=True,
+            timeout=_PATIENCE,
+        )  # fmt: skip
+    except subprocess.CalledProcessError as error:
+        reason = next((line for line in error.stderr.splitlines() if "error" in line), error.stderr[:200])
+        raise BuildError(f"{command[0]} could not compile {source.name}: {reason.strip()}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{command[0]} could not compile {source.name}: {error}") from error
+    return target
+
+
+def _digest(source: Path, command: Sequence[str]) -> str:
+    digest = hashlib.sha256("\0".join(command).encode())
+    stat = Path(command[0]).resolve().stat()
+    digest.update(f"{stat.st_size} {stat.st_mtime_ns}".encode())
+    for path in _sources(source):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _sources(source: Path) -> Iterator[Path]:
+    yield source
+    yield from sorted(source.parent.glob("*.hpp"))
+
+
+def _cache() -> Path | None:
+    """A folder of this user's own, or `None` where there is none that nobody else could write to."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        folder = (Path(base) if base else Path.home() / ".cache") / "medteb"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        stat = folder.stat()
+    except (OSError, RuntimeError):
+        return None
+    if stat.st_uid != os.getuid() or stat.st_mode & 0o022 or not os.access(folder, os.W_OK):
+        return None
+    return folder
