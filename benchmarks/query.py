@@ -219,7 +219,7 @@ def main() -> None:
     parser.add_argument("--callers", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=20, help="of concurrent callers")
     parser.add_argument("--rounds", type=int, default=20, help=f"of {PART} single queries")
-    parser.add_argument("--formats", default="openvino,onnx")
+    parser.add_argument("--formats", default="native,openvino,onnx")
     parser.add_argument("--precisions", default="fp32,bf16,int8")
     parser.add_argument("--side", help=argparse.SUPPRESS)
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)

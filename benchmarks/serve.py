@@ -142,7 +142,7 @@ def apart(function: Any, *arguments: Any, on: set[int] | None = None) -> Any:
 def export_mini(out: Path) -> Path:
     from mar_st.export import export
 
-    export("mar-mini", out, formats=("openvino",), precisions=("int8",))
+    export("mar-mini", out, precisions=("int8",))
     return out
 
 

@@ -19,11 +19,20 @@ struct Heads {
     float eps;
 };
 
-constexpr int TOGETHER = 8;  // queries whose scores are computed together
+constexpr int TOGETHER = 12;  // queries that are computed together: with two columns of 16, 24 sums in registers
 
-// Memory of a thread.
+// Memory of a thread; it must be resized for the longest text before a head is computed.
 struct Desk {
-    Buffer<float> keys, queries, scores;
+    Buffer<float> keys, values, queries, scores, block;
+
+    void resize(int length, int size) {
+        const size_t all = padded(length) + 16;  // columns go in pairs
+        keys.get(size * all);
+        values.get(all * padded(size));
+        queries.get(static_cast<size_t>(TOGETHER) * size + 16);
+        scores.get(TOGETHER * all);
+        block.get(static_cast<size_t>(16) * padded(size));
+    }
 };
 
 // A query or key: normalised, rotated, scaled.
@@ -34,19 +43,26 @@ inline void turned(const float* from, const Heads& heads, const float* norm, int
         normalise(from, heads.size, norm, nullptr, heads.eps, true, out);
         from = out;
     }
+    const __m512 factor = _mm512_set1_ps(scale);
     if (!heads.cosines) {
-        for (int i = 0; i < heads.size; ++i) out[i] = from[i] * scale;
+        for (int i = 0; i < heads.size; i += 16) {
+            const __mmask16 mask = first(heads.size - i);
+            _mm512_mask_storeu_ps(out + i, mask, _mm512_mul_ps(factor, _mm512_maskz_loadu_ps(mask, from + i)));
+        }
         return;
     }
     const float *cosines = heads.cosines + position * half, *sines = heads.sines + position * half;
-    for (int i = 0; i < half; ++i) {
-        const float a = from[i], b = from[i + half];
-        out[i] = (a * cosines[i] - b * sines[i]) * scale;
-        out[i + half] = (b * cosines[i] + a * sines[i]) * scale;
+    for (int i = 0; i < half; i += 16) {
+        const __mmask16 mask = first(half - i);
+        const __m512 a = _mm512_maskz_loadu_ps(mask, from + i), b = _mm512_maskz_loadu_ps(mask, from + i + half);
+        const __m512 cosine = _mm512_mul_ps(factor, _mm512_maskz_loadu_ps(mask, cosines + i));
+        const __m512 sine = _mm512_mul_ps(factor, _mm512_maskz_loadu_ps(mask, sines + i));
+        _mm512_mask_storeu_ps(out + i, mask, _mm512_fmsub_ps(a, cosine, _mm512_mul_ps(b, sine)));
+        _mm512_mask_storeu_ps(out + i + half, mask, _mm512_fmadd_ps(b, cosine, _mm512_mul_ps(a, sine)));
     }
 }
 
-// Scores of TOGETHER queries to probabilities, in place; returns nothing a row does not see: that is 0.
+// Scores of queries to probabilities, in place; what a query does not see gets 0.
 inline void softmax(float* scores, int stride, int from, int rows, int length, const Heads& heads) {
     for (int r = 0; r < rows; ++r) {
         const int i = from + r;
@@ -73,57 +89,93 @@ inline void softmax(float* scores, int stride, int from, int rows, int length, c
     }
 }
 
-// One head of a text of `length` tokens. `qkv` is its first row, with queries, keys and values of all heads side by
-// side; the result goes to the head's place in the rows of `out`.
-inline void attend(const float* qkv, const int64_t* positions, int length, int head, const Heads& heads, Desk& desk,
-                   float* out) {
-    const int size = heads.size, width = (heads.queries + 2 * heads.keys) * size, stride = padded(length);
+// Scores of TOGETHER queries (size, TOGETHER) with C columns of 16 keys (size, C, 16).
+template <int C>
+inline void score(const float* queries, const float* keys, int size, float* scores, int stride) {
+    __m512 sums[TOGETHER][C];
+#pragma GCC unroll 12
+    for (auto& row : sums)
+        for (auto& sum : row) sum = _mm512_setzero_ps();
+    for (int d = 0; d < size; ++d, queries += TOGETHER, keys += 16 * C) {
+#pragma GCC unroll 12
+        for (int r = 0; r < TOGETHER; ++r) {
+            const __m512 query = _mm512_set1_ps(queries[r]);
+#pragma GCC unroll 2
+            for (int c = 0; c < C; ++c) sums[r][c] = _mm512_fmadd_ps(query, _mm512_load_ps(keys + 16 * c), sums[r][c]);
+        }
+    }
+#pragma GCC unroll 12
+    for (int r = 0; r < TOGETHER; ++r)
+#pragma GCC unroll 2
+        for (int c = 0; c < C; ++c) _mm512_store_ps(scores + static_cast<size_t>(r) * stride + 16 * c, sums[r][c]);
+}
+
+// Means of values (length, width), C columns of 16 of them, weighted by each of TOGETHER rows of scores; the first
+// `rows` of these go to `out`, `count` numbers of each.
+template <int C>
+inline void mean(const float* scores, int stride, const float* values, int length, int width, int rows, int count,
+                 float* out, size_t step) {
+    __m512 sums[TOGETHER][C];
+#pragma GCC unroll 12
+    for (auto& row : sums)
+        for (auto& sum : row) sum = _mm512_setzero_ps();
+    for (int j = 0; j < length; ++j, ++scores, values += width) {
+#pragma GCC unroll 12
+        for (int r = 0; r < TOGETHER; ++r) {
+            const __m512 share = _mm512_set1_ps(scores[static_cast<size_t>(r) * stride]);
+#pragma GCC unroll 2
+            for (int c = 0; c < C; ++c)
+                sums[r][c] = _mm512_fmadd_ps(share, _mm512_load_ps(values + 16 * c), sums[r][c]);
+        }
+    }
+#pragma GCC unroll 12
+    for (int r = 0; r < TOGETHER; ++r)
+#pragma GCC unroll 2
+        for (int c = 0; c < C; ++c)
+            if (r < rows) _mm512_mask_storeu_ps(out + r * step + 16 * c, first(count - 16 * c), sums[r][c]);
+}
+
+// One head of a text of `length` tokens, with columns in groups of C. `qkv` is its first row, with queries, keys and
+// values of all heads side by side; the result goes to the head's place in the rows of `out`.
+template <int C>
+void attend(const float* qkv, const int64_t* positions, int length, int head, const Heads& heads, Desk& desk,
+            float* out) {
+    const int size = heads.size, width = (heads.queries + 2 * heads.keys) * size, wide = padded(size);
+    const int columns = ceil_div(length, 16 * C), stride = columns * 16 * C;
     const int shared = head / (heads.queries / heads.keys);
-    const float* value = qkv + (heads.queries + heads.keys + shared) * size;
-    float* keys = desk.keys.get(static_cast<size_t>(size) * stride);
-    float* queries = desk.queries.get(static_cast<size_t>(TOGETHER + 1) * padded(size));
-    float* scores = desk.scores.get(static_cast<size_t>(TOGETHER) * stride);
-    float* key = queries + TOGETHER * padded(size);
-    for (int j = 0; j < stride; ++j) {
-        if (j < length)
-            turned(qkv + static_cast<size_t>(j) * width + (heads.queries + shared) * size, heads, heads.key_norm,
-                   positions[j], 1, key);
-        for (int d = 0; d < size; ++d) keys[static_cast<size_t>(d) * stride + j] = j < length ? key[d] : 0;
+    float *keys = desk.keys.data(), *values = desk.values.data(), *queries = desk.queries.data();
+    float *scores = desk.scores.data(), *block = desk.block.data();
+    for (int j = 0; j < stride; j += 16) {
+        const int count = length - j < 16 ? length - j : 16;
+        for (int r = 0; r < count; ++r) {
+            const float* from = qkv + static_cast<size_t>(j + r) * width + (heads.queries + shared) * size;
+            turned(from, heads, heads.key_norm, positions[j + r], 1, block + r * wide);
+            for (int d = 0; d < wide; d += 16)
+                _mm512_store_ps(values + static_cast<size_t>(j + r) * wide + d,
+                                _mm512_maskz_loadu_ps(first(size - d), from + heads.keys * size + d));
+        }
+        float* to = keys + static_cast<size_t>(j / (16 * C)) * size * 16 * C + j % (16 * C);
+        for (int d = 0; d < size; d += 16)
+            transpose(block + d, wide, count, first(size - d), to + static_cast<size_t>(d) * 16 * C, 16 * C);
     }
     for (int i = 0; i < length; i += TOGETHER) {
         const int rows = length - i < TOGETHER ? length - i : TOGETHER;
-        for (int r = 0; r < TOGETHER; ++r)  // rows that are too many are computed and forgotten
-            turned(qkv + static_cast<size_t>(r < rows ? i + r : i) * width + head * size, heads, heads.query_norm,
-                   positions[r < rows ? i + r : i], heads.scale, queries + r * size);
-        for (int j = 0; j < stride; j += 16) {
-            __m512 sums[TOGETHER];
-            for (auto& sum : sums) sum = _mm512_setzero_ps();
-            for (int d = 0; d < size; ++d) {
-                const __m512 column = _mm512_load_ps(keys + static_cast<size_t>(d) * stride + j);
-#pragma GCC unroll 8
-                for (int r = 0; r < TOGETHER; ++r)
-                    sums[r] = _mm512_fmadd_ps(_mm512_set1_ps(queries[r * size + d]), column, sums[r]);
-            }
-#pragma GCC unroll 8
-            for (int r = 0; r < TOGETHER; ++r) _mm512_store_ps(scores + static_cast<size_t>(r) * stride + j, sums[r]);
-        }
-        softmax(scores, stride, i, TOGETHER, length, heads);
-        for (int d = 0; d < size; d += 16) {
-            const __mmask16 mask = first(size - d);
-            __m512 sums[TOGETHER];
-            for (auto& sum : sums) sum = _mm512_setzero_ps();
-            for (int j = 0; j < length; ++j) {
-                const __m512 row = _mm512_maskz_loadu_ps(mask, value + static_cast<size_t>(j) * width + d);
-#pragma GCC unroll 8
-                for (int r = 0; r < TOGETHER; ++r)
-                    sums[r] =
-                        _mm512_fmadd_ps(_mm512_set1_ps(scores[static_cast<size_t>(r) * stride + j]), row, sums[r]);
-            }
-#pragma GCC unroll 8
-            for (int r = 0; r < TOGETHER; ++r)
-                if (r < rows)
-                    _mm512_mask_storeu_ps(out + static_cast<size_t>(i + r) * heads.queries * size + head * size + d,
-                                          mask, sums[r]);
+        for (int r = 0; r < rows; ++r)
+            turned(qkv + static_cast<size_t>(i + r) * width + head * size, heads, heads.query_norm, positions[i + r],
+                   heads.scale, block + r * wide);
+        for (int d = 0; d < size; d += 16)  // what is written beyond a row's 12 numbers, the next row replaces
+            transpose(block + d, wide, rows, first(size - d), queries + d * TOGETHER, TOGETHER);
+        for (int column = 0; column < columns; ++column)
+            score<C>(queries, keys + static_cast<size_t>(column) * size * 16 * C, size, scores + column * 16 * C,
+                     stride);
+        softmax(scores, stride, i, rows, length, heads);
+        const size_t step = static_cast<size_t>(heads.queries) * size;
+        float* to = out + i * step + head * size;
+        for (int d = 0; d < size; d += 32) {
+            if (size - d > 16)
+                mean<2>(scores, stride, values + d, length, wide, rows, size - d, to + d, step);
+            else
+                mean<1>(scores, stride, values + d, length, wide, rows, size - d, to + d, step);
         }
     }
 }

@@ -4,6 +4,7 @@
 // causal attention. Which of these a model has, and where its numbers are in the file, comes from Python
 // (runtime.py), which declares the same structures.
 
+#include <algorithm>
 #include <exception>
 
 #include "attention.hpp"
@@ -56,6 +57,10 @@ class Encoder {
              const int64_t* single, const float* weights, int stride, int count, float* vectors) {
         const Model& m = model_;
         float* x = x_.get(static_cast<size_t>(rows) * m.hidden);
+        bool chosen = false;
+        int longest = 0;
+        for (int text = 0; text < texts; ++text) longest = std::max(longest, starts[text + 1] - starts[text]);
+        for (Desk& desk : desks_) desk.resize(longest, m.head_size);
         rows_of(rows, [&](int row) {
             begin(embeddings + static_cast<size_t>(row) * m.hidden, positions[row],
                   x + static_cast<size_t>(row) * m.hidden);
@@ -66,6 +71,13 @@ class Encoder {
             const bool last = i + 1 == layers_.size();
             if (m.pre_norm) prepare(rows, layer.before, false, true);
             attention(layer, positions, starts, rows, texts);
+            if (last && single && count < rows) {  // of the other rows nothing is needed from here on
+                choose(single, count);
+                rows = count;
+                chosen = true;
+            }
+            quantise(context_.data(), m.heads * m.head_size, rows);
+            linear(team_, file_, layer.out, in_, {x, m.hidden, IDENTITY, false, true});
             if (!m.pre_norm)
                 prepare(rows, layer.before, true, true);
             else
@@ -75,7 +87,7 @@ class Encoder {
             if (!m.pre_norm) prepare(rows, layer.after, true, !last);
         }
         if (m.pre_norm) prepare(rows, m.last, true, false);
-        finish(rows, count, single, weights, stride, vectors);
+        finish(rows, count, single, chosen, weights, stride, vectors);
     }
 
   private:
@@ -143,22 +155,36 @@ class Encoder {
         float* context = context_.get(static_cast<size_t>(rows) * width);
         team_.each(texts * m.heads, [&](int item, int thread) {
             const int from = starts[item / m.heads], length = starts[item / m.heads + 1] - from;
-            attend(qkv + static_cast<size_t>(from) * wide, positions + from, length, item % m.heads, heads,
-                   desks_[thread], context + static_cast<size_t>(from) * width);
+            (length > 16 ? attend<2> : attend<1>)(qkv + static_cast<size_t>(from) * wide, positions + from, length,
+                                                  item % m.heads, heads, desks_[thread],
+                                                  context + static_cast<size_t>(from) * width);
         });
-        quantise(context, width, rows);
-        linear(team_, file_, layer.out, in_, {x_.data(), m.hidden, IDENTITY, false, true});
+    }
+
+    // Keeps some rows of x and of what attention found, in the order given.
+    void choose(const int64_t* rows, int count) {
+        const int hidden = model_.hidden, width = model_.heads * model_.head_size;
+        float *x = aside_.get(static_cast<size_t>(count) * hidden),
+              *context = spare_.get(static_cast<size_t>(count) * width);
+        for (int i = 0; i < count; ++i) {
+            std::memcpy(x + static_cast<size_t>(i) * hidden, x_.data() + rows[i] * hidden, sizeof(float) * hidden);
+            std::memcpy(context + static_cast<size_t>(i) * width, context_.data() + rows[i] * width,
+                        sizeof(float) * width);
+        }
+        std::memcpy(x_.data(), x, sizeof(float) * count * hidden);
+        std::memcpy(context_.data(), context, sizeof(float) * count * width);
     }
 
     // Pooling and what comes after it.
-    void finish(int rows, int count, const int64_t* single, const float* weights, int stride, float* vectors) {
+    void finish(int rows, int count, const int64_t* single, bool chosen, const float* weights, int stride,
+                float* vectors) {
         int width = model_.hidden;
         float* pooled = pooled_.get(static_cast<size_t>(count) * width);
         std::memset(pooled, 0, sizeof(float) * count * width);
         for (int text = 0; text < count; ++text) {
             float* to = pooled + static_cast<size_t>(text) * width;
             if (single)
-                std::memcpy(to, x_.data() + single[text] * width, sizeof(float) * width);
+                std::memcpy(to, x_.data() + (chosen ? text : single[text]) * width, sizeof(float) * width);
             else
                 for (int row = 0; row < rows; ++row)
                     if (const float weight = weights[static_cast<size_t>(text) * stride + row])

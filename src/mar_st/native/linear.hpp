@@ -252,9 +252,10 @@ inline void linear(Team& team, const char* file, const Linear& layer, const Rows
 inline void linear(Team& team, const char* file, const Linear& layer, const Rows& x, int32_t activation, bool gated,
                    int results, Rows& out, std::vector<Buffer<float>>& desks) {
     out.resize(x.rows, results);
+    for (auto& desk : desks) desk.get(static_cast<size_t>(x.rows) * GROUP);
     const int blocks = ceil_div(layer.outputs, WIDTH), each = gated ? GROUP / 16 : GROUP / WIDTH;
     team.each(out.groups, [&](int group, int thread) {
-        float* desk = desks[thread].get(static_cast<size_t>(x.rows) * GROUP);
+        float* desk = desks[thread].data();
         const int to = (group + 1) * each < blocks ? (group + 1) * each : blocks;
         some(file, layer, x, group * each, to, {desk, GROUP, activation, gated, false, group * GROUP});
         for (int row = 0; row < x.rows; ++row) out.set(row, group, desk + static_cast<size_t>(row) * GROUP);

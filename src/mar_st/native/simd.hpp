@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 
@@ -62,6 +63,41 @@ inline __m512 activate(__m512 x, int32_t activation) {
         default:
             return x;
     }
+}
+
+// 16 x 16 floats: the first `rows` rows of `in` become columns of `out`, the other columns 0.
+inline void transpose(const float* in, size_t in_stride, int rows, __mmask16 columns, float* out, size_t out_stride) {
+    __m512 a[16], b[16];
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; ++r)
+        a[r] = r < rows ? _mm512_maskz_loadu_ps(columns, in + r * in_stride) : _mm512_setzero_ps();
+#pragma GCC unroll 8
+    for (int r = 0; r < 16; r += 2) {  // pairs of rows, number by number
+        b[r] = _mm512_unpacklo_ps(a[r], a[r + 1]);
+        b[r + 1] = _mm512_unpackhi_ps(a[r], a[r + 1]);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < 16; r += 4) {  // fours of rows: in a[r + k] columns k, 4 + k, 8 + k and 12 + k
+#pragma GCC unroll 2
+        for (int k = 0; k < 2; ++k) {
+            const __m512d low = _mm512_castps_pd(b[r + k]), high = _mm512_castps_pd(b[r + 2 + k]);
+            a[r + 2 * k] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
+            a[r + 2 * k + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
+        }
+    }
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; ++k) {
+        const __m512 p = _mm512_shuffle_f32x4(a[k], a[4 + k], 0x88), q = _mm512_shuffle_f32x4(a[k], a[4 + k], 0xdd);
+        const __m512 u = _mm512_shuffle_f32x4(a[8 + k], a[12 + k], 0x88),
+                     v = _mm512_shuffle_f32x4(a[8 + k], a[12 + k], 0xdd);
+        b[k] = _mm512_shuffle_f32x4(p, u, 0x88);       // column k
+        b[8 + k] = _mm512_shuffle_f32x4(p, u, 0xdd);   // 8 + k
+        b[4 + k] = _mm512_shuffle_f32x4(q, v, 0x88);   // 4 + k
+        b[12 + k] = _mm512_shuffle_f32x4(q, v, 0xdd);  // 12 + k
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < 16; ++r)
+        if (columns >> r & 1) _mm512_storeu_ps(out + r * out_stride, b[r]);
 }
 
 // Layer or root-mean-square normalisation of a row; weight and bias may be null, and out may be x.

@@ -19,21 +19,20 @@ namespace mar {
 class Team {
   public:
     explicit Team(int threads) {
-        for (int i = 1; i < threads; ++i) others_.emplace_back([this, i] { attend(i); });
+        try {
+            for (int i = 1; i < threads; ++i) others_.emplace_back([this, i] { attend(i); });
+        } catch (...) {  // the system gives no more threads
+            end();
+            throw;
+        }
     }
 
-    ~Team() {
-        {
-            std::lock_guard<std::mutex> lock(mutex_);
-            ended_ = true;
-        }
-        changed_.notify_all();
-        for (auto& thread : others_) thread.join();
-    }
+    ~Team() { end(); }
 
     int size() const { return static_cast<int>(others_.size()) + 1; }
 
-    // Calls f(item, thread) for every item below count; returns when all are done. For one caller at a time.
+    // Calls f(item, thread) for every item below count; returns when all are done. For one caller at a time; f must
+    // not throw.
     template <class F>
     void each(int count, F&& f) {
         if (others_.empty() || count == 1) {
@@ -62,6 +61,15 @@ class Team {
     static constexpr uint32_t CLOSED = UINT32_MAX;
     static constexpr int AWAKE = 4000;    // turns of waiting before a thread sleeps, some hundred microseconds
     static constexpr int PATIENT = 1000;  // turns after which others get the processor
+
+    void end() {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            ended_ = true;
+        }
+        changed_.notify_all();
+        for (auto& thread : others_) thread.join();
+    }
 
     static void pause(int turn) {
         if (turn % PATIENT == PATIENT - 1)
