@@ -29,8 +29,8 @@ def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
     """Compile a source file, unless this user has it compiled already, and load it.
 
     What is compiled is kept in `$XDG_CACHE_HOME/medteb` (`~/.cache/medteb`), under a name made of the source,
-    the headers beside it, the flags and the compiler; where that cannot be written, or others could write to
-    it, it is compiled into a temporary folder each time.
+    the headers beside it and the flags; a machine that has it needs no compiler. Where that folder cannot be
+    written, or others could write to it, the source is compiled into a temporary folder each time.
 
     Args:
         source: A `.cpp` file.
@@ -41,22 +41,22 @@ def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
     """
     if platform.system() != "Linux":
         raise BuildError(f"C++ is compiled on Linux only; this is {platform.system()}.")
-    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX") or "c++", "g++", "clang++"))), None)
-    if compiler is None:
-        raise BuildError("There is no C++ compiler. Install one (Debian, Ubuntu: apt install g++).")
-    command = [compiler, "-O3", "-std=c++17", "-shared", "-fPIC", "-pthread", *flags]
+    options = ["-O3", "-std=c++17", "-shared", "-fPIC", "-pthread", *flags]
     cache = _cache()
     if cache is None:
         with tempfile.TemporaryDirectory() as folder:  # Linux keeps a loaded library whose file is gone
-            return _load(_compile(command, source, Path(folder) / "library.so"))
-    target = cache / f"{source.stem}-{_digest(source, command)}.so"
+            return _load(_compile(options, source, Path(folder) / "library.so"))
+    target = cache / f"{source.stem}-{_digest(source, options)}.so"
     if target.is_file():
         try:
             return ctypes.CDLL(str(target))
         except OSError:  # cut, or of another system with the same home
             target.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache) as folder:
-        _compile(command, source, Path(folder) / target.name).replace(target)
+    try:
+        with tempfile.TemporaryDirectory(dir=cache) as folder:
+            _compile(options, source, Path(folder) / target.name).replace(target)
+    except OSError as error:
+        raise BuildError(f"{source.name} could not be compiled into {cache}: {error}") from error
     return _load(target)
 
 
@@ -67,24 +67,25 @@ def _load(path: Path) -> ctypes.CDLL:
         raise BuildError(f"The compiled {path.name} cannot be loaded: {error}") from error
 
 
-def _compile(command: Sequence[str], source: Path, target: Path) -> Path:
+def _compile(options: Sequence[str], source: Path, target: Path) -> Path:
+    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX") or "c++", "g++", "clang++"))), None)
+    if compiler is None:
+        raise BuildError("There is no C++ compiler. Install one (Debian, Ubuntu: apt install g++).")
     try:
         subprocess.run(  # noqa: S603 -- our own source
-            [*command, "-o", str(target), str(source)], check=True, capture_output=True, text=True,
+            [compiler, *options, "-o", str(target), str(source)], check=True, capture_output=True, text=True,
             timeout=_PATIENCE,
         )  # fmt: skip
     except subprocess.CalledProcessError as error:
         reason = next((line for line in error.stderr.splitlines() if "error" in line), error.stderr[:200])
-        raise BuildError(f"{command[0]} could not compile {source.name}: {reason.strip()}") from error
+        raise BuildError(f"{compiler} could not compile {source.name}: {reason.strip()}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise BuildError(f"{command[0]} could not compile {source.name}: {error}") from error
+        raise BuildError(f"{compiler} could not compile {source.name}: {error}") from error
     return target
 
 
-def _digest(source: Path, command: Sequence[str]) -> str:
-    digest = hashlib.sha256("\0".join(command).encode())
-    stat = Path(command[0]).resolve().stat()
-    digest.update(f"{stat.st_size} {stat.st_mtime_ns}".encode())
+def _digest(source: Path, options: Sequence[str]) -> str:
+    digest = hashlib.sha256("\0".join([platform.machine(), *options]).encode())
     for path in _sources(source):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

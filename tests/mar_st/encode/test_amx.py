@@ -18,6 +18,8 @@ from mar_st.errors import MarError
 from tests.mar_st.encode.test_engine import symmetric, texts
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mar_st import MAR
 
 needs_unit = pytest.mark.skipif(kernel() is None, reason="this machine has no AMX, or no C++ compiler")
@@ -75,7 +77,10 @@ def test_a_model_gives_the_same_vectors(kind: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["flags", "compiler", "build", "result"])
-def test_without_the_unit_torch_computes(what: str, monkeypatch: pytest.MonkeyPatch, mar: MAR) -> None:
+def test_without_the_unit_torch_computes(
+    what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mar: MAR
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # nothing is compiled yet
     if what != "flags" and kernel() is None:
         pytest.skip("this machine has no AMX, or no C++ compiler")
     if what == "flags":
