@@ -95,8 +95,9 @@ def build(shape: str, texts: list[str], device: str) -> Any:
     config |= {"pad_token_id": tokenizer.pad_token_id}
     torch.manual_seed(0)
     role: Any = "document" if causal else "query"
-    kwargs = {"dtype": torch.bfloat16} if device == "cuda" or shape in LARGE else None
-    modules = load_encoder((AutoConfig.for_model(**config), tokenizer), role, model_kwargs=kwargs)
+    if device == "cuda" or shape in LARGE:
+        torch.set_default_dtype(torch.bfloat16)  # not made in float32 first, which would take twice the memory
+    modules = load_encoder((AutoConfig.for_model(**config), tokenizer), role)
     return SentenceTransformer(modules=[*modules, Normalize()], device=device).eval()
 
 

@@ -82,6 +82,7 @@ def load_encoder(
         with tempfile.TemporaryDirectory() as folder:
             random: PreTrainedModel = AutoModel.from_config(source[0])  # type: ignore[no-untyped-call]
             write_encoder(random, source[1], Path(folder))
+            del random  # large ones do not fit twice
             transformer = Transformer(folder, model_kwargs=dict(model_kwargs or {}))
     else:
         folder = transformer_folder(str(source))

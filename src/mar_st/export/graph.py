@@ -225,3 +225,12 @@ def merge_siblings(model: nn.Module) -> int:
                 setattr(module, name, _Slice(merged, index))
             count += 1
     return count
+
+
+def parameters_of(layer: nn.Module) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Weight `(out, in)` and bias of a linear layer, also of one that was merged with others."""
+    if not isinstance(layer, _Slice):
+        return layer.weight, layer.bias  # type: ignore[return-value]
+    merged, start = layer.merged, sum(layer.merged.sizes[: layer.index])
+    rows = slice(start, start + merged.sizes[layer.index])
+    return merged.weight[rows], None if merged.bias is None else merged.bias[rows]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from mar_st.export.graph import ExportError, _Slice, position_offset
+from mar_st.export.graph import ExportError, parameters_of, position_offset
 from mar_st.native.runtime import ACTIVATIONS, STEPS, kernels
 from mar_st.online.listing import Variant
 from mar_st.online.protocol import EncoderError
@@ -93,8 +93,10 @@ class _Describer:
 
     def linear(self, *layers: Any, pairs: bool = False) -> dict[str, Any]:
         """Layers that read the same input, one below the other; `pairs`: of two halves, 16 rows in turns."""
-        weights, biases = zip(*(_weight(layer) for layer in layers), strict=True)
+        weights, biases = zip(*map(parameters_of, layers), strict=True)
         weight = np.concatenate([found.detach().float().numpy() for found in weights])
+        if not np.isfinite(weight).all():
+            raise ExportError("A weight is not finite.")
         bias = None
         if any(found is not None for found in biases):
             bias = np.concatenate(
@@ -128,6 +130,8 @@ class _Describer:
         positions = torch.arange(self.length)[None]
         cosines, sines = self.model.rotary_emb(torch.zeros(1), positions, *kind)
         half = cosines.shape[-1] // 2
+        if 2 * half != _head_size(self.config):
+            raise ExportError("The native encoder rotates whole heads, and this model a part of each.")
         return {"cosines": self.file.add(cosines[0, :, :half]), "sines": self.file.add(sines[0, :, :half])}
 
     def common(self, activation: str, eps: float, **more: Any) -> dict[str, Any]:
@@ -136,7 +140,7 @@ class _Describer:
         if activation not in _NAMES:
             raise ExportError(f"The native encoder knows {', '.join(_NAMES)}, not {activation!r}.")
         heads = config.num_attention_heads
-        size = getattr(config, "head_dim", None) or config.hidden_size // heads
+        size = _head_size(config)
         return {
             "hidden": config.hidden_size, "inner": config.intermediate_size,
             "heads": heads, "key_heads": heads, "head_size": size, "scale": size**-0.5,
@@ -265,14 +269,9 @@ class _Describer:
         return found
 
 
-def _weight(layer: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Weight and bias of a linear layer, also of one that was merged with others (`merge_siblings`)."""
-    if isinstance(layer, _Slice):
-        merged, sizes = layer.merged, layer.merged.sizes
-        start = sum(sizes[: layer.index])
-        rows = slice(start, start + sizes[layer.index])
-        return merged.weight[rows], None if merged.bias is None else merged.bias[rows]
-    return layer.weight, layer.bias
+def _head_size(config: Any) -> int:
+    size: int = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return size
 
 
 def _paired(count: int) -> np.ndarray:

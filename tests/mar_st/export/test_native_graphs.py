@@ -272,6 +272,14 @@ def test_what_cannot_be_computed_is_refused(gte_folder, tmp_path):
     model[0].model.rotary_emb.rope_type = "dynamic"
     with pytest.raises(ExportError, match="depend on a text's length"):
         native(model, tmp_path)
+    model = make_model("gte")
+    model[0].model.rotary_emb.inv_freq = model[0].model.rotary_emb.inv_freq[:2]
+    with pytest.raises(ExportError, match="a part of each"):
+        native(model, tmp_path)
+    model = make_model("gte")
+    model[0].model.layers[1].mlp.down_proj.weight.data[3, 2] = np.nan
+    with pytest.raises(ExportError, match="not finite"):
+        native(model, tmp_path)
     model = make_model("bert")
     model[0].max_seq_length = 100
     with pytest.raises(ExportError, match="has 64 positions, and texts may need 100"):
