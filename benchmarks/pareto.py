@@ -96,7 +96,9 @@ def build(shape: str, texts: list[str], device: str) -> Any:
     torch.manual_seed(0)
     role: Any = "document" if causal else "query"
     if device == "cuda" or shape in LARGE:
-        torch.set_default_dtype(torch.bfloat16)  # not made in float32 first, which would take twice the memory
+        torch.set_default_dtype(
+            torch.bfloat16
+        )  # not made in float32 first, which would take twice the memory
     modules = load_encoder((AutoConfig.for_model(**config), tokenizer), role)
     return SentenceTransformer(modules=[*modules, Normalize()], device=device).eval()
 
@@ -169,15 +171,20 @@ def draw(measured: dict[str, dict[str, Any]], path: Path) -> None:
             sides[exported] = ("mar export, the fastest int8 form", "tab:blue", "o")
     for key, (label, face, marker) in sides.items():
         points = [
-            (measured[s][key], score, name) for name, s, score, _ in MODELS if key in measured.get(s, {})
+            (measured[s][key], score, name, key == exported or exported not in measured[s])
+            for name, s, score, _ in MODELS
+            if key in measured.get(s, {})
         ]
         if not points:
             continue
-        axes.scatter(*zip(*((x, y) for x, y, _ in points), strict=True), facecolor=face, edgecolor="tab:blue",
-                     marker=marker, label=label)  # fmt: skip
-        for x, y, name in points if label.startswith("mar") or len(sides) == 1 else ():
-            bold = "bold" if name.startswith("MAR") else "normal"
-            axes.annotate(name, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7, weight=bold)
+        axes.scatter([point[0] for point in points], [point[1] for point in points], facecolor=face,
+                     edgecolor="tab:blue", marker=marker, label=label)  # fmt: skip
+        for x, y, name, named in points:
+            if named:
+                bold = "bold" if name.startswith("MAR") else "normal"
+                axes.annotate(
+                    name, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7, weight=bold
+                )
     axes.set_xscale("log")
     axes.margins(x=0.2)
     devices = ", ".join(sorted({entry["device"] for entry in measured.values()}))
