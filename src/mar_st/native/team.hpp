@@ -59,7 +59,7 @@ class Team {
   private:
     using Work = void (*)(void*, int, int);
     static constexpr uint32_t CLOSED = UINT32_MAX;
-    static constexpr int AWAKE = 4000;    // turns of waiting before a thread sleeps, some hundred microseconds
+    static constexpr int AWAKE = 4000;    // turns of waiting before a thread sleeps, about a tenth of a millisecond
     static constexpr int PATIENT = 1000;  // turns after which others get the processor
 
     void end() {
@@ -91,7 +91,7 @@ class Team {
             if (item == CLOSED || static_cast<int>(item) >= count_.load()) return false;
             const Work work = work_.load();
             void* const context = context_.load();
-            // What was read belongs to the ticket if the ticket is still the same: rounds are never used twice.
+            // What was read belongs to the ticket if the ticket is still the same; a round comes again after hours.
             if (ticket_.compare_exchange_weak(ticket, ticket + 1)) {
                 work(context, static_cast<int>(item), thread);
                 left_.fetch_sub(1, std::memory_order_release);
