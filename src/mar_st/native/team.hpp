@@ -54,13 +54,23 @@ class Team {
         }
         while (take(0)) {
         }
-        for (int i = 0; left_.load(std::memory_order_acquire) > 0; ++i) pause(i);
+        for (int turn = 0; left_.load() > 0; ++turn) {
+            if (turn < AWAKE) {
+                pause(turn);
+                continue;
+            }
+            // A thread that has an item lost its processor to somebody; it may have this one.
+            std::unique_lock<std::mutex> lock(mutex_);
+            waits_.store(true);
+            done_.wait(lock, [this] { return left_.load() == 0; });
+            waits_.store(false);
+        }
     }
 
   private:
     using Work = void (*)(void*, int, int);
     static constexpr uint32_t CLOSED = UINT32_MAX;
-    static constexpr int AWAKE = 4000;    // turns of waiting before a thread sleeps, about a tenth of a millisecond
+    static constexpr int AWAKE = 2000;    // turns of waiting before a thread sleeps, some ten microseconds
     static constexpr int PATIENT = 1000;  // turns after which others get the processor
 
     void end() {
@@ -95,7 +105,10 @@ class Team {
             // What was read belongs to the ticket if the ticket is still the same; a round comes again after hours.
             if (ticket_.compare_exchange_weak(ticket, ticket + 1)) {
                 work(context, static_cast<int>(item), thread);
-                left_.fetch_sub(1, std::memory_order_release);
+                if (left_.fetch_sub(1) == 1 && waits_.load()) {
+                    std::lock_guard<std::mutex> lock(mutex_);
+                    done_.notify_one();
+                }
                 return true;
             }
         }
@@ -123,9 +136,10 @@ class Team {
     alignas(64) std::atomic<Work> work_{nullptr};
     std::atomic<void*> context_{nullptr};
     std::atomic<int> count_{0}, asleep_{0};
+    std::atomic<bool> waits_{false};  // the caller, for the last items
     bool ended_ = false;
     std::mutex mutex_;
-    std::condition_variable changed_;
+    std::condition_variable changed_, done_;
     std::vector<std::thread> others_;
 };
 
