@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mar_st.online.packages import optional
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     import numpy as np
 
     from mar_st.online.listing import Variant
+
+
+#: Limits of this process's container.
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 class Runtime(Protocol):
@@ -110,5 +115,22 @@ def open_runtime(folder: Path, variant: Variant, threads: int | None) -> Runtime
 
 
 def processors() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Processors that this process may use; a container's limit of processor time counts, rounded up."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(count, math.ceil(_share(_CGROUP) or count)))
+
+
+def _share(folder: Path) -> float | None:
+    """Processors that a control group (version 2 or 1) may use at a time; `None` where it has no limit."""
+    try:
+        if (folder / "cpu.max").is_file():
+            quota, period = (folder / "cpu.max").read_text(encoding="ascii").split()
+        else:
+            quota, period = (
+                (folder / "cpu" / f"cpu.cfs_{name}_us").read_text(encoding="ascii").strip()
+                for name in ("quota", "period")
+            )
+        found = int(quota) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):  # not there, or "max"
+        return None
+    return found if found > 0 else None

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
+from mar_st.online.runtimes import processors
 from mar_st.serve.settings import ServeError
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def worker(index: str, encoder: str | None, settings: ServeSettings, folder: Pat
     documents = None
     if settings.threads is None:
         # Workers that each took all processors would hinder each other.
-        settings = replace(settings, threads=max(1, len(os.sched_getaffinity(0)) // settings.workers))
+        settings = replace(settings, threads=max(1, processors() // settings.workers))
     try:
         fleet = join_fleet(folder, settings)
         if settings.document_encoder is not None:
