@@ -72,6 +72,23 @@ class Model(ctypes.Structure):
     )  # fmt: skip
 
 
+def _linear(layer: dict[str, Any], inputs: int, outputs: int) -> Iterator[tuple[int, int]]:
+    if (layer["inputs"], layer["outputs"]) != (inputs, outputs):
+        raise KeyError("inputs and outputs")
+    if min(layer["weight"], layer["scales"]) < 0:
+        raise KeyError("weight and scales")
+    rows = -(-outputs // 32) * 32
+    yield layer["weight"], rows * (-(-inputs // 16) * 16)
+    yield layer["scales"], rows * (-(-inputs // 128)) * 4
+    yield layer["bias"], outputs * 4
+
+
+def _norm(entry: dict[str, Any] | None, width: int) -> Iterator[tuple[int, int]]:
+    if entry and not entry["absent"]:
+        yield entry["weight"], width * 4
+        yield entry["bias"], width * 4
+
+
 def _spans(content: dict[str, Any]) -> Iterator[tuple[int, int]]:
     """Where in the file a description says that arrays are, and the bytes that its sizes say they have."""
     model, tables = content["model"], content["tables"]
@@ -79,39 +96,25 @@ def _spans(content: dict[str, Any]) -> Iterator[tuple[int, int]]:
     queries, keys = model["heads"] * size, model["key_heads"] * size
     if model["heads"] % model["key_heads"] or min(hidden, inner, size) < 1:
         raise KeyError("sizes")
-
-    def linear(layer: dict[str, Any], inputs: int, outputs: int) -> Iterator[tuple[int, int]]:
-        if (layer["inputs"], layer["outputs"]) != (inputs, outputs):
-            raise KeyError("inputs and outputs")
-        rows = -(-outputs // 32) * 32
-        yield layer["weight"], rows * (-(-inputs // 16) * 16)
-        yield layer["scales"], rows * (-(-inputs // 128)) * 4
-        yield layer["bias"], outputs * 4
-
-    def norm(entry: dict[str, Any] | None, width: int) -> Iterator[tuple[int, int]]:
-        if entry and not entry["absent"]:
-            yield entry["weight"], width * 4
-            yield entry["bias"], width * 4
-
     yield model.get("types", -1), hidden * 4
     yield model.get("positions", -1), hidden * tables * 4
     for layer in content["layers"]:
-        yield from linear(layer["qkv"], hidden, queries + 2 * keys)
-        yield from linear(layer["out"], queries, hidden)
-        yield from linear(layer["up"], hidden, -(-inner // 16) * 32 if model.get("gated") else inner)
-        yield from linear(layer["down"], inner, hidden)
+        yield from _linear(layer["qkv"], hidden, queries + 2 * keys)
+        yield from _linear(layer["out"], queries, hidden)
+        yield from _linear(layer["up"], hidden, -(-inner // 16) * 32 if model.get("gated") else inner)
+        yield from _linear(layer["down"], inner, hidden)
         for name, width in (("before", hidden), ("after", hidden), ("query", size), ("key", size)):
-            yield from norm(layer.get(name), width)
+            yield from _norm(layer.get(name), width)
         for name in ("cosines", "sines"):
             yield layer.get(name, -1), tables * (size // 2) * 4
-    yield from norm(model.get("embeddings"), hidden)
-    yield from norm(model.get("last"), hidden)
+    yield from _norm(model.get("embeddings"), hidden)
+    yield from _norm(model.get("last"), hidden)
     width = hidden
     for step in content["steps"]:
         if step["kind"] == STEPS["linear"]:
-            yield from linear(step["linear"], width, step["linear"]["outputs"])
+            yield from _linear(step["linear"], width, step["linear"]["outputs"])
             width = step["linear"]["outputs"]
-        yield from norm(step.get("norm"), width)
+        yield from _norm(step.get("norm"), width)
     if width != model["dim"]:
         raise KeyError("dim")
 
@@ -128,8 +131,8 @@ def check(content: dict[str, Any], size: int) -> None:
     """
     try:
         for place, length in _spans(content):
-            if place != -1 and not (0 <= place <= size - length and place % 4 == 0):
-                raise EncoderError(f"an array at byte {place} of {length} bytes is not within {size} bytes")
+            if place != -1 and not (0 <= place <= size - length and place % 64 == 0):
+                raise EncoderError(f"an array of {length} bytes cannot be at byte {place} of {size}")
     except (KeyError, TypeError, ZeroDivisionError) as error:
         raise EncoderError(f"the description is broken ({error})") from error
 

@@ -306,6 +306,8 @@ def test_broken_descriptions_are_refused(tmp_path):
 
     broken(lambda c: c["layers"][1]["down"].update(weight=size - 64))
     broken(lambda c: c["layers"][0]["qkv"].update(scales=-64))
+    broken(lambda c: c["layers"][0]["qkv"].update(weight=-1))
+    broken(lambda c: c["layers"][0]["out"].update(scales=4))
     broken(lambda c: c["layers"][0]["up"].update(outputs=4096))
     broken(lambda c: c["layers"][0]["query"].update(weight=size))
     broken(lambda c: c["layers"][0].update(cosines=size - 4))
