@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.encode.worker import Job, Worker
 from mar_st.errors import MarError
+from mar_st.online.runtimes import processors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +41,7 @@ def run_processes(
     context = multiprocessing.get_context("spawn")
     taken, reports = context.Value("q", 0), context.Queue()
     on_cpu = sum(device == "cpu" for device in devices)
-    threads = max(1, (job.threads or available_processors()) // on_cpu) if on_cpu else None
+    threads = max(1, (job.threads or processors()) // on_cpu) if on_cpu else None
     workers = [
         context.Process(
             target=_work,
@@ -74,12 +75,6 @@ def run_processes(
         for worker in workers:
             worker.terminate()
             worker.join()
-
-
-def available_processors() -> int:
-    """Processors that this process may use."""
-    allowed = getattr(os, "sched_getaffinity", None)  # not on every system
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def _work(job: Job, numbers: tuple[int, ...], taken: Any, reports: Any, parent: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mar_st.index.errors import need
+from mar_st.online.runtimes import processors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -199,4 +199,4 @@ def _shares(total: int, work: int) -> list[slice]:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="flat-search")
+    return ThreadPoolExecutor(max_workers=processors(), thread_name_prefix="flat-search")

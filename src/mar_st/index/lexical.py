@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 from concurrent.futures import ProcessPoolExecutor
 from functools import cached_property
 from multiprocessing import get_context
@@ -21,6 +20,7 @@ import numpy as np
 from tqdm import tqdm
 
 from mar_st.index import flat
+from mar_st.online.runtimes import processors
 from mar_st.words import TOKENS
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _words(
     starts = range(0, len(documents), CHUNK)
     paths = [folder / f"words-{start:012d}.npz" for start in starts]
     waiting = [start for start, path in zip(starts, paths, strict=True) if not path.is_file()]
-    workers = min(os.cpu_count() or 1, len(waiting)) if len(documents) >= MANY else 1
+    workers = min(processors(), len(waiting)) if len(documents) >= MANY else 1
     with tqdm(
         total=len(paths), initial=len(paths) - len(waiting), desc="bm25", unit="chunk", disable=not progress
     ) as bar:

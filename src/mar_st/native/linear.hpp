@@ -111,7 +111,7 @@ struct Rows {
 };
 
 // Adds the products of four unsigned and four signed numbers to each of 16 sums. With the intrinsic GCC 12 copies
-// every sum twice and runs out of registers: a third of the speed.
+// every sum twice and runs out of registers: half the speed.
 inline void dot(__m512i& sums, __m512i unsigneds, __m512i signeds) {
     asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(unsigneds), "v"(signeds));
 }
