@@ -147,15 +147,22 @@ class _Describer:
             "activation": ACTIVATIONS[_NAMES[activation]], "eps": eps,
         } | more  # fmt: skip
 
+    def products(self, layer: Any) -> dict[str, Any]:
+        """The linear layers of a layer with the names that most newer models give them."""
+        attention, mlp = layer.self_attn, layer.mlp
+        return {
+            "qkv": self.linear(attention.q_proj, attention.k_proj, attention.v_proj),
+            "out": self.linear(attention.o_proj),
+            "up": self.linear(mlp.gate_proj, mlp.up_proj, pairs=True),
+            "down": self.linear(mlp.down_proj),
+        }
+
     def gte(self) -> dict[str, Any]:
         model, config, rotation = self.model, self.config, self.rotation()
         types = model.embeddings.token_type_embeddings
         layers = [
             {
-                "qkv": self.linear(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj),
-                "out": self.linear(layer.self_attn.o_proj),
-                "up": self.linear(layer.mlp.gate_proj, layer.mlp.up_proj, pairs=True),
-                "down": self.linear(layer.mlp.down_proj),
+                **self.products(layer),
                 "before": self.norm(layer.post_attention_layernorm),
                 "after": self.norm(layer.post_mlp_layernorm),
                 "window": -1,
@@ -226,10 +233,7 @@ class _Describer:
             raise ExportError("The native encoder takes no Qwen3 with sliding windows.")
         layers = [
             {
-                "qkv": self.linear(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj),
-                "out": self.linear(layer.self_attn.o_proj),
-                "up": self.linear(layer.mlp.gate_proj, layer.mlp.up_proj, pairs=True),
-                "down": self.linear(layer.mlp.down_proj),
+                **self.products(layer),
                 "before": self.norm(layer.input_layernorm),
                 "after": self.norm(layer.post_attention_layernorm),
                 "query": self.norm(layer.self_attn.q_norm),

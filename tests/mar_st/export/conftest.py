@@ -13,6 +13,18 @@ from tests.mar_st.conftest import make_config, make_tokenizer
 
 TEXTS = ["头疼吃什么药", "感冒", "感冒发热怎么办呢", "高血压医生你好", "a", "头疼" * 40]
 
+#: Architectures and ways of pooling.
+FAMILIES = [
+    ("gte", "cls"),
+    ("gte", "mean"),
+    ("bert", "cls"),
+    ("bert", "mean_sqrt_len_tokens"),
+    ("xlm-roberta", "mean"),
+    ("modernbert", "cls"),
+    ("modernbert", "weightedmean"),
+    ("qwen3", "lasttoken"),
+]
+
 
 def make_model(model_type="gte", pooling="cls", *, dense=None, prompts=None, include_prompt=True, seed=0):
     torch.manual_seed(seed)

@@ -11,7 +11,7 @@ from mar_st.export.source import Source, check_tokens, open_source, write_front
 from mar_st.online.front import Front
 from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.conftest import make_config
-from tests.mar_st.export.conftest import TEXTS, make_model
+from tests.mar_st.export.conftest import FAMILIES, TEXTS, make_model
 
 
 def packed_vectors(model, folder, texts, prompt=""):
@@ -28,19 +28,7 @@ def packed_vectors(model, folder, texts, prompt=""):
     return np.concatenate(found), source
 
 
-@pytest.mark.parametrize(
-    ("model_type", "pooling"),
-    [
-        ("gte", "cls"),
-        ("gte", "mean"),
-        ("bert", "cls"),
-        ("bert", "mean_sqrt_len_tokens"),
-        ("xlm-roberta", "mean"),
-        ("modernbert", "cls"),
-        ("modernbert", "weightedmean"),
-        ("qwen3", "lasttoken"),
-    ],
-)
+@pytest.mark.parametrize(("model_type", "pooling"), FAMILIES)
 def test_packed_equals_sentence_transformers(model_type, pooling, tmp_path, monkeypatch):
     monkeypatch.setattr("mar_st.online.front.PACK_TOKENS", 40)  # several packs, several texts in each
     model = make_model(model_type, pooling, dense=16)

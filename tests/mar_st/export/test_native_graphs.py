@@ -23,7 +23,7 @@ from mar_st.online import EncoderError, load_query_encoder
 from mar_st.online.front import Front
 from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.conftest import ALPHABET, make_config, make_tokenizer
-from tests.mar_st.export.conftest import TEXTS, make_model
+from tests.mar_st.export.conftest import FAMILIES, TEXTS, make_model
 
 
 def _reason():
@@ -108,19 +108,7 @@ def assert_near(found, expected):
 
 
 @needs_kernels
-@pytest.mark.parametrize(
-    ("model_type", "pooling"),
-    [
-        ("gte", "cls"),
-        ("gte", "mean"),
-        ("bert", "cls"),
-        ("bert", "mean_sqrt_len_tokens"),
-        ("xlm-roberta", "mean"),
-        ("modernbert", "cls"),
-        ("modernbert", "weightedmean"),
-        ("qwen3", "lasttoken"),
-    ],
-)
+@pytest.mark.parametrize(("model_type", "pooling"), FAMILIES)
 def test_families_and_poolings(model_type, pooling, tmp_path, monkeypatch):
     monkeypatch.setattr("mar_st.online.front.PACK_TOKENS", 40)  # several packs, several texts in each
     model = make_model(model_type, pooling, dense=16)
