@@ -183,22 +183,27 @@ class MicroBatcher:
             if piece.start == 0:
                 self._tell("queue_seconds", started - piece.job.submitted)
         self._tell("batch_size", sum(len(piece.texts) for piece in batch))
-        try:
-            self._answer(batch)
-        except Exception as error:
-            if len(batch) == 1:
-                batch[0].job.fail(error)
-            else:
-                for piece in batch:
-                    try:
-                        self._answer([piece])
-                    except Exception as alone:
-                        piece.job.fail(alone)
+        results = self._results(batch)
         seconds = time.monotonic() - started
         self._last = (len({id(piece.job) for piece in batch}), seconds)
+        # Before the answers: who has one may look at once for what was counted.
         self._tell("encode_seconds", seconds)
+        for piece, result in results:
+            if isinstance(result, BaseException):
+                piece.job.fail(result)
+            else:
+                piece.job.finish(piece.start, result)
 
-    def _answer(self, batch: list[Piece]) -> None:
+    def _results(self, batch: list[Piece]) -> list[tuple[Piece, np.ndarray | Exception]]:
+        """Vectors, or the exception, of each piece; together if that works."""
+        try:
+            return self._vectors(batch)
+        except Exception as error:
+            if len(batch) == 1:
+                return [(batch[0], error)]
+            return [result for piece in batch for result in self._results([piece])]
+
+    def _vectors(self, batch: list[Piece]) -> list[tuple[Piece, np.ndarray | Exception]]:
         texts = [text for piece in batch for text in piece.texts]
         vectors = self.encoder.encode(texts, batch[0].job.prompt_name)
         if vectors.shape != (len(texts), self.encoder.dim):
@@ -206,10 +211,13 @@ class MicroBatcher:
                 f"The encoder gave an array of shape {vectors.shape} for {len(texts)} texts of "
                 f"{self.encoder.dim} dimensions."
             )
+        results: list[tuple[Piece, np.ndarray | Exception]] = []
         start = 0
         for piece in batch:
-            piece.job.finish(piece.start, vectors[start : start + len(piece.texts)])
-            start += len(piece.texts)
+            end = start + len(piece.texts)
+            results.append((piece, vectors[start:end]))
+            start = end
+        return results
 
     def _tell(self, name: str, value: float) -> None:
         if self._observe is None:

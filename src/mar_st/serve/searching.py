@@ -112,12 +112,13 @@ class SearchStage:
             asks = [ask for ask in batch if ask is not None]
             if asks:
                 started = time.monotonic()
-                deliver(self._results(asks, started))
-                # After the answers are on their way: nobody waits for these.
+                results = self._results(asks, started)
                 seconds = asks[0].searched - started
                 self._per_query = moving(self._per_query, seconds / len(asks))
+                # Before the answers: who has one may look at once for what was counted.
                 self.metrics.search.observe(seconds)
                 self.metrics.search_size.observe(len(asks))
+                deliver(results)
                 self._gauge.set(self._queue.qsize())
 
     def _results(self, asks: list[Ask], started: float) -> list[tuple[Ask, Any]]:
