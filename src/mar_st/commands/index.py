@@ -198,8 +198,8 @@ def _report(out: str, manifest: dict[str, Any], *, as_json: bool) -> None:
     if "segments" in manifest:
         size = sum(file["bytes"] for segment in manifest["segments"] for file in segment["files"].values())
         about += f", {manifest['memory'] / 1e6:.1f} MB searched in memory, {size / 1e6:.1f} MB on disk"
-        if manifest["measured"]:
-            measured = manifest["measured"]
-            missed = "" if measured["reached"] else f", below the target of {measured['target']}"
-            about += f", recall@10 {measured['recall@10']}{missed}"
+    measured = manifest.get("measured")
+    if measured:
+        missed = "" if measured["reached"] else f", below the target of {measured['target']}"
+        about += f", recall@10 {measured['recall@10']}{missed}"
     typer.echo(about)

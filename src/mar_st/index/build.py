@@ -31,7 +31,7 @@ from mar_st.index.manifest import (
     writing,
 )
 from mar_st.index.source import FolderSource, unit
-from mar_st.index.tune import calibrate, trial
+from mar_st.index.tune import LADDERS, calibrate, trial
 from mar_st.words import TOKENS
 
 if TYPE_CHECKING:
@@ -91,12 +91,22 @@ def build_index(
     need("pyarrow")
     folder = vectors if isinstance(vectors, VectorFolder) else VectorFolder.open(vectors)
     _check(folder, kind, recall, tokens, queries)
+    if queries is not None and folder.similarity == "cosine":
+        queries = unit(queries)
     corpus = corpus if corpus is not None else encoded_corpus(folder)
     if str(out).startswith(MILVUS):
         from mar_st.index.milvus import build_milvus
 
         return build_milvus(
-            folder, str(out), corpus=corpus, kind=kind, params=params or {}, progress=progress
+            folder,
+            str(out),
+            corpus=corpus,
+            kind=kind,
+            params=params or {},
+            recall=recall,
+            queries=queries,
+            progress=progress,
+            say=say,
         )
     need("faiss")
     out = Path(out)
@@ -118,8 +128,6 @@ def build_index(
         if "fields" not in plan:
             plan["fields"] = write_documents(part, folder, corpus, progress=progress)
             write_json(out / _PLAN, plan)
-        if queries is not None:
-            queries = unit(queries) if folder.similarity == "cosine" else queries
         if kind == "auto" and "choice" not in plan:
             plan["choice"] = choose(
                 source, limit=memory_limit, target=recall, queries=queries, sample=sample, say=say
@@ -151,7 +159,7 @@ def _finish(
     search, measured = dict(SEARCH[kind]), None
     if kind != "exact":
         measured = calibrate(
-            Searchable(part, kind), trial(source, queries, progress=progress), asked["recall"]
+            Searchable(part, kind), trial(source, queries, progress=progress), asked["recall"], LADDERS[kind]
         )
         search = {**search, **measured.pop("search")}
         measured = {**measured, "target": asked["recall"]}
@@ -213,23 +221,29 @@ def write_documents(
     Raises:
         IndexingError: Ids repeat, or corpus and vectors do not belong together.
     """
-    import pyarrow.compute as pc
-
-    if pc.count_distinct(folder.ids).as_py() < len(folder):
-        raise IndexingError(f"Ids repeat in {folder.path}; every document needs an id of its own.")
     (part / ROWS).unlink(missing_ok=True)
     writer = DocumentWriter(part, fields)
     for document in before:
         writer.add(document)
-    if corpus is None:
-        found: Iterator[Stored] = (
-            Stored(name, "", "", {}) for chunk in folder.ids.chunks for name in chunk.to_pylist()
-        )
-    else:
-        found = joined(folder, corpus)
+    found = documents_of(folder, corpus)
     for document in tqdm(found, total=len(folder), desc="documents", unit="documents", disable=not progress):
         writer.add(document)
     return writer.close()
+
+
+def documents_of(folder: VectorFolder, corpus: str | Path | None) -> Iterator[Stored]:
+    """The documents of a folder of vectors, in its order; without a corpus, ids alone.
+
+    Raises:
+        IndexingError: Ids repeat, or corpus and vectors do not belong together.
+    """
+    import pyarrow.compute as pc
+
+    if pc.count_distinct(folder.ids).as_py() < len(folder):
+        raise IndexingError(f"Ids repeat in {folder.path}; every document needs an id of its own.")
+    if corpus is not None:
+        return joined(folder, corpus)
+    return (Stored(name, "", "", {}) for chunk in folder.ids.chunks for name in chunk.to_pylist())
 
 
 def joined(folder: VectorFolder, corpus: str | Path) -> Iterator[Stored]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from tqdm import tqdm
@@ -11,9 +11,9 @@ from mar_st.index import flat
 from mar_st.index.source import BLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from mar_st.index.kinds import Kind, Searchable
+    from mar_st.index.kinds import Kind
     from mar_st.index.source import Source
 
 #: Results that recall is measured at.
@@ -39,6 +39,15 @@ LADDERS: dict[Kind, list[dict[str, int]]] = {
     "int8": [{"rescore": again} for again in (1, 2, 4, 8)],
     "binary": [{"rescore": again} for again in (3, 5, 10, 20, 40, 80, 160)],
 }  # fmt: skip
+
+
+class Searched(Protocol):
+    """What finds rows of a source by vectors."""
+
+    def search(
+        self, queries: np.ndarray, k: int, *, settings: Mapping[str, int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and rows, `(n, k)` float32 and int64."""
 
 
 class Trial(NamedTuple):
@@ -95,9 +104,9 @@ def made_queries(source: Source) -> np.ndarray:
     return np.asarray(moved * (wanted / np.maximum(length, np.finfo(np.float32).tiny)), dtype=np.float32)
 
 
-def recall(searchable: Searchable, asked: Trial, settings: Mapping[str, int]) -> float:
+def recall(searched: Searched, asked: Trial, settings: Mapping[str, int]) -> float:
     """Share of the exact results that an index finds, in the mean over the queries."""
-    _, found = searchable.search(asked.queries, AT, settings=settings)
+    _, found = searched.search(asked.queries, AT, settings=settings)
     shares = [
         len(np.intersect1d(row, exact[exact >= 0])) / max(int((exact >= 0).sum()), 1)
         for row, exact in zip(found, asked.rows, strict=True)
@@ -105,16 +114,24 @@ def recall(searchable: Searchable, asked: Trial, settings: Mapping[str, int]) ->
     return float(np.mean(shares))
 
 
-def calibrate(searchable: Searchable, asked: Trial, target: float) -> dict[str, Any]:
+def calibrate(
+    searched: Searched, asked: Trial, target: float, ladder: Sequence[Mapping[str, int]]
+) -> dict[str, Any]:
     """The cheapest settings that reach a recall on this index, or else the most thorough.
+
+    Args:
+        searched: The index.
+        asked: Queries and their exact results.
+        target: The recall.
+        ladder: Settings of searching, from cheap to thorough.
 
     Returns:
         `search` (the settings), `recall@10` (measured), `reached`.
     """
     measured = 0.0
-    settings: dict[str, int] = {}
-    for settings in LADDERS[searchable.kind]:
-        measured = recall(searchable, asked, settings)
+    settings: Mapping[str, int] = {}
+    for settings in ladder:
+        measured = recall(searched, asked, settings)
         if measured >= target:
             break
-    return {"search": settings, f"recall@{AT}": round(measured, 4), "reached": measured >= target}
+    return {"search": dict(settings), f"recall@{AT}": round(measured, 4), "reached": measured >= target}

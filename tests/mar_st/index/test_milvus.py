@@ -1,28 +1,71 @@
-"""Milvus Lite: the same answers as an index folder."""
+"""Milvus: the same answers as an index folder."""
 
 from __future__ import annotations
 
+import os
+from itertools import count
+from types import SimpleNamespace
+
 import numpy as np
+import pymilvus
 import pytest
 from milvus_lite.server_manager import server_manager_instance
 
 from mar_st.encode import write_vectors
 from mar_st.index import Index, IndexingError, Searcher, build_index, parse_filter
-from mar_st.index import milvus as module
-from mar_st.index.milvus import expression
+from mar_st.index.milvus import expression, rows
+from mar_st.index.milvus.client import connect, knows_nulls
 from tests.mar_st.index.conftest import clustered, make_library
 
 
 @pytest.fixture(scope="module")
-def both(library, tmp_path_factory):
-    root = tmp_path_factory.mktemp("milvus")
-    target = f"milvus:{root}/index.db"
+def server(tmp_path_factory):
+    """Address of a server: that in MAR_TEST_MILVUS, or one of the package `milvus`, whose 2.3 is old."""
+    given = os.environ.get("MAR_TEST_MILVUS")
+    if given:
+        yield given
+        return
+    embedded = pytest.importorskip("milvus", reason="no server: set MAR_TEST_MILVUS, or pip install milvus")
+    running = embedded.MilvusServer()
+    running.set_base_dir(str(tmp_path_factory.mktemp("server")))
+    running.start()
+    yield f"http://127.0.0.1:{running.listen_port}"
+    running.stop()
+
+
+@pytest.fixture(scope="module", params=["lite", pytest.param("server", marks=pytest.mark.slow)])
+def address(request, tmp_path_factory):
+    """Names of new collections, in Milvus Lite and on a server."""
+    numbers = count()
+    if request.param == "lite":
+        path = tmp_path_factory.mktemp("milvus") / "index.db"
+        yield lambda: f"milvus:{path}/test_{next(numbers)}"
+        server_manager_instance.release_server(str(path))
+        return
+    uri = request.getfixturevalue("server")
+    client = pymilvus.MilvusClient(uri)
+    made = []
+
+    def name():
+        made.append(f"test_{os.getpid()}_{next(numbers)}")
+        return f"milvus:{uri}/{made[-1]}"
+
+    yield name
+    for collection in made:
+        for unneeded in (collection, f"{collection}_unfinished"):
+            if client.has_collection(unneeded):
+                client.drop_collection(unneeded)
+
+
+@pytest.fixture(scope="module")
+def both(library, address, tmp_path_factory):
+    root = tmp_path_factory.mktemp("folder")
+    target = address()
     build_index(
         library.open, root / "folder", corpus=library.corpus, kind="exact", progress=False, bm25=False
     )
     build_index(library.open, target, corpus=library.corpus, kind="exact", progress=False)
-    yield Index.open(root / "folder"), Index.open(target)
-    server_manager_instance.release_server(f"{root}/index.db")
+    return Index.open(root / "folder"), Index.open(target)
 
 
 @pytest.mark.parametrize(
@@ -57,9 +100,9 @@ def test_it_is_an_index_like_any_other(library, both):
         Searcher(milvus).search_vectors(library.queries[:1], ["x"], hybrid=True)
 
 
-def test_documents_come_and_go(tmp_path):
+def test_documents_come_and_go(tmp_path, address):
     library = make_library(tmp_path / "library", count=60)
-    target = f"milvus:{tmp_path}/index.db/other"
+    target = address()
     build_index(library.open, target, corpus=library.corpus, kind="hnsw", progress=False)
     milvus = Index.open(target)
     more = make_library(tmp_path / "more", count=5, start=60, seed=3)
@@ -77,34 +120,100 @@ def test_documents_come_and_go(tmp_path):
         (lambda: milvus.add(newer.open, corpus=newer.corpus, replace=True), "'d61' is not in"),
         (lambda: milvus.add(write_vectors(tmp_path / "n", ["n"], clustered(1, 8))), "8 dimensions"),
         (lambda: build_index(library.open, target, progress=False), "already"),
-        (lambda: Index.open(f"milvus:{tmp_path}/index.db/none"), "no collection none"),
+        (lambda: Index.open(f"{target}_none"), "no collection .*_none"),
     ):
         with pytest.raises(IndexingError, match=message):
             call()
-    server_manager_instance.release_server(f"{tmp_path}/index.db")
+    milvus.client.drop_collection(milvus.collection)
+    with pytest.raises(IndexingError, match=r"Milvus \(.*\) answered: .+"):
+        milvus.search(newer.vectors[:1], 1)
 
 
-def test_a_build_that_stopped_is_done_anew(library, tmp_path, monkeypatch):
-    target = f"milvus:{tmp_path}/index.db"
+def test_another_client_finds_what_was_written_a_moment_ago(tmp_path, address):
+    library = make_library(tmp_path / "library", count=20)
+    target = address()
+    build_index(library.open, target, corpus=library.corpus, kind="exact", progress=False)
+    milvus, other = Index.open(target), Index.open(target)
+    milvus.delete(["d5"])
+    with pytest.raises(IndexingError, match=r"\['d5'\] are not in"):
+        other.delete(["d5"])
+    assert len(other) == 19
+
+
+def test_a_deleted_document_has_no_text(tmp_path, address):
+    library = make_library(tmp_path / "library", count=20)
+    target = address()
+    build_index(library.open, target, corpus=library.corpus, kind="exact", progress=False)
+    milvus = Index.open(target)
+    found = milvus.find(library.vectors[3:4], 2, None)
+    milvus.delete(["d3"])
+    assert len(milvus) == 19  # and so a server has deleted it
+    assert [(document.id, bool(document.text)) for document in milvus.documents(found.keys[0])] == [
+        ("d3", False),
+        (found.keys[0][1], True),
+    ]
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "int8", "auto"])
+def test_searching_is_set_to_reach_the_recall(library, address, kind):
+    target = address()
+    said = []
+    about = build_index(
+        library.open, target, corpus=library.corpus, kind=kind, recall=0.98, progress=False, say=said.append
+    )
+    milvus = Index.open(target)
+    assert milvus.settings == about["search"]
+    assert about["measured"]["reached"]
+    assert kind in said[-1]
+    expected, _ = library.best(10)
+    found, _ = milvus.search(library.queries, 10)
+    shares = [len({*row} & {*best}) / 10 for row, best in zip(found, expected, strict=True)]
+    assert np.mean(shares) > 0.97
+    if "ef" in milvus.settings:
+        deep, _ = milvus.search(library.queries[:1], 1100)
+        assert len(deep[0]) > 1000
+
+
+def test_a_build_that_stopped_is_done_anew(library, address, monkeypatch):
+    target = address()
     with monkeypatch.context() as patched:
-        patched.setattr(module, "_SENT", 500)
-        send = module._row
-        patched.setattr(
-            module, "_row", lambda document, *rest: send(document, *rest) if document.id != "d900" else 1 / 0
-        )
+        patched.setattr(rows, "_SENT", 500)
+        make = rows.row_of
+
+        def stop(document, *rest, **settings):
+            return make(document, *rest, **settings) if document.id != "d900" else 1 / 0
+
+        patched.setattr(rows, "row_of", stop)
         with pytest.raises(ZeroDivisionError):
             build_index(library.open, target, corpus=library.corpus, kind="exact", progress=False)
     with pytest.raises(IndexingError, match="no collection"):
         Index.open(target)
     build_index(library.open, target, corpus=library.corpus, kind="exact", progress=False)
     assert len(Index.open(target)) == 1200
-    server_manager_instance.release_server(f"{tmp_path}/index.db")
+
+
+def test_a_server_is_shown_a_token(monkeypatch):
+    seen = {}
+    monkeypatch.setenv("MILVUS_TOKEN", "root:secret")
+    monkeypatch.setattr(pymilvus, "MilvusClient", lambda uri, **given: seen.update({uri: given}))
+    connect("http://127.0.0.1:19530")
+    connect("somewhere.db")
+    assert seen == {"http://127.0.0.1:19530": {"token": "root:secret"}, "somewhere.db": {"token": ""}}
+
+
+@pytest.mark.parametrize(
+    ("version", "nulls"),
+    [("v2.3.5-lite", False), ("2.4.23", False), ("v2.5.0", True), ("3.0", True), ("milvus_lite-3.2.2", True)],
+)
+def test_fields_without_a_value_are_for_newer_servers(version, nulls):
+    assert knows_nulls(SimpleNamespace(get_server_version=lambda: version)) is nulls
 
 
 def test_bad_addresses_are_refused(library, tmp_path):
     for target, message in (
         ("milvus:somewhere", "no address"),
         (f"milvus:{tmp_path}/none.db", "There is no Milvus Lite index"),
+        ("milvus:http://127.0.0.1:9/x", "cannot be opened .* USER:PASSWORD"),
     ):
         with pytest.raises(IndexingError, match=message):
             Index.open(target)

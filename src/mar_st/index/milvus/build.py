@@ -1,0 +1,156 @@
+"""Making a collection of a folder of vectors."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mar_st.index.build import documents_of
+from mar_st.index.documents import common_type, type_of
+from mar_st.index.errors import IndexingError, need
+from mar_st.index.kinds import cells, subvectors
+from mar_st.index.milvus.client import connect, failures_of, knows_nulls, parse_address
+from mar_st.index.milvus.collection import MilvusIndex
+from mar_st.index.milvus.rows import PROPERTY, schema_of, send
+from mar_st.index.source import FolderSource
+from mar_st.index.tune import Trial, calibrate, trial
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from mar_st.encode import VectorFolder
+    from mar_st.index.filters import FieldType
+
+#: What Milvus calls the kinds.
+TYPES = {"auto": "AUTOINDEX", "exact": "FLAT", "hnsw": "HNSW", "ivf-pq": "IVF_PQ", "int8": "IVF_SQ8"}
+
+_EFFORTS = [{"ef": ef} for ef in (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)]
+_PROBES = [{"nprobe": probes} for probes in (4, 8, 16, 32, 64, 128, 256, 512, 1024)]
+
+#: Settings of searching by kind, from cheap to thorough.
+LADDERS: dict[str, list[dict[str, int]]] = {
+    "auto": _EFFORTS,  # a graph, where a server is not set to something else
+    "exact": [{}],
+    "hnsw": _EFFORTS,
+    "ivf-pq": _PROBES,
+    "int8": _PROBES,
+}
+
+
+class _Unfinished:
+    """A collection that is searched for the rows of a trial."""
+
+    def __init__(self, index: MilvusIndex, rows: Mapping[str, int]) -> None:
+        self.index, self.rows = index, rows
+
+    def search(
+        self, queries: np.ndarray, k: int, *, settings: Mapping[str, int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores, and numbers of rows; -1 for those that are no exact result."""
+        self.index.settings = dict(settings)
+        found = self.index.find(queries, k, None)
+        rows = np.full((len(queries), k), -1, dtype=np.int64)
+        for number, keys in enumerate(found.keys):
+            rows[number, : len(keys)] = [self.rows.get(str(key), -1) for key in keys]
+        return found.scores, rows
+
+
+def build_milvus(
+    folder: VectorFolder,
+    target: str,
+    *,
+    corpus: str | Path | None,
+    kind: str,
+    params: Mapping[str, Any],
+    recall: float,
+    queries: np.ndarray | None,
+    progress: bool,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Make a collection of a folder of vectors, see `mar_st.index.build_index`.
+
+    The settings of searching are the cheapest that reach the recall on the finished collection.
+
+    Returns:
+        What the collection says of itself, and its number of documents.
+
+    Raises:
+        IndexingError: The kind is none of Milvus', the collection is there already, or nothing answers.
+    """
+    if kind not in TYPES:
+        raise IndexingError(f"Kinds of index in Milvus are {', '.join(TYPES)}; got {kind!r}.")
+    uri, collection = parse_address(target)
+    client = connect(uri)
+    unfinished = f"{collection}_unfinished"
+    with failures_of(uri):
+        if client.has_collection(collection):
+            raise IndexingError(
+                f"{uri} has a collection {collection} already. Name another: milvus:{uri}/NAME"
+            )
+        if client.has_collection(unfinished):  # of a build that was killed
+            client.drop_collection(unfinished)
+        fields = _types(folder, corpus)
+        about = {
+            "format": "mar-index", "version": 1, "model": (folder.manifest.get("model") or {}).get("name"),
+            "space": folder.space, "dim": folder.dim, "similarity": folder.similarity, "kind": kind,
+            "texts": corpus is not None, "fields": fields,
+        }  # fmt: skip
+        schema = schema_of(client, need("pymilvus").DataType, folder.dim, fields, nulls=knows_nulls(client))
+        # Session: who has written finds it, who only searches does not wait for the others' writes.
+        client.create_collection(
+            unfinished, schema=schema, consistency_level="Session", properties=_property(about)
+        )
+        send(client, unfinished, folder, corpus, fields=fields, progress=progress)
+        client.flush(unfinished)
+        say(f"Milvus builds its index of kind {kind}")
+        _construct(client, unfinished, kind, params, folder)
+        if kind != "exact":
+            measured = _measure(MilvusIndex(client, unfinished, target), folder, recall, queries, progress)
+            about |= {"search": measured.pop("search"), "measured": {**measured, "target": recall}}
+            client.alter_collection_properties(unfinished, _property(about))
+        client.rename_collection(unfinished, collection)
+        client.load_collection(collection)
+    return {**about, "count": len(folder)}
+
+
+def _property(about: Mapping[str, Any]) -> dict[str, str]:
+    return {PROPERTY: json.dumps(about, ensure_ascii=False)}
+
+
+def _construct(
+    client: Any, collection: str, kind: str, params: Mapping[str, Any], folder: VectorFolder
+) -> None:
+    nlist = {"nlist": cells(len(folder))}
+    settings: dict[str, dict[str, Any]] = {
+        "hnsw": {"M": 32, "efConstruction": 100},
+        "ivf-pq": {**nlist, "m": subvectors(folder.dim, 4), "nbits": 8},
+        "int8": nlist,
+    }
+    chosen = client.prepare_index_params()
+    chosen.add_index(
+        "vector", index_type=TYPES[kind], metric_type="IP", params={**settings.get(kind, {}), **params}
+    )
+    client.create_index(collection, chosen)
+    client.load_collection(collection)
+
+
+def _measure(
+    index: MilvusIndex, folder: VectorFolder, recall: float, queries: np.ndarray | None, progress: bool
+) -> dict[str, Any]:
+    asked: Trial = trial(FolderSource(folder), queries, progress=progress)
+    best = np.unique(asked.rows[asked.rows >= 0])
+    names = folder.ids.take(best).to_pylist()
+    rows = dict(zip(names, best.tolist(), strict=True))
+    return calibrate(_Unfinished(index, rows), asked, recall, LADDERS[index.kind])
+
+
+def _types(folder: VectorFolder, corpus: str | Path | None) -> dict[str, FieldType]:
+    """Types of the metadata fields."""
+    seen: dict[str, set[FieldType]] = {}
+    for document in documents_of(folder, corpus):
+        for name, value in document.metadata.items():
+            seen.setdefault(name, set()).add(type_of(value))
+    return {name: common_type(kinds) for name, kinds in sorted(seen.items())}

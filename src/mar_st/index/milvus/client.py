@@ -1,0 +1,89 @@
+"""Connections to Milvus."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mar_st.index.errors import IndexingError, need
+from mar_st.index.index import MILVUS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Name of a collection where the address names none.
+COLLECTION = "documents"
+
+#: Environment variable with what a server wants to see: `USER:PASSWORD`, or an API key.
+TOKEN = "MILVUS_TOKEN"  # noqa: S105 -- its name
+
+_ADDRESS = re.compile(r"(?P<uri>https?://[^/]+|.*\.db)(?:/(?P<collection>\w+))?")
+
+#: Versions of a server; Milvus Lite calls itself otherwise.
+_VERSION = re.compile(r"v?(\d+)\.(\d+)")
+
+
+def parse_address(target: str) -> tuple[str, str]:
+    """The address that pymilvus takes, and the name of the collection.
+
+    Args:
+        target: `milvus:PATH.db` or `milvus:http://HOST:PORT`, maybe with `/COLLECTION`.
+
+    Raises:
+        IndexingError: It is neither.
+    """
+    found = _ADDRESS.fullmatch(target.removeprefix(MILVUS))
+    if not found:
+        raise IndexingError(f"{target!r} is no address: write milvus:PATH.db or milvus:http://HOST:PORT.")
+    return found["uri"], found["collection"] or COLLECTION
+
+
+def connect(uri: str) -> Any:
+    """A `pymilvus.MilvusClient`; of Milvus Lite the file is made where there is none.
+
+    Raises:
+        IndexingError: Nothing answers there, a package is missing, or the server wants another token.
+    """
+    pymilvus = need("pymilvus")
+    # It logs, with a traceback, what it raises as well.
+    logging.getLogger("pymilvus.decorators").setLevel(logging.CRITICAL)
+    token = os.environ.get(TOKEN, "")
+    if not uri.startswith("http"):
+        need("milvus_lite")
+        token = ""
+        Path(uri).absolute().parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return pymilvus.MilvusClient(uri, token=token)
+    except pymilvus.MilvusException as error:
+        key = f" A server that asks for a user takes USER:PASSWORD from {TOKEN}." if uri[:4] == "http" else ""
+        raise IndexingError(
+            f"Milvus at {uri} cannot be opened ({_reason(error)}). Is it running, or in use?{key}"
+        ) from error
+
+
+@contextmanager
+def failures_of(name: str) -> Iterator[None]:
+    """Say in one line what Milvus refused.
+
+    Raises:
+        IndexingError: Milvus refused a call, or answers no more.
+    """
+    pymilvus = need("pymilvus")
+    try:
+        yield
+    except pymilvus.MilvusException as error:
+        raise IndexingError(f"Milvus ({name}) answered: {_reason(error)}") from error
+
+
+def knows_nulls(client: Any) -> bool:
+    """Whether fields may be without a value; servers take that from 2.5 on."""
+    found = _VERSION.match(str(client.get_server_version()))
+    return not found or (int(found[1]), int(found[2])) >= (2, 5)
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(getattr(error, "message", "") or error).split())[:300]

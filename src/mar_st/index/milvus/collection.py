@@ -1,0 +1,211 @@
+"""A collection of Milvus as an index."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mar_st.index.documents import Stored
+from mar_st.index.errors import IndexingError
+from mar_st.index.filters import BOUNDS
+from mar_st.index.index import Found, Index
+from mar_st.index.milvus.client import connect, failures_of, parse_address
+from mar_st.index.milvus.rows import PROPERTY, send
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mar_st.encode import VectorFolder
+    from mar_st.index.filters import Condition, FieldType, Filter, Scalar
+    from mar_st.index.index import Key
+
+#: Ids and queries that are asked for at once.
+_ASKED = 1000
+
+
+class MilvusIndex(Index):
+    """A collection of Milvus.
+
+    Args:
+        client: A `pymilvus.MilvusClient`.
+        collection: Name of the collection.
+        name: Address, for messages.
+
+    Attributes:
+        settings: Settings of searching (`ef`, `nprobe`).
+    """
+
+    has_words = False
+
+    def __init__(self, client: Any, collection: str, name: str) -> None:
+        self.client, self.collection, self.name = client, collection, name
+        described = client.describe_collection(collection)
+        try:
+            self.about: dict[str, Any] = json.loads(described["properties"][PROPERTY])
+            self.dim, self.similarity = self.about["dim"], self.about["similarity"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise IndexingError(
+                f"The collection {collection} of {name} was not made by 'mar index'."
+            ) from error
+        self.space, self.kind, self.has_texts = self.about["space"], self.about["kind"], self.about["texts"]
+        self.fields: dict[str, FieldType] = self.about["fields"]
+        self.model = self.about["model"]
+        self.settings: dict[str, int] = self.about.get("search", {})
+
+    @classmethod
+    def connect(cls, target: str) -> MilvusIndex:
+        """Open a collection.
+
+        Args:
+            target: `milvus:PATH.db` or `milvus:http://HOST:PORT`, maybe with `/COLLECTION`.
+
+        Raises:
+            IndexingError: Nothing answers there, or there is no such collection.
+        """
+        uri, collection = parse_address(target)
+        if not uri.startswith("http") and not Path(uri).exists():
+            raise IndexingError(
+                f"There is no Milvus Lite index {uri}. 'mar index VECTORS {target}' builds one."
+            )
+        client = connect(uri)
+        with failures_of(uri):
+            if not client.has_collection(collection):
+                raise IndexingError(f"{uri} has no collection {collection}. 'mar index' builds one.")
+            client.load_collection(collection)
+            return cls(client, collection, target)
+
+    def __len__(self) -> int:
+        with failures_of(self.name):
+            found = self.client.query(
+                self.collection, filter="", output_fields=["count(*)"], consistency_level="Strong"
+            )
+        return int(found[0]["count(*)"])
+
+    def find(self, vectors: np.ndarray, k: int, where: Filter | None) -> Found:
+        """See `Index`."""
+        settings = dict(self.settings)
+        if "ef" in settings:
+            settings["ef"] = max(settings["ef"], k)  # Milvus refuses less
+        passes = "" if where is None else expression(where.typed(self.fields), list(self.fields))
+        scores = np.full((len(vectors), k), -np.inf, dtype=np.float32)
+        keys: list[list[Key]] = []
+        for start in range(0, len(vectors), _ASKED):
+            with failures_of(self.name):
+                results = self.client.search(
+                    self.collection,
+                    data=list(vectors[start : start + _ASKED]),
+                    limit=k,
+                    filter=passes,
+                    output_fields=["id"],
+                    anns_field="vector",
+                    search_params={"params": settings},
+                )
+            for hits in results:
+                # Milvus ranks equal scores as it likes; here, as everywhere, ids tell them apart.
+                ordered = sorted((-float(hit["distance"]), str(hit["id"])) for hit in hits)
+                scores[len(keys), : len(ordered)] = [-score for score, _ in ordered]
+                keys.append([name for _, name in ordered])
+        return Found(keys, scores)
+
+    def find_words(self, texts: Sequence[str], k: int, where: Filter | None) -> Found:
+        """Not possible.
+
+        Raises:
+            IndexingError: Always.
+        """
+        del texts, k, where
+        raise IndexingError(f"{self.name} has no BM25. For hybrid search build an index folder (mar index).")
+
+    def documents(self, keys: Sequence[Key]) -> list[Stored]:
+        """See `Index`; one that was deleted since it was found comes without its text."""
+        columns = {f"metadata_{place}": name for place, name in enumerate(self.fields)}
+        found: dict[str, Stored] = {}
+        for row in self._rows([str(key) for key in keys], ["id", "title", "text", *columns]):
+            metadata = {name: row[column] for column, name in columns.items() if row.get(column) is not None}
+            found[row["id"]] = Stored(row["id"], row["title"], row["text"], metadata)
+        return [found.get(str(key)) or Stored(str(key), "", "", {}) for key in keys]
+
+    def ids(self, found: Found) -> list[list[str]]:
+        """See `Index`."""
+        return [[str(key) for key in keys] for keys in found.keys]
+
+    def add(
+        self,
+        vectors: VectorFolder,
+        *,
+        corpus: str | Path | None = None,
+        replace: bool = False,
+        progress: bool = True,
+    ) -> None:
+        """Add documents, or replace them, see `mar_st.index.update.add`.
+
+        Raises:
+            IndexingError: The vectors do not fit, or ids are there (without `replace`) or are not (with it).
+        """
+        if (vectors.dim, vectors.similarity) != (self.dim, self.similarity):
+            raise IndexingError(
+                f"{vectors.path} has {vectors.dim} dimensions compared by {vectors.similarity}; {self.name} "
+                f"has {self.dim} by {self.similarity}."
+            )
+        if self.has_texts and corpus is None:
+            raise IndexingError(f"The index {self.name} keeps texts, so give the corpus of what is added.")
+        ids = vectors.ids.to_pylist()
+        there = self._present(ids)
+        if replace and len(there) < len(ids):
+            odd = next(name for name in ids if name not in there)
+            raise IndexingError(f"{odd!r} is not in {self.name}; add instead of updating.")
+        if there and not replace:
+            raise IndexingError(f"{min(there)!r} is in {self.name} already; update instead of adding.")
+        with failures_of(self.name):
+            send(self.client, self.collection, vectors, corpus, fields=self.fields, progress=progress)
+
+    def delete(self, ids: Iterable[str]) -> None:
+        """Delete documents by id.
+
+        Raises:
+            IndexingError: Some are not there.
+        """
+        names = list(dict.fromkeys(ids))
+        there = self._present(names)
+        if not names or len(there) < len(names):
+            odd = [name for name in names if name not in there]
+            raise IndexingError(f"{odd[:3]} are not in {self.name}, so nothing was deleted.")
+        for start in range(0, len(names), _ASKED):
+            with failures_of(self.name):
+                self.client.delete(self.collection, ids=names[start : start + _ASKED])
+
+    def _present(self, ids: Sequence[str]) -> set[str]:
+        # What others wrote a moment ago counts: a server lets searches lag behind.
+        return {row["id"] for row in self._rows(ids, ["id"], consistency_level="Strong")}
+
+    def _rows(self, ids: Sequence[str], fields: list[str], **settings: Any) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        for start in range(0, len(ids), _ASKED):
+            asked = list(ids[start : start + _ASKED])
+            with failures_of(self.name):
+                rows += self.client.get(self.collection, ids=asked, output_fields=fields, **settings)
+        return rows
+
+
+def expression(where: Filter, fields: Sequence[str]) -> str:
+    """A typed filter in Milvus' language.
+
+    Args:
+        where: The filter.
+        fields: Names of the metadata fields in the order of the collection's.
+    """
+    terms = (_term(condition, f"metadata_{fields.index(condition.field)}") for condition in where.conditions)
+    return " and ".join(f"({term})" for term in terms)
+
+
+def _term(condition: Condition, field: str) -> str:
+    if condition.any_of is not None:
+        return f"{field} in [{', '.join(map(_literal, condition.any_of))}]"
+    return " and ".join(f"{field} {BOUNDS[name]} {_literal(value)}" for name, value in condition.bounds)
+
+
+def _literal(value: Scalar) -> str:
+    return json.dumps(value, ensure_ascii=False)
