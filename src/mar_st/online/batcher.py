@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ from mar_st.online.waiting import DeadlinePassed, Job, Line, Piece, QueueFull, c
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
+    from contextlib import AbstractContextManager
 
     from mar_st.online.protocol import QueryEncoder
 
@@ -48,6 +50,8 @@ class MicroBatcher:
         workers: Threads that call the encoder.
         observe: Called with `queue_seconds` (per caller), `batch_size` (texts) and `encode_seconds`, from the
             threads of the batcher.
+        delivering: Entered while the answers of a batch are given, for those who want to take them together;
+            it is entered again for each batch.
 
     Example:
         ::
@@ -66,6 +70,7 @@ class MicroBatcher:
         max_queue: int = 1024,
         workers: int = 1,
         observe: Callable[[str, float], Any] | None = None,
+        delivering: AbstractContextManager[Any] | None = None,
     ) -> None:
         limits = {
             "max_batch": max_batch,
@@ -81,6 +86,7 @@ class MicroBatcher:
         self.encoder = encoder
         self.max_batch, self.max_tokens, self.window = max_batch, max_tokens, window_ms / 1000
         self._observe = observe
+        self._delivering = nullcontext() if delivering is None else delivering
         self._line = Line(max_queue)
         self._changed = threading.Condition()
         self._closed = False
@@ -188,11 +194,12 @@ class MicroBatcher:
         self._last = (len({id(piece.job) for piece in batch}), seconds)
         # Before the answers: who has one may look at once for what was counted.
         self._tell("encode_seconds", seconds)
-        for piece, result in results:
-            if isinstance(result, BaseException):
-                piece.job.fail(result)
-            else:
-                piece.job.finish(piece.start, result)
+        with self._delivering:
+            for piece, result in results:
+                if isinstance(result, BaseException):
+                    piece.job.fail(result)
+                else:
+                    piece.job.finish(piece.start, result)
 
     def _results(self, batch: list[Piece]) -> list[tuple[Piece, np.ndarray | Exception]]:
         """Vectors, or the exception, of each piece; together if that works."""

@@ -16,6 +16,7 @@ from mar_st.serve.searching import Ask, SearchStage, deliver, moving
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Future
+    from contextlib import AbstractContextManager
 
     from mar_st.index import Hit, Searcher
     from mar_st.index.filters import Filter
@@ -34,9 +35,16 @@ class Encoding:
         encoder: What encodes.
         settings: Limits of batches and of the queue.
         metrics: Where times and sizes are counted.
+        delivering: See `MicroBatcher`.
     """
 
-    def __init__(self, encoder: QueryEncoder, settings: ServeSettings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        encoder: QueryEncoder,
+        settings: ServeSettings,
+        metrics: Metrics,
+        delivering: AbstractContextManager[Any] | None = None,
+    ) -> None:
         self.encoder, self.timeout = encoder, settings.timeout
         tell = metrics.observer(lambda: self.batcher.waiting)
         self._per_text = 0.0  # seconds, a moving mean
@@ -56,6 +64,7 @@ class Encoding:
             window_ms=settings.window_ms,
             max_queue=settings.max_queue,
             observe=observe,
+            delivering=delivering,
         )
         #: Tokens of an empty text: the prompt and the special tokens.
         self.overhead = encoder.count_tokens([""])[0]
@@ -123,8 +132,10 @@ class Engine:
         self, searcher: Searcher, encoder: QueryEncoder | None, settings: ServeSettings, metrics: Metrics
     ) -> None:
         self.searcher, self.settings = searcher, settings
-        self.encoding = Encoding(encoder, settings, metrics) if encoder is not None else None
         self.stage = SearchStage(searcher, max_batch=settings.max_batch, metrics=metrics)
+        self.encoding = None
+        if encoder is not None:
+            self.encoding = Encoding(encoder, settings, metrics, self.stage.filling)
         self.dim, self.fields = searcher.index.dim, searcher.index.fields
         self.hybrid, self.rerank = searcher.index.has_words, searcher.reranker is not None
         self.documents = len(searcher.index)

@@ -69,10 +69,15 @@ class SearchStage:
         searcher: The open index.
         max_batch: Queries per call.
         metrics: Where times and sizes are counted.
+
+    Attributes:
+        filling: Held by those who put several searches, so that none is begun before all are there: an exact
+            search for one query goes through as many vectors as one for many.
     """
 
     def __init__(self, searcher: Searcher, *, max_batch: int, metrics: Metrics) -> None:
         self.searcher, self.max_batch, self.metrics = searcher, max_batch, metrics
+        self.filling = threading.Lock()
         self._queue: SimpleQueue[Ask | None] = SimpleQueue()
         self._per_query = 0.0  # seconds, a moving mean
         self._gauge = metrics.waiting.labels("search")
@@ -103,11 +108,9 @@ class SearchStage:
         last = False
         while not last:
             batch = [self._queue.get()]
-            try:
+            with self.filling, suppress(Empty):
                 while len(batch) < self.max_batch:
                     batch.append(self._queue.get_nowait())
-            except Empty:
-                pass
             last = None in batch
             asks = [ask for ask in batch if ask is not None]
             if asks:

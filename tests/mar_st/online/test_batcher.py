@@ -211,6 +211,46 @@ def test_a_long_request_delays_others_by_one_batch_at_most():
     assert next(i for i, texts in enumerate(order) if "short" in texts) <= 2
 
 
+def test_what_is_observed_is_told_before_the_answer():
+    seen = {}
+    gate = threading.Event()
+    told = []
+
+    def observe(name, value):
+        if name == "encode_seconds":
+            gate.wait(10)
+        seen[name] = value
+
+    with MicroBatcher(Fake(), observe=observe) as batcher:
+        future = batcher.submit(["a"])
+        future.add_done_callback(lambda _: told.append(dict(seen)))
+        gate.set()
+        future.result(10)
+    assert set(told[0]) == {"queue_seconds", "batch_size", "encode_seconds"}
+
+
+def test_answers_of_a_batch_are_given_within_a_context():
+    inside = []
+
+    class Delivering:
+        open = False
+
+        def __enter__(self):
+            self.open = True
+
+        def __exit__(self, *_):
+            self.open = False
+
+    delivering = Delivering()
+    with MicroBatcher(Fake(), delivering=delivering) as batcher:
+        for _ in range(2):
+            future = batcher.submit(["a"])
+            future.add_done_callback(lambda _: inside.append(delivering.open))
+            future.result(10)
+    assert inside == [True, True]
+    assert not delivering.open
+
+
 def test_a_broken_encoder_or_observer_stops_nothing():
     class Short(Fake):
         def encode(self, texts, prompt_name=None):

@@ -6,11 +6,13 @@ import asyncio
 import base64
 import logging
 import threading
+import time
 
 import numpy as np
 import orjson
 import pytest
 
+from mar_st.online.waiting import Job
 from tests.mar_st.serve.fakes import DIM, DOCUMENTS, FakeEncoder, FakeSearcher, vector_of
 
 QUERY = "头疼怎么办"
@@ -299,6 +301,34 @@ def test_an_engine_is_full_when_it_refuses_a_search(make_client):
     full, waiting, codes, refused, other = asyncio.run(ask(3))
     assert full is not None
     assert (waiting, codes, refused, other) == (3, [200] * 4, 429, 200)
+
+
+def test_queries_encoded_together_are_searched_together(make_client, monkeypatch):
+    encoder = FakeEncoder()
+    client = make_client(encoder=encoder)
+    encoder.gate = threading.Event()
+    finish = Job.finish
+
+    def slowly(*arguments):
+        finish(*arguments)
+        time.sleep(0.02)  # long enough for a search to begin
+
+    monkeypatch.setattr(Job, "finish", slowly)
+    engine = client.app.state.generations.current
+
+    async def ask():
+        search = ("POST", "/search", {"json": {"query": "头疼"}})
+        answers = [asyncio.ensure_future(client.many(*[search] * 6))]
+        async with asyncio.timeout(20):
+            while engine.waiting + sum(encoder.batches) < 6:
+                await asyncio.sleep(0.005)
+        encoder.gate.set()
+        await asyncio.gather(*answers)
+
+    asyncio.run(ask())
+    values = dict(line.rsplit(" ", 1) for line in client.get("/metrics").text.splitlines())
+    assert float(values['mar_batch_size_sum{stage="search"}']) == 6
+    assert float(values['mar_batch_size_count{stage="search"}']) <= len(encoder.batches)
 
 
 def test_metrics_count_what_happened(client):
