@@ -1,4 +1,8 @@
-"""Exact search: inner products with all vectors, or with some of them, by FAISS's kernels."""
+"""Exact search: inner products with all vectors, or with some of them.
+
+Where the processor has AVX-512 and there is a C++ compiler (or the compiled kernel of an earlier time), large
+searches are done by `mar_st.native.exact`; otherwise, and for small ones, by FAISS and matrix products.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mar_st.index.errors import need
+from mar_st.native.exact import exact_search, takes
 from mar_st.online.runtimes import processors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mar_st.index.mask import Mask
+    from mar_st.native.exact import ExactSearch
 
 #: Vectors that are compared at once where they have to be copied (other type, or picked rows).
 BLOCK = 8192
@@ -28,6 +34,9 @@ _CHUNK = 512
 
 #: Share of the rows below which the rows of a mask are picked out.
 _PICKED = 0.1
+
+#: Values of vectors from which on a kernel of our own is worth compiling.
+_WORTH_A_KERNEL = 1_000_000
 
 #: Multiplications that are worth a thread of their own.
 _WORTH_A_THREAD = 4_000_000
@@ -74,6 +83,11 @@ def search(
     wanted = min(k, total)
     if not wanted or not len(queries):
         return top(*_nothing(queries), k)
+    own = _own(vectors, k)
+    if own is not None:
+        return own.search(
+            queries, vectors, k, None if mask is None or mask.count == len(vectors) else mask.bits
+        )
     rows = None
     if mask is not None and total < len(vectors):
         # Picking rows costs a copy; where most pass it is cheaper to go through all and skip some.
@@ -117,6 +131,13 @@ def rescore(
         there = np.flatnonzero(row >= 0)
         scores[query, there] = vectors[row[there]].astype(np.float32, copy=False) @ queries[query]
     return top(scores, candidates, k)
+
+
+def _own(vectors: np.ndarray, k: int) -> ExactSearch | None:
+    """Our own kernel, where it can be had and is worth it."""
+    if vectors.size < _WORTH_A_KERNEL or not takes(vectors, k):
+        return None
+    return exact_search(min(processors(), need("faiss").omp_get_max_threads()))
 
 
 def _part(

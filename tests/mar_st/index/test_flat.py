@@ -6,6 +6,7 @@ import pytest
 
 from mar_st.index import flat
 from mar_st.index.mask import Mask
+from mar_st.native.exact import MOST
 
 GENERATOR = np.random.default_rng(0)
 VECTORS = GENERATOR.standard_normal((20_011, 24)).astype(np.float32)
@@ -16,6 +17,21 @@ def naive(queries, vectors, k, rows):
     scores = queries @ vectors[rows].astype(np.float32).T
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(scores, order, 1), rows[order]
+
+
+@pytest.fixture(params=["faiss", "own"], autouse=True)
+def kernels(request, monkeypatch):
+    """Both ways to search, whatever the size."""
+    monkeypatch.setattr(flat, "_WORTH_A_KERNEL", 0 if request.param == "own" else 10**12)
+    if request.param == "own" and flat._own(VECTORS, 10) is None:
+        pytest.skip("this machine has no AVX-512, or no C++ compiler")
+
+
+@pytest.fixture(autouse=True)
+def threads_as_they_were():
+    before = faiss.omp_get_max_threads()
+    yield
+    faiss.omp_set_num_threads(before)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -52,3 +68,18 @@ def test_equal_scores_are_ranked_by_row():
     vectors = np.repeat(VECTORS[:2], 4, axis=0)
     _, rows = flat.search(vectors[:1], vectors, 4)
     assert rows.tolist() == [[0, 1, 2, 3]]
+
+
+def test_results_too_many_for_the_kernel_are_found_otherwise():
+    many = MOST + 1
+    scores, rows = flat.search(QUERIES[:9], VECTORS, many)
+    expected, places = naive(QUERIES[:9], VECTORS, many, np.arange(len(VECTORS)))
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4)
+    assert (rows == places).mean() > 0.99
+
+
+def test_vectors_that_lie_otherwise():
+    for vectors in (np.asfortranarray(VECTORS), VECTORS[:, ::2], VECTORS[::3], VECTORS.astype(np.float64)):
+        queries = np.ascontiguousarray(QUERIES[:12, : vectors.shape[1]])
+        _, rows = flat.search(queries, vectors, 10)
+        np.testing.assert_array_equal(rows, naive(queries, vectors, 10, np.arange(len(vectors)))[1])
