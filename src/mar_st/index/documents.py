@@ -33,8 +33,8 @@ BATCH = 2048
 #: Distinct strings up to which a field is stored as a dictionary.
 MOST_DISTINCT = 65_536
 
-#: Ids up to which they are read one by one, which is faster.
-_ONE_BY_ONE = 64
+#: Ids, and texts of a batch, up to which they are read one by one, which is faster.
+_ONE_BY_ONE, _FEW = 64, 8
 
 _TYPES: dict[FieldType, Any] = {
     "string": pa.large_string(),
@@ -234,6 +234,41 @@ class Documents:
                 return np.zeros(len(self), dtype=bool)
             passed &= _passing(column, condition)
         return passed
+
+    def documents(self, rows: np.ndarray) -> list[Stored]:
+        """The documents of some rows, `(n,)` int64, in their order."""
+        if len(rows) <= _ONE_BY_ONE:
+            return [self.document(row) for row in rows.tolist()]
+        wanted = pa.array(rows)
+        columns = {name: column.take(wanted).to_pylist() for name, column in self._columns.items()}
+        ids = self.ids.take(wanted).to_pylist()
+        return [
+            Stored(
+                name,
+                *text,
+                {field: values[place] for field, values in columns.items() if values[place] is not None},
+            )
+            for place, (name, text) in enumerate(zip(ids, self._texts_of(rows), strict=True))
+        ]
+
+    def _texts_of(self, rows: np.ndarray) -> list[tuple[str, str]]:
+        """Titles and texts of some rows."""
+        found: list[tuple[str, str]] = [("", "")] * len(rows)
+        order = np.argsort(rows)
+        edges = np.searchsorted(rows[order], self._starts)
+        for number in np.flatnonzero(np.diff(edges)).tolist():
+            batch, places = self._batches[number], order[edges[number] : edges[number + 1]]
+            here = rows[places] - self._starts[number]
+            if len(here) <= _FEW:
+                texts = [
+                    (batch.column(0)[row].as_py(), batch.column(1)[row].as_py()) for row in here.tolist()
+                ]
+            else:
+                taken = batch.take(pa.array(here))
+                texts = list(zip(taken.column(0).to_pylist(), taken.column(1).to_pylist(), strict=True))
+            for place, text in zip(places.tolist(), texts, strict=True):
+                found[place] = text
+        return found
 
     def document(self, row: int) -> Stored:
         """The document of a row."""

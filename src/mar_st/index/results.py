@@ -27,7 +27,7 @@ class Leg(NamedTuple):
     score: float
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Hit:
     """A document that was found.
 
@@ -56,7 +56,7 @@ class Hit:
         found: dict[str, Any] = {
             "id": self.id, "score": self.score, "rank": self.rank, "title": self.title,
             "snippet": self.snippet, "metadata": self.metadata,
-            "legs": {name: leg._asdict() for name, leg in self.legs.items()},
+            "legs": {name: {"rank": leg.rank, "score": leg.score} for name, leg in self.legs.items()},
         }  # fmt: skip
         return {**found, "text": self.text} if text else found
 

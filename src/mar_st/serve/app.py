@@ -6,7 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 
@@ -20,6 +20,8 @@ from mar_st.serve.settings import ServeSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from mar_st.index import Searcher
     from mar_st.online import QueryEncoder
@@ -73,7 +75,7 @@ def create_app(
         if own is not None:
             await asyncio.to_thread(own.batcher.close)
 
-    app = FastAPI(
+    app = Application(
         title="MAR search",
         openapi_url=None,
         docs_url=None,
@@ -86,6 +88,26 @@ def create_app(
     direct = add_routes(app, generations, own, fleet, settings=settings, metrics=metrics)
     app.add_middleware(Gate, settings=settings, metrics=metrics, direct=direct)
     return app
+
+
+class Application(FastAPI):
+    """An application whose middleware stands before all of FastAPI's own layers.
+
+    What is to be fast goes past those layers. Middleware that is added later stands before the earlier, as
+    with any application.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._entry: ASGIApp = super().__call__
+
+    def add_middleware(self, middleware_class: Any, *args: Any, **kwargs: Any) -> None:
+        """See `starlette.applications.Starlette`."""
+        self._entry = middleware_class(self._entry, *args, **kwargs)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer through the middleware."""
+        await self._entry(scope, receive, send)
 
 
 def _name(encoder: object) -> str:

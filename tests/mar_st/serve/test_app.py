@@ -391,3 +391,22 @@ def test_pages_need_nothing_from_elsewhere(client):
     assert "/v1/embeddings" in client.get("/docs").text
     tag = client.get("/").headers["etag"]
     assert client.get("/", headers={"if-none-match": tag}).status_code == 304
+
+
+def test_middleware_that_is_added_sees_every_request(make_client):
+    client = make_client()
+    seen = []
+
+    class Watching:
+        def __init__(self, app, name):
+            self.app, self.name = app, name
+
+        async def __call__(self, scope, receive, send):
+            seen.append((self.name, scope["path"]))
+            await self.app(scope, receive, send)
+
+    client.app.add_middleware(Watching, name="first")
+    client.app.add_middleware(Watching, name="last")
+    assert client.post("/search", {"query": QUERY}).is_success
+    assert client.get("/healthz").is_success
+    assert seen == [(name, path) for path in ("/search", "/healthz") for name in ("last", "first")]
