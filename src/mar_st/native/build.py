@@ -9,13 +9,14 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 #: Seconds that a compiler may take.
 _PATIENCE = 120
@@ -58,6 +59,16 @@ def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
     except OSError as error:
         raise BuildError(f"{source.name} could not be compiled into {cache}: {error}") from error
     return _load(target)
+
+
+def close_with(owner: object, close: Callable[[int], None], handle: int) -> None:
+    """Close what C++ opened when its owner goes, but not in a fork: its threads are not there to be ended."""
+    weakref.finalize(owner, _close, close, handle, os.getpid())
+
+
+def _close(close: Callable[[int], None], handle: int, opened_by: int) -> None:
+    if os.getpid() == opened_by:
+        close(handle)
 
 
 def _load(path: Path) -> ctypes.CDLL:

@@ -21,10 +21,10 @@
 
 namespace mar {
 
-constexpr int ROWS = 4;          // vectors that are multiplied together
-constexpr int QUERIES = 6;       // queries that they are multiplied with
-constexpr int64_t ITEM = 128;    // vectors that a thread takes at a time
-constexpr int64_t AHEAD = 2;     // blocks of ROWS vectors that are fetched before they are needed
+constexpr int ROWS = 4;        // vectors that are multiplied together
+constexpr int QUERIES = 6;     // queries that they are multiplied with
+constexpr int64_t ITEM = 128;  // vectors that a thread takes at a time
+constexpr int64_t AHEAD = 2;   // blocks of ROWS vectors that are fetched before they are needed
 
 struct Hit {
     float score;
@@ -89,8 +89,16 @@ class Search {
   public:
     Search(Team& team, const float* queries, int64_t count, const T* vectors, int64_t total, int64_t dim,
            int64_t stride, const uint8_t* bits, int64_t wanted)
-        : team_(team), count_(count), vectors_(vectors), total_(total), dim_(dim), stride_(stride), bits_(bits),
-          wanted_(wanted), width_((dim + 15) / 16 * 16), best_(count * team.size()) {
+        : team_(team),
+          count_(count),
+          vectors_(vectors),
+          total_(total),
+          dim_(dim),
+          stride_(stride),
+          bits_(bits),
+          wanted_(wanted),
+          width_((dim + 15) / 16 * 16),
+          best_(count * team.size()) {
         // Padded with zeros, so that the last, incomplete step multiplies with nothing.
         queries_.reset(static_cast<float*>(std::aligned_alloc(64, std::max<int64_t>(1, count) * width_ * 4)));
         if (!queries_) throw std::bad_alloc();
@@ -141,12 +149,23 @@ class Search {
         int64_t query = 0;
         for (; query + QUERIES <= count_; query += QUERIES) tile<QUERIES>(from, query, row, wanted, best);
         switch (count_ - query) {
-            case 5: tile<5>(from, query, row, wanted, best); break;
-            case 4: tile<4>(from, query, row, wanted, best); break;
-            case 3: tile<3>(from, query, row, wanted, best); break;
-            case 2: tile<2>(from, query, row, wanted, best); break;
-            case 1: tile<1>(from, query, row, wanted, best); break;
-            default: break;
+            case 5:
+                tile<5>(from, query, row, wanted, best);
+                break;
+            case 4:
+                tile<4>(from, query, row, wanted, best);
+                break;
+            case 3:
+                tile<3>(from, query, row, wanted, best);
+                break;
+            case 2:
+                tile<2>(from, query, row, wanted, best);
+                break;
+            case 1:
+                tile<1>(from, query, row, wanted, best);
+                break;
+            default:
+                break;
         }
     }
 
@@ -156,7 +175,7 @@ class Search {
         __m512 sum[N][ROWS];
         for (int q = 0; q < N; ++q)
             for (int r = 0; r < ROWS; ++r) sum[q][r] = _mm512_setzero_ps();
-        const auto step = [&](int64_t at, const __m512 (&vector)[ROWS]) {
+        const auto step = [&](int64_t at, const __m512(&vector)[ROWS]) {
             for (int q = 0; q < N; ++q) {
                 const __m512 values = _mm512_load_ps(queries + q * width_ + at);
                 for (int r = 0; r < ROWS; ++r) sum[q][r] = _mm512_fmadd_ps(values, vector[r], sum[q][r]);
@@ -181,8 +200,8 @@ class Search {
         for (int q = 0; q < N; ++q) {
             Best& own = best[query + q];
             const __m128 scores = sums(sum[q][0], sum[q][1], sum[q][2], sum[q][3]);
-            uint32_t good = wanted & static_cast<uint32_t>(_mm_movemask_ps(
-                                         _mm_cmpge_ps(scores, _mm_set1_ps(own.threshold()))));
+            uint32_t good =
+                wanted & static_cast<uint32_t>(_mm_movemask_ps(_mm_cmpge_ps(scores, _mm_set1_ps(own.threshold()))));
             if (good == 0) continue;
             float values[ROWS];
             _mm_storeu_ps(values, scores);
@@ -216,11 +235,13 @@ void* mar_exact_open(int32_t threads) {
     }
 }
 
+void mar_exact_close(void* team) { delete static_cast<mar::Team*>(team); }
+
 // The best `wanted` of `total` vectors of `dim` values (float16 if `half`), each `stride` values after the one before,
 // for `count` queries, by falling score, equal ones by row; -inf and -1 where there are fewer. With `bits`, of those
 // whose bit is set. 0 if there was enough memory.
-int32_t mar_exact_search(void* team, const float* queries, int64_t count, const void* vectors, int64_t total, int64_t dim,
-                         int64_t stride, int32_t half, const uint8_t* bits, int64_t wanted, float* scores,
+int32_t mar_exact_search(void* team, const float* queries, int64_t count, const void* vectors, int64_t total,
+                         int64_t dim, int64_t stride, int32_t half, const uint8_t* bits, int64_t wanted, float* scores,
                          int64_t* rows) {
     try {
         mar::Team& threads = *static_cast<mar::Team*>(team);

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from mar_st.encode.processor import processor
-from mar_st.native.build import BuildError, library
+from mar_st.native.build import BuildError, close_with, library
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ class ExactSearch:
         self._team = kernels.mar_exact_open(threads)
         if not self._team:
             raise MemoryError(f"The system gives no {threads} threads.")
+        close_with(self, kernels.mar_exact_close, self._team)
 
     def search(
         self, queries: np.ndarray, vectors: np.ndarray, k: int, bits: np.ndarray | None = None
@@ -109,6 +110,8 @@ def _kernels() -> ctypes.CDLL | None:
     pointer, size = ctypes.c_void_p, ctypes.c_int64
     found.mar_exact_open.argtypes = [ctypes.c_int32]
     found.mar_exact_open.restype = pointer
+    found.mar_exact_close.argtypes = [pointer]
+    found.mar_exact_close.restype = None
     found.mar_exact_search.argtypes = [
         pointer, pointer, size, pointer, size, size, size, ctypes.c_int32, pointer, size, pointer, pointer,
     ]  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import weakref
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.encode.processor import processor
-from mar_st.native.build import BuildError, library
+from mar_st.native.build import BuildError, close_with, library
 from mar_st.online.protocol import EncoderError
 
 if TYPE_CHECKING:
@@ -215,7 +214,7 @@ class NativeRuntime:
         )
         if not self._encoder:
             raise EncoderError(f"{path.name} could not be opened: no memory, or no more threads ({threads}).")
-        weakref.finalize(self, self._kernels.mar_native_close, self._encoder)
+        close_with(self, self._kernels.mar_native_close, self._encoder)
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
         """See `Runtime`. Fillers, which other runtimes like for the sake of few shapes, are left out."""

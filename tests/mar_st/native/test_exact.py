@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import shutil
 import subprocess
@@ -135,9 +136,25 @@ def test_a_fork_has_a_team_of_its_own() -> None:
         assert pool.apply_async(_search_in_child, (queries, vectors)).get(60) == expected
 
 
+def _forget() -> str:
+    exact_search.cache_clear()
+    gc.collect()
+    return "done"
+
+
+def test_a_fork_can_forget_what_it_has_from_its_parent() -> None:
+    queries, vectors = made(4, 32, 0), made(4000, 32, 1)
+    expected = exact_search(2).search(queries, vectors, 3)[1]
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(_forget).get(60) == "done"
+    exact_search.cache_clear()  # and here its threads end
+    np.testing.assert_array_equal(exact_search(2).search(queries, vectors, 3)[1], expected)
+
+
 def test_no_memory_is_said() -> None:
     class Kernels:
         mar_exact_open = staticmethod(lambda _: 1)
+        mar_exact_close = staticmethod(lambda _: None)
         mar_exact_search = staticmethod(lambda *_: 1)
 
     with pytest.raises(MemoryError, match="10 results of 2 queries"):
