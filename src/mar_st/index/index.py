@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections import OrderedDict
 from itertools import pairwise
 from pathlib import Path
@@ -267,16 +268,12 @@ class FolderIndex(Index):
 
     def documents(self, keys: Sequence[Key]) -> list[Stored]:
         """See `Index`."""
-        rows = np.array(keys, dtype=np.int64)
-        if len(self.segments) == 1:
-            return self.segments[0].documents.documents(rows)
-        found: dict[int, Stored] = {}
-        numbers = np.searchsorted(self._starts, rows, side="right") - 1
-        for number in np.unique(numbers).tolist():
-            here = rows[numbers == number]
-            stored = self.segments[number].documents.documents(here - self._starts[number])
-            found.update(zip(here.tolist(), stored, strict=True))
-        return [found[row] for row in rows.tolist()]
+        found = []
+        starts = self._starts.tolist()
+        for key in map(int, keys):
+            number = bisect_right(starts, key) - 1
+            found.append(self.segments[number].documents.document(key - starts[number]))
+        return found
 
     def ids(self, found: Found) -> list[list[str]]:
         """See `Index`."""

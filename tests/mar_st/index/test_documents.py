@@ -24,8 +24,6 @@ def test_what_is_written_is_read(tmp_path):
     assert len(found) == len(given)
     rows = [0, 1, 2, BATCH - 1, BATCH, 2 * BATCH, len(given) - 1]
     assert [found.document(row) for row in rows] == [given[row] for row in rows]
-    for some in ([], [3], rows, rows[::-1] * 12, [*range(200), *rows]):  # one by one, and together
-        assert found.documents(np.array(some, dtype=np.int64)) == [given[row] for row in some]
     assert found.ids_of(np.array(rows[::-1])) == [given[row].id for row in rows[::-1]]
     assert found.find(["d7", "nobody", f"d{BATCH}"]).tolist() == [7, BATCH]
     here = slice(BATCH - 2, BATCH + 5)
