@@ -93,9 +93,15 @@ def takes(vectors: np.ndarray, k: int) -> bool:
 
 @lru_cache(maxsize=4)
 def exact_search(threads: int) -> ExactSearch | None:
-    """The search for some threads; `None` where this processor, or a missing compiler, does not allow it."""
+    """The search for some threads; `None` where the processor, the compiler or the threads for it are missing."""
     kernels = _kernels()
-    return None if kernels is None else ExactSearch(kernels, threads)
+    if kernels is None:
+        return None
+    try:
+        return ExactSearch(kernels, threads)
+    except MemoryError as error:
+        _LOG.info("exact search goes on without its own kernels: %s", error)
+        return None
 
 
 @lru_cache(maxsize=1)
