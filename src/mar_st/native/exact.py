@@ -93,7 +93,7 @@ def takes(vectors: np.ndarray, k: int) -> bool:
 
 @lru_cache(maxsize=4)
 def exact_search(threads: int) -> ExactSearch | None:
-    """The search for some threads; `None` where the processor, the compiler or the threads for it are missing."""
+    """The search for some threads; `None` where the processor, a compiler or threads are missing."""
     kernels = _kernels()
     if kernels is None:
         return None
