@@ -85,9 +85,8 @@ def search(
         return top(*_nothing(queries), k)
     own = _own(vectors, k)
     if own is not None:
-        return own.search(
-            queries, vectors, k, None if mask is None or mask.count == len(vectors) else mask.bits
-        )
+        bits = mask.bits if mask is not None and total < len(vectors) else None
+        return own.search(queries, vectors, k, bits)
     rows = None
     if mask is not None and total < len(vectors):
         # Picking rows costs a copy; where most pass it is cheaper to go through all and skip some.
@@ -137,7 +136,13 @@ def _own(vectors: np.ndarray, k: int) -> ExactSearch | None:
     """Our own kernel, where it can be had and is worth it."""
     if vectors.size < _WORTH_A_KERNEL or not takes(vectors, k):
         return None
-    return exact_search(min(processors(), need("faiss").omp_get_max_threads()))
+    return exact_search(min(_processors(), need("faiss").omp_get_max_threads()))
+
+
+@cache
+def _processors() -> int:
+    """Counted once: files are read for that, which takes as long as a small search."""
+    return processors()
 
 
 def _part(
@@ -220,4 +225,4 @@ def _shares(total: int, work: int) -> list[slice]:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=processors(), thread_name_prefix="flat-search")
+    return ThreadPoolExecutor(max_workers=_processors(), thread_name_prefix="flat-search")
