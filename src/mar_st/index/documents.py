@@ -252,7 +252,7 @@ class Documents:
 
 
 class _Strings:
-    """The values of a `large_string` column without nulls; one is read in less time than by Arrow."""
+    """The values of a `large_string` column without nulls, read without a scalar of Arrow for each."""
 
     def __init__(self, column: Any) -> None:
         _, offsets, data = column.buffers()

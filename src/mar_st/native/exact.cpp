@@ -148,25 +148,16 @@ class Search {
             from[place] = vectors_ + (row + std::min(place, left - 1)) * stride_;
         int64_t query = 0;
         for (; query + QUERIES <= count_; query += QUERIES) tile<QUERIES>(from, query, row, wanted, best);
-        switch (count_ - query) {
-            case 5:
-                tile<5>(from, query, row, wanted, best);
-                break;
-            case 4:
-                tile<4>(from, query, row, wanted, best);
-                break;
-            case 3:
-                tile<3>(from, query, row, wanted, best);
-                break;
-            case 2:
-                tile<2>(from, query, row, wanted, best);
-                break;
-            case 1:
-                tile<1>(from, query, row, wanted, best);
-                break;
-            default:
-                break;
-        }
+        rest<QUERIES - 1>(from, query, row, wanted, best);
+    }
+
+    // The last queries, N at most.
+    template <int N>
+    void rest(const T* const (&from)[ROWS], int64_t query, int64_t row, uint32_t wanted, Best* best) {
+        if (count_ - query == N)
+            tile<N>(from, query, row, wanted, best);
+        else if constexpr (N > 1)
+            rest<N - 1>(from, query, row, wanted, best);
     }
 
     template <int N>

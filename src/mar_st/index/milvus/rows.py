@@ -41,7 +41,7 @@ def schema_of(client: Any, types: Any, dim: int, fields: Mapping[str, FieldType]
         dim: Dimensions of the vectors.
         fields: Metadata fields.
         nulls: Whether fields may be without a value. Otherwise metadata are dynamic fields, which take what
-            comes, and whose filters are slower.
+            comes.
     """
     schema = client.create_schema(auto_id=False, enable_dynamic_field=not nulls)
     schema.add_field("id", types.VARCHAR, is_primary=True, max_length=LONGEST_ID)
