@@ -23,6 +23,8 @@ from mar_st.schema import AlignStage, DistillStage, JointStage, RetroMAEStage
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pydantic import BaseModel
+
     from mar_st.data import Source
     from mar_st.schema import Backbone, Data, Recipe, Side, Stage
 
@@ -34,6 +36,8 @@ LIBRARIES = ("torch", "transformers", "sentence-transformers")
 HEAD = "retromae.safetensors"
 #: Settings of a data entry that decide what is read, which is what counts; the others act on it.
 _READING = {"path", "form", "columns", "where", "limit", "group", "expected_rows"}
+#: Settings that came later, with the defaults that train what was trained before them.
+_LATER: dict[str, Any] = {"lora_merge_dtype": "stored"}
 #: Settings of a backbone that its origin decides otherwise, see `_backbone`.
 _ORIGIN = {"source", "revision", "config", "tokenizer", "tokenizer_data", "layers_of_document", "projection"}
 
@@ -148,7 +152,7 @@ def _stage(
     content: dict[str, Any] = {
         "format": FORMAT,
         "libraries": {name: version(name).partition(".")[0] for name in LIBRARIES},
-        "stage": stage.model_dump(mode="json", exclude={"name", "data", "negatives", "resume_head"}),
+        "stage": _settings(stage, {"name", "data", "negatives", "resume_head"}),
         "data": [
             {**entry.model_dump(mode="json", exclude=_READING), "content": data[entry.name]}
             for entry in stage_entries(recipe, stage)
@@ -181,6 +185,12 @@ def _stage(
         if projection is not None and projects(recipe, stage):
             content[name]["projection"] = projection
     return content
+
+
+def _settings(part: BaseModel, left_out: set[str]) -> dict[str, Any]:
+    """Settings of a part of a recipe; a stage that does not use a later setting keeps its digest."""
+    content = part.model_dump(mode="json", exclude=left_out)
+    return {name: value for name, value in content.items() if name not in _LATER or value != _LATER[name]}
 
 
 def _encoder(

@@ -209,6 +209,11 @@ class _LoRA(_Strict):
     lora_targets: tuple[str, ...] | None = Field(
         default=None, description="default: every linear layer of MAR"
     )
+    lora_merge_dtype: Literal["stored", "float32"] = Field(
+        default="stored",
+        description="of the encoder once the adapter is merged: 'stored' rounds the sum to what its weights "
+        "are stored in, 'float32' keeps all of it for the stages that follow, until 'storage_dtype'",
+    )
 
 
 class ContrastiveStage(_Contrastive, _LoRA):

@@ -163,3 +163,54 @@ def test_layers_that_are_not_there_are_named(mar, targets):
         LoRAError, match=r"Qwen3Model lacks the LoRA targets c_attn; .*called down_proj, gate_proj"
     ):
         add_lora(mar.route_modules("document")[0], targets=targets)
+
+
+def _bfloat16_with_update(scale):
+    """An encoder in bfloat16 with an adapter, its weights before and its updates in float32, by layer."""
+    transformer = _encoder("qwen3")
+    transformer.model.to(torch.bfloat16)
+    add_lora(transformer, r=4, alpha=8, dropout=0.0)
+    torch.manual_seed(6)
+    before, update = {}, {}
+    for name, layer in transformer.model.named_modules():
+        if hasattr(layer, "lora_B"):
+            layer.lora_B["default"].weight.data.normal_(std=scale)
+            before[name] = layer.base_layer.weight.data.clone()
+            update[name] = layer.get_delta_weight("default").detach().clone()
+    assert {delta.dtype for delta in update.values()} == {torch.float32}
+    return transformer, before, update
+
+
+def _merged_weights(transformer, names):
+    return {name: transformer.model.get_submodule(name).weight.data for name in names}
+
+
+def test_a_merge_into_bfloat16_rounds_the_sum_once():
+    transformer, before, update = _bfloat16_with_update(scale=0.01)
+    report = merge_lora(transformer)
+    merged = _merged_weights(transformer, before)
+    for name, weight in merged.items():
+        assert weight.dtype == torch.bfloat16
+        assert torch.equal(weight, (before[name].float() + update[name]).bfloat16())
+    lost = sum((merged[n].float() - before[n].float() - update[n]).square().sum() for n in merged)
+    whole = sum(delta.square().sum() for delta in update.values())
+    assert report.dtype == "bfloat16"
+    assert report.lost == pytest.approx(float((lost / whole).sqrt()), rel=1e-4)
+    assert report.lost > 0.01
+
+
+def test_a_merge_into_float32_keeps_the_whole_update():
+    transformer, before, update = _bfloat16_with_update(scale=0.01)
+    report = merge_lora(transformer, torch.float32)
+    for name, weight in _merged_weights(transformer, before).items():
+        assert torch.equal(weight, before[name].float() + update[name])
+    assert {p.dtype for p in transformer.model.parameters()} == {torch.float32}
+    assert report.dtype == "float32"
+    assert report.lost < 1e-6
+
+
+def test_an_encoder_without_an_adapter_is_left_as_it_is():
+    transformer = _encoder("qwen3")
+    transformer.model.to(torch.bfloat16)
+    assert merge_lora(transformer, torch.float32) is None
+    assert {p.dtype for p in transformer.model.parameters()} == {torch.bfloat16}

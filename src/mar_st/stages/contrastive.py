@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
+from transformers.utils import logging
+
 from mar_st.adapters import add_lora, merge_lora
 from mar_st.losses import AsymInfoNCELoss
 from mar_st.stages.deepspeed import check_deepspeed
@@ -21,6 +24,11 @@ if TYPE_CHECKING:
 
     from mar_st.data import Source
     from mar_st.schema import ContrastiveStage, DistillStage, JointStage
+
+logger = logging.get_logger(__name__)
+
+#: Share of a LoRA update that may be rounded away without a word.
+WORTH_SAYING = 0.01
 
 #: Name of the prompt that stands before documents, in training as in `encode_corpus`.
 DOCUMENT_PROMPT = "document"
@@ -66,7 +74,7 @@ def train_contrastive(
         mini_batch_size=stage.mini_batch_size,
     )
     fit(model, data, loss, stage, settings, prompts=column_prompts(sources, data, prompts))
-    merge_lora(transformer)
+    merge_stage_lora(transformer, stage)
 
 
 def add_stage_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:
@@ -80,6 +88,17 @@ def add_stage_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> No
         dropout=stage.lora_dropout,
         targets=stage.lora_targets,
     )
+
+
+def merge_stage_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:
+    """Merge the adapter of a stage into what `stage.lora_merge_dtype` asks for; say what rounding costs."""
+    merged = merge_lora(transformer, torch.float32 if stage.lora_merge_dtype == "float32" else None)
+    if merged is not None and merged.lost > WORTH_SAYING:
+        logger.warning_once(
+            f"stage {stage.name}: storing the merged weights in {merged.dtype} rounds away "
+            f"{merged.lost:.1%} of the LoRA update. 'lora_merge_dtype: float32' keeps it for the stages that "
+            "follow."
+        )
 
 
 def stage_columns(

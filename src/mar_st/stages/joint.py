@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mar_st.adapters import merge_lora
 from mar_st.errors import MarError
 from mar_st.losses import AsymInfoNCELoss
 from mar_st.modules import is_truncation
-from mar_st.stages.contrastive import add_stage_lora, column_prompts, stage_columns
+from mar_st.stages.contrastive import (
+    add_stage_lora,
+    column_prompts,
+    merge_stage_lora,
+    stage_columns,
+)
 from mar_st.stages.deepspeed import check_deepspeed
 from mar_st.stages.trainer import Settings, fit
 
@@ -92,4 +96,4 @@ def train_joint(
         router_mapping=mapping,
         learning_rate_mapping=None if rate is None else {DOCUMENT_PARAMETERS: rate},
     )
-    merge_lora(document)
+    merge_stage_lora(document, stage)

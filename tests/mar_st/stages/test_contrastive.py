@@ -140,6 +140,24 @@ def test_lora_trains_the_transformer_alone_and_is_merged(tmp_path):
     np.testing.assert_allclose(loaded.encode(texts), model.encode(texts), atol=1e-6)
 
 
+def test_an_update_of_bfloat16_weights_is_kept_where_asked(tmp_path):
+    found = {}
+    for dtype in ("stored", "float32"):
+        model = encoder("qwen3")
+        model[0].model.bfloat16()
+        _train(
+            tmp_path / dtype, model=model, lora_r=2, lora_dropout=0.0, lora_merge_dtype=dtype,
+            learning_rate=1e-4,
+        )  # fmt: skip
+        found[dtype] = model[0].model.layers[0].self_attn.q_proj.weight.detach()
+        assert {p.dtype for p in model[0].model.parameters()} == {found[dtype].dtype}
+    assert found["stored"].dtype == torch.bfloat16
+    assert found["float32"].dtype == torch.float32
+    # The same training; the only difference is the one rounding of the sum.
+    assert torch.equal(found["float32"].bfloat16(), found["stored"])
+    assert not torch.equal(found["float32"], found["stored"].float())
+
+
 def test_lora_targets_are_honoured(tmp_path):
     model = encoder("qwen3", 32)
     before = weights(model)
