@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 
@@ -23,10 +22,7 @@ def pearson(left: np.ndarray, right: np.ndarray, scores: np.ndarray) -> float:
 
 def main() -> None:
     """Print both correlations."""
-    import mar_st
-
-    packaged = Path(str(mar_st.__file__)).parent / "models" / "mar-mini"
-    model = MAR.from_pretrained(Path(sys.argv[1]) if len(sys.argv) > 1 else packaged)
+    model = MAR.from_pretrained(sys.argv[1] if len(sys.argv) > 1 else "mar-mini")
     pairs = locate(sys.argv[2] if len(sys.argv) > 2 else "package:medteb_mteb/MedTEBSTS/train.jsonl")
     rows = [json.loads(line) for line in pairs.read_text(encoding="utf-8").splitlines()]
     first = [row["sentence1"] for row in rows]

@@ -6,14 +6,11 @@ python examples/langchain_retriever.py
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.runnables import RunnableLambda, RunnablePassthrough
 from langchain_core.vectorstores import InMemoryVectorStore
 
-import mar_st
 from mar_st import MAR
 
 PASSAGES = {
@@ -46,8 +43,7 @@ class MAREmbeddings(Embeddings):
 
 def main() -> str:
     """Print and return the prompt that a language model would be given."""
-    folder = Path(str(mar_st.__file__)).parent / "models" / "mar-mini"
-    store = InMemoryVectorStore(MAREmbeddings(MAR.from_pretrained(folder)))
+    store = InMemoryVectorStore(MAREmbeddings(MAR.from_pretrained("mar-mini")))
     store.add_documents(
         [Document(page_content=text, metadata={"title": title}) for title, text in PASSAGES.items()]
     )

@@ -6,7 +6,6 @@ python examples/llamaindex_retriever.py
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from llama_index.core import VectorStoreIndex
@@ -14,7 +13,6 @@ from llama_index.core.embeddings import BaseEmbedding
 from llama_index.core.schema import TextNode
 from pydantic import PrivateAttr
 
-import mar_st
 from mar_st import MAR
 
 PASSAGES = {
@@ -54,12 +52,11 @@ class MAREmbedding(BaseEmbedding):
 
 def main() -> list[tuple[str, float]]:
     """Print and return the titles found for a question, with their scores."""
-    folder = Path(str(mar_st.__file__)).parent / "models" / "mar-mini"
     nodes = [
         TextNode(text=text, metadata={"title": title}, excluded_embed_metadata_keys=["title"])
         for title, text in PASSAGES.items()
     ]
-    index = VectorStoreIndex(nodes, embed_model=MAREmbedding(MAR.from_pretrained(folder)))
+    index = VectorStoreIndex(nodes, embed_model=MAREmbedding(MAR.from_pretrained("mar-mini")))
     found = index.as_retriever(similarity_top_k=2).retrieve("做胃镜前能喝水吗")
     titles = [(hit.node.metadata["title"], hit.score or 0.0) for hit in found]
     for title, score in titles:

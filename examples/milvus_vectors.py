@@ -12,7 +12,6 @@ from pathlib import Path
 
 from pymilvus import MilvusClient
 
-import mar_st
 from mar_st import MAR
 
 DOCUMENTS = [
@@ -29,16 +28,15 @@ DOCUMENTS = [
 
 def main(uri: str) -> list[str]:
     """Print and return the titles found, all of one department."""
-    folder = Path(str(mar_st.__file__)).parent / "models" / "mar-mini"
     client = MilvusClient(uri)
-    vectors = MAR.from_pretrained(folder, routes="document").encode_corpus(DOCUMENTS)
+    vectors = MAR.from_pretrained("mar-mini", routes="document").encode_corpus(DOCUMENTS)
     client.drop_collection("medical")
     client.create_collection("medical", dimension=vectors.shape[1], metric_type="COSINE", auto_id=True)
     client.insert(
         "medical", [{**entry, "vector": vector} for entry, vector in zip(DOCUMENTS, vectors, strict=True)]
     )
 
-    online = MAR.from_pretrained(folder, routes="query")  # opens no file of the document encoder
+    online = MAR.from_pretrained("mar-mini", routes="query")  # opens no file of the document encoder
     (hits,) = client.search(
         "medical",
         online.encode_queries(["血压高不能吃啥"]),

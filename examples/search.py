@@ -5,9 +5,6 @@ python examples/search.py
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import mar_st
 from mar_st import MAR
 
 DOCUMENTS = [
@@ -22,13 +19,13 @@ QUERIES = ["高血压不能吃什么", "做胃镜前能喝水吗", "脑袋疼挂
 
 def main() -> list[str]:
     """Print and return the best title of each query."""
-    folder = Path(str(mar_st.__file__)).parent / "models" / "mar-mini"
-
     # Offline: the document encoder writes vectors, here to a file.
-    vectors = MAR.from_pretrained(folder, routes="document").encode_corpus(DOCUMENTS, convert_to_tensor=True)
+    vectors = MAR.from_pretrained("mar-mini", routes="document").encode_corpus(
+        DOCUMENTS, convert_to_tensor=True
+    )
 
     # Online: this process never opens the document encoder's files.
-    query_side = MAR.from_pretrained(folder, routes="query")
+    query_side = MAR.from_pretrained("mar-mini", routes="query")
     scores = query_side.similarity(query_side.encode_queries(QUERIES, convert_to_tensor=True), vectors)
     best = [DOCUMENTS[int(row.argmax())]["title"] for row in scores]
     for query, title, row in zip(QUERIES, best, scores, strict=True):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from mar_st.errors import MarError
+from mar_st.names import model_folder
 from mar_st.native_gte import native_gte_config
 
 if TYPE_CHECKING:
@@ -131,8 +132,8 @@ def source_shape(source: str, revision: str | None = None) -> Shape:
     Raises:
         BackboneError: None of these.
     """
-    folder = Path(source).expanduser()
-    if folder.is_dir():
+    folder = model_folder(source)
+    if folder is not None:
         return _from_file(source, _config_file(folder))
     if source in known_backbones():
         return known_backbones()[source]

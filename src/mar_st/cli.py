@@ -146,7 +146,7 @@ def _delete_run(folder: Path) -> None:
 
 
 @app.command()
-def info(model: Annotated[Path, typer.Argument(help="A saved MAR.")]) -> None:
+def info(model: Annotated[str, typer.Argument(help="A saved MAR, or mar-mini.")]) -> None:
     """Show what a saved MAR is made of, without loading weights."""
     from mar_st.describe import describe
 

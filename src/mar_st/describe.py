@@ -9,13 +9,14 @@ from typing import Any
 from safetensors import safe_open
 
 from mar_st.errors import MarError
+from mar_st.names import KNOWN, model_folder
 
 
 def describe(folder: str | Path) -> dict[str, Any]:
     """Routes, architectures, widths, parameters and prompts of a saved MAR.
 
     Args:
-        folder: A saved MAR.
+        folder: A saved MAR, or a name such as `mar-mini`.
 
     Returns:
         A JSON-ready dict; `parameters` counts the elements of the weight files of each route.
@@ -23,7 +24,9 @@ def describe(folder: str | Path) -> dict[str, Any]:
     Raises:
         MarError: The folder is no saved MAR, or a file of it is missing or broken.
     """
-    root = Path(folder)
+    root = model_folder(folder)
+    if root is None:
+        raise MarError(f"There is no folder {folder}. Give a saved MAR, or one of {', '.join(KNOWN)}.")
     listing = root / "router_config.json"
     if not listing.is_file():
         raise MarError(

@@ -19,6 +19,7 @@ from transformers import AutoModel, PretrainedConfig, PreTrainedTokenizerBase
 
 from mar_st.adapters import merge_lora
 from mar_st.errors import MarError
+from mar_st.names import model_folder, model_source
 from mar_st.native_gte import native
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ def load_encoder(
             del random  # large ones do not fit twice
             transformer = Transformer(folder, model_kwargs=dict(model_kwargs or {}))
     else:
-        folder = transformer_folder(str(source))
+        source = model_source(source)
+        folder = transformer_folder(source)
         dense = _saved_projection(Path(source))
         with native(folder, revision) as loadable:
             transformer = Transformer(
@@ -132,13 +134,14 @@ def check_source(name: str, revision: str | None = None, *, what: str) -> None:
     Raises:
         MarError: Neither a folder with a model nor a name that the Hub (or its local cache) knows.
     """
-    folder = Path(name).expanduser()
-    if folder.is_dir():
+    try:
+        folder = model_folder(name)
+    except MarError as error:
+        raise MarError(f"{what}: {error}") from None
+    if folder is not None:
         if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
             raise MarError(f"{what}: the folder {name} holds no model (no config.json, no modules.json).")
         return
-    if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
-        raise MarError(f"{what}: there is no folder {name}. Give the folder of a model or a Hub name.")
     from transformers.utils.hub import cached_file
 
     try:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.data import Triple
 from mar_st.errors import MarError
+from mar_st.names import model_folder
 from mar_st.schema import AlignStage, DistillStage, JointStage, RetroMAEStage
 
 if TYPE_CHECKING:
@@ -107,8 +108,8 @@ def source_digest(source: Source) -> str:
 
 def model_digest(source: str, revision: str | None = None) -> str:
     """Identity of a folder (its files) or of a Hub name (its commit, where the local cache knows it)."""
-    folder = Path(source).expanduser()
-    if folder.is_dir():
+    folder = model_folder(source)
+    if folder is not None:
         files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".md")
         stamps = tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)
         return _files_digest(str(folder), stamps)

@@ -13,6 +13,7 @@ from sentence_transformers.util import import_module_class, load_file_path
 from mar_st.encoders import EncoderSource, load_encoder
 from mar_st.errors import MarError
 from mar_st.modules import is_truncation, truncation
+from mar_st.names import model_folder, model_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,8 +84,8 @@ class MAR(SentenceTransformer):
             scores = online.similarity(online.encode_queries(["头疼吃什么药"]), mar.encode_corpus(documents))
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, model_name_or_path: str | Path | None = None, **kwargs: Any) -> None:
+        super().__init__(model_source(model_name_or_path) if model_name_or_path else None, **kwargs)
         router: Any = self[0]
         if not isinstance(router, Router) or not {"query", "document"} & set(self.routes):
             raise MarError(
@@ -194,7 +195,7 @@ class MAR(SentenceTransformer):
         folders may be absent. The same holds for all query encoders but the one that `query` names.
 
         Args:
-            path: Folder or Hub name.
+            path: Folder, a name of this project (`mar-mini`, see `mar_st.names`), or Hub name.
             routes: Which side to load.
             query: Name of the query encoder to load as the query route, where the folder holds several for
                 one document space (`query-small`, ...; see `mar_st.family`). Default `query`; with
@@ -208,8 +209,8 @@ class MAR(SentenceTransformer):
             raise MarError(f"routes is 'both', 'query' or 'document'; got {routes!r}.")
         if query is not None and routes == "document":
             raise MarError(f"query={query!r} names a query encoder, but routes='document' loads none.")
-        if isinstance(path, Path) or "/" in str(path) or Path(path).exists():
-            _check_folder(Path(path))
+        if (folder := model_folder(path)) is not None:
+            _check_folder(path := folder)
         if routes == "both" and query is None:
             return cls(str(path), **kwargs).eval()
         saved = {"query": query or "query", "document": "document"}
@@ -358,11 +359,7 @@ class MAR(SentenceTransformer):
 
 
 def _check_folder(path: Path) -> None:
-    """Refuse a folder that exists but is no MAR with one clear message."""
-    if not path.is_dir():
-        if path.is_absolute() or str(path).startswith("."):
-            raise MarError(f"No folder {path}. Give a saved MAR folder or a Hub name such as org/model.")
-        return
+    """Refuse a folder that is no MAR with one clear message."""
     listing = path / "modules.json"
     if not listing.is_file():
         raise MarError(

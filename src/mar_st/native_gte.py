@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
+from mar_st.names import model_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,20 +42,20 @@ def native(source: str, revision: str | None = None) -> Iterator[str]:
         yield str(links)
 
 
-def fetch(source: str, revision: str | None = None) -> Path:
-    """The folder of a model: the one given, or a download from the Hub.
+def fetch(source: str | Path, revision: str | None = None) -> Path:
+    """The folder of a model: the one given, that of a name such as `mar-mini`, or a download from the Hub.
 
     Raises:
-        MarError: It cannot be downloaded.
+        MarError: There is no such folder, or it cannot be downloaded.
     """
-    if Path(source).is_dir():
-        return Path(source)
+    if (folder := model_folder(source)) is not None:
+        return folder
     from huggingface_hub import snapshot_download
 
     try:
         return Path(
             snapshot_download(
-                source, revision=revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model"]
+                str(source), revision=revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model"]
             )
         )
     except Exception as error:  # whatever the Hub client raises, the way out is the same

@@ -43,7 +43,7 @@ def assemble(
         MarError: Not exactly one query encoder and one document encoder were found, or the name cannot be
             downloaded.
     """
-    root = fetch(str(source), revision)
+    root = fetch(source, revision)
     folders = find_encoders(root)
     query = load_encoder(folders["query"], "query", model_kwargs=model_kwargs)
     document = load_encoder(folders["document"], "document", model_kwargs=model_kwargs)

@@ -54,7 +54,7 @@ class Reranker:
         """The model, loaded if it was not.
 
         Raises:
-            MarError: There is no such model.
+            MarError: There is no such model, or it is no cross-encoder.
         """
         if self._model is None:
             given: Any = self._given
@@ -62,8 +62,15 @@ class Reranker:
                 from sentence_transformers import CrossEncoder
 
                 from mar_st.encoders import check_source
+                from mar_st.names import model_source
 
                 check_source(str(given), what="reranker")
-                given = CrossEncoder(str(given))
+                try:
+                    given = CrossEncoder(model_source(given))
+                except ValueError as error:  # no configuration of a transformers model
+                    raise MarError(
+                        f"{self.name} is no cross-encoder ({' '.join(str(error).split())[:200]}). Give the "
+                        "folder or Hub name of one."
+                    ) from error
             self._model = given
         return self._model

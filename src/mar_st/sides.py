@@ -24,6 +24,7 @@ from mar_st.encoders import (
 from mar_st.lineage import head_file, joins, projects, tokenizer_entries, trained_sides
 from mar_st.model import MAR
 from mar_st.modules import is_truncation
+from mar_st.names import model_source
 from mar_st.schema import DistillStage, RetroMAEStage
 from mar_st.tokenizers import train_tokenizer
 
@@ -90,7 +91,7 @@ class Sides:
         own: dict[str, Role] = {"query": "query", "document": "document"}
         if stage.teacher in own:
             return self._symmetric(own[stage.teacher], stage)
-        return SentenceTransformer(stage.teacher)
+        return SentenceTransformer(model_source(stage.teacher))
 
     def _symmetric(self, role: Role, stage: Stage) -> SentenceTransformer:
         modules: list[Any] = self._encoder(role, stage)

@@ -7,23 +7,23 @@ anyone could take them.
 from __future__ import annotations
 
 import logging
-import os
 import textwrap
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 from mteb.models import ModelMeta, SentenceTransformerEncoderWrapper
 from mteb.types import PromptType
 
+from mar_st.names import HOME_VARIABLE, PUBLISHED, packaged_folder, trained_folder
+from mar_st.names import home as mar_home
 from medteb_mteb import _autoload
 from medteb_mteb._model_folder import describe_folder, folder_revision
 from medteb_mteb.bm25 import BM25Model
-from medteb_mteb.packaged import mini_folder
 from medteb_mteb.tasks._edition_task import CITATION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from mteb.abstasks.task_metadata import TaskMetadata
     from mteb.types import Array, BatchedInput
@@ -35,13 +35,11 @@ __all__ = ["ALIASES", "MODELS", "STS_ROUTE", "MAREncoder", "ModelUnavailableErro
 
 logger = logging.getLogger(__name__)
 
-HOME_VARIABLE = "MAR_HOME"
 StsRoute = Literal["query-query", "query-document"]
 # Texts of an STS pair have no roles. The route that does better on the train split is the default.
 STS_ROUTE: StsRoute = "query-query"
 
-# The authors' published weights by our name (github PhilipGAQ/CARE). Not pinned: no revision is known.
-PUBLISHED = {"medteb/mar-0.3b-4b": "PhilipGAQ/CARE-0.3B-4B", "medteb/mar-0.3b-8b": "PhilipGAQ/CARE-0.3B-8B"}
+# The authors' published weights (github PhilipGAQ/CARE) are not pinned: no revision is known.
 PUBLISHED_LICENCE = "cc-by-nc-sa-4.0"
 PUBLISHED_REVISION = "main"
 
@@ -159,7 +157,7 @@ def load_mini(
     Raises:
         ModelUnavailableError: If this installation comes without its weights.
     """
-    folder = mini_folder()
+    folder = packaged_folder()
     if not (folder / "modules.json").is_file():
         raise ModelUnavailableError(
             f"{name} is not in this installation (looked for {folder}). Reinstall medteb, or train it with "
@@ -185,12 +183,13 @@ def load_large(
     Raises:
         ModelUnavailableError: If there is neither, naming both ways to get the model.
     """
-    short, repository = name.split("/")[1], PUBLISHED[name]
-    folder = _trained_folder(name)
+    short = name.split("/")[1]
+    repository = PUBLISHED[short]
+    folder = trained_folder(short)
     if folder is not None:
         _same_revision(name, folder, revision)
         return MAREncoder(_load_folder(folder, device, embed_dim, kwargs), sts_route=sts_route)
-    home = _home()
+    home = mar_home()
     copy = home / repository.split("/")[1] if home else None
     source = str(copy) if copy is not None and copy.is_dir() else repository
     message = (
@@ -228,17 +227,6 @@ def _load_folder(folder: Path, device: str | None, embed_dim: int | None, option
     from mar_st import MAR
 
     return MAR.from_pretrained(folder, device=device, truncate_dim=embed_dim, **options)
-
-
-def _home() -> Path | None:
-    value = os.environ.get(HOME_VARIABLE)
-    return Path(value).expanduser() if value else None
-
-
-def _trained_folder(name: str) -> Path | None:
-    home = _home()
-    folder = home / name.split("/")[1] if home else None
-    return folder if folder is not None and (folder / "modules.json").is_file() else None
 
 
 def _same_revision(name: str, folder: Path, revision: str | None) -> None:
@@ -279,7 +267,7 @@ def _mar_meta(name: str, folder: Path | None, **fields: Any) -> LocalModelMeta:
 
 
 def _mini_meta() -> LocalModelMeta:
-    folder = mini_folder()
+    folder = packaged_folder()
     return _mar_meta(
         "medteb/mar-mini",
         folder if folder.is_dir() else None,
@@ -296,7 +284,8 @@ def _mini_meta() -> LocalModelMeta:
 
 def _large_meta(name: str, document_parameters: int, document_embeddings: int) -> LocalModelMeta:
     query_parameters, query_embeddings = 305_368_320, 250_048 * 768
-    trained = _trained_folder(name)
+    short = name.split("/")[1]
+    trained = trained_folder(short)
     return _mar_meta(
         name,
         trained,
@@ -308,7 +297,7 @@ def _large_meta(name: str, document_parameters: int, document_embeddings: int) -
         max_tokens=512,
         license=None if trained else PUBLISHED_LICENCE,
         open_weights=None if trained else True,
-        reference=None if trained else f"https://huggingface.co/{PUBLISHED[name]}",
+        reference=None if trained else f"https://huggingface.co/{PUBLISHED[short]}",
         public_training_code=None if trained else "https://github.com/PhilipGAQ/CARE",
         # The released document vectors are cut after normalisation and scored by dot product.
         similarity_fn_name="cosine" if trained else "dot",

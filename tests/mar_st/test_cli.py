@@ -45,7 +45,7 @@ def test_help_imports_nothing_heavy():
         (["train", "mar-mini", "--set", "sede"], "KEY=VALUE"),
         (["train", "mar-mini", "--save-steps", "0"], "--save-steps"),
         (["info", "."], "no router_config.json"),
-        (["info", "nowhere"], "no router_config.json"),
+        (["info", "nowhere"], "There is no folder nowhere"),
         (["nope"], "No such command"),
         (["train", "--nope"], "No such option"),
         (["info"], "Missing argument"),

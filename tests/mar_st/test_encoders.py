@@ -105,7 +105,7 @@ def test_layers_that_are_not_there(document_source, layers):
 
 def test_models_that_do_not_exist(tmp_path):
     for name in ("./gone", str(tmp_path / "gone"), "a/b/c"):
-        with pytest.raises(MarError, match="teacher: there is no folder"):
+        with pytest.raises(MarError, match="teacher: There is no folder"):
             check_source(name, what="teacher")
     (tmp_path / "empty").mkdir()
     with pytest.raises(MarError, match="holds no model"):

@@ -177,7 +177,7 @@ def test_unknown_task_and_route_are_refused(mar, tmp_path):
         MAR.from_pretrained(tmp_path, routes="corpus")
     with pytest.raises(MarError, match=r"no modules\.json"):
         MAR.from_pretrained(tmp_path)
-    with pytest.raises(MarError, match="No folder"):
+    with pytest.raises(MarError, match="no folder"):
         MAR.from_pretrained(Path("/nowhere/mar"))
     mar.encoder("query").save_pretrained(str(tmp_path))
     with pytest.raises(MarError, match="without routes"):

@@ -237,8 +237,8 @@ def test_a_student_of_the_document_side(recipe, tmp_path):
     [
         ({"stages": [DOCUMENT_INIT, {**FAST, "stage": "distill", "name": "d", "temperature": 1,
                                      "teacher": "./gone"}]},
-         "teacher of stage d: there is no folder ./gone"),
-        ({"query": {"source": "./gone"}, "stages": [DOCUMENT_INIT, JOINT]}, "query backbone: there is no"),
+         "teacher of stage d: There is no folder ./gone"),
+        ({"query": {"source": "./gone"}, "stages": [DOCUMENT_INIT, JOINT]}, "query backbone: There is no"),
         ({"evaluation": {"path": "./gone"}, "stages": [DOCUMENT_INIT, JOINT]}, "gone"),
     ],
 )  # fmt: skip

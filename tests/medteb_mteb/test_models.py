@@ -159,7 +159,7 @@ def test_the_revision_follows_the_weights_and_not_the_card(saved):
 
 
 def test_mini_is_loaded_from_the_package(saved, monkeypatch, data_root):
-    monkeypatch.setattr(models, "mini_folder", lambda: saved)
+    monkeypatch.setattr(models, "packaged_folder", lambda: saved)
     meta = models._mini_meta()
     assert (meta.name, meta.embed_dim, meta.revision) == ("medteb/mar-mini", 16, folder_revision(saved))
     assert meta.is_zero_shot_on(["MedTEBRetrieval"]) is False
@@ -176,7 +176,7 @@ def test_mini_is_loaded_from_the_package(saved, monkeypatch, data_root):
 
 
 def test_mini_without_weights(tmp_path, monkeypatch):
-    monkeypatch.setattr(models, "mini_folder", lambda: tmp_path / "absent")
+    monkeypatch.setattr(models, "packaged_folder", lambda: tmp_path / "absent")
     with pytest.raises(ModelUnavailableError, match=r"absent.*mar train mar-mini"):
         models._mini_meta().load_model()
 

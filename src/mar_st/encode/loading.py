@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.encode.space import WEIGHTS, document_parts, space_of
 from mar_st.errors import MarError
-from mar_st.online.load import model_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,16 +21,14 @@ _SETTINGS = (".json", ".txt", ".model", ".jinja")
 
 
 def resolve(source: str | Path) -> Path:
-    """Folder of a model: the one given, the packaged `mar-mini`, or a download from the Hub.
+    """Folder of a model: the one given, that of a name such as `mar-mini`, or a download from the Hub.
 
     Raises:
         MarError: There is no such model, or it has no document side.
     """
     from mar_st.native_gte import fetch
 
-    folder = model_folder(source)
-    if folder is None:
-        folder = fetch(str(source))
+    folder = fetch(source)
     if document_parts(folder) is None:
         raise MarError(
             f"{source} has no document encoder, so it cannot encode a corpus. Give the whole model."

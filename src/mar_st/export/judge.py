@@ -100,9 +100,11 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 
 def _encoded(model: str, texts: list[str]) -> np.ndarray:
     from mar_st.encode.engine import Engine
+    from mar_st.names import model_source
     from mar_st.online.torch_encoder import has_routes
 
     loaded: Any
+    model = model_source(model)
     if has_routes(model):
         from mar_st.model import MAR
 

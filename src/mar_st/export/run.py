@@ -23,9 +23,9 @@ from mar_st.export.graph import ExportError, PackedEncoder
 from mar_st.export.judge import Judge, open_judge
 from mar_st.export.measure import cosines, measure
 from mar_st.export.source import check_tokens, open_source, write_front
+from mar_st.names import model_source
 from mar_st.online.front import Front
 from mar_st.online.listing import FILE, Listing, Variant, file_entry
-from mar_st.online.load import model_folder
 from mar_st.online.runtimes import processors
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def export(
         raise ExportError(
             f"Queries to calibrate on are for int8; the precisions are {', '.join(precisions)}."
         )
-    name = str(model_folder(model) or model)
+    name = model_source(model)
     part = Path(out).with_name(f"{Path(out).name}.part")
     shutil.rmtree(part, ignore_errors=True)  # of an export that was killed
     part.mkdir(parents=True)

@@ -246,13 +246,14 @@ class Dense:
             from sentence_transformers import SentenceTransformer
 
             from mar_st.encoders import check_source
+            from mar_st.names import model_source
             from mar_st.store import TeacherStore
             from mar_st.teachers import Ask, ModelTeacher
 
             model: Any = self._given
             if isinstance(model, str | Path):
                 check_source(str(model), what="model")
-                model = SentenceTransformer(str(model))
+                model = SentenceTransformer(model_source(model))
             model.eval()
             if model.similarity_fn_name not in ("cosine", "dot"):
                 raise MiningError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mar_st.online.batcher import DeadlinePassed, MicroBatcher, QueueFull
-from mar_st.online.load import load_query_encoder, model_folder
+from mar_st.online.load import load_query_encoder
 from mar_st.online.protocol import EncoderError, QueryEncoder
 
 __all__ = [
@@ -13,5 +13,4 @@ __all__ = [
     "QueryEncoder",
     "QueueFull",
     "load_query_encoder",
-    "model_folder",
 ]

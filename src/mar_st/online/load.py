@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mar_st.names import model_folder
 from mar_st.online.protocol import EncoderError
 
 if TYPE_CHECKING:
-    from mar_st.online.protocol import QueryEncoder
+    from pathlib import Path
 
-#: Names of the packaged model; never asked of the Hub, where anyone could take them.
-PACKAGED = ("mar-mini", "medteb/mar-mini")
+    from mar_st.online.protocol import QueryEncoder
 
 #: The file that makes a folder an exported encoder.
 LISTING = "export.json"
-
-
-def model_folder(source: str | Path) -> Path | None:
-    """The folder of a model on this machine: the one given, or that of the packaged `mar-mini`.
-
-    A folder in the working directory wins over the packaged model of the same name.
-
-    Returns:
-        The folder; `None` for what can only be a Hub name.
-
-    Raises:
-        EncoderError: A path to a folder that is not there.
-    """
-    folder = Path(source).expanduser()
-    if folder.is_dir():
-        return folder
-    if str(source) in PACKAGED:
-        return Path(__file__).parents[1] / "models" / "mar-mini"
-    name = str(source)
-    if isinstance(source, Path) or folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
-        raise EncoderError(
-            f"There is no folder {source}. Give the folder of a model, a Hub name or mar-mini."
-        )
-    return None
 
 
 def load_query_encoder(
@@ -56,8 +31,8 @@ def load_query_encoder(
         query: Which query encoder of a MAR that holds several; default `query`.
 
     Raises:
-        EncoderError: There is no such model, variant or back end, or a package is missing.
-        MarError: The folder holds a model without a query side, or a broken one.
+        EncoderError: There is no such variant or back end, or a package is missing.
+        MarError: There is no such model, or one without a query side, or a broken one.
     """
     folder = model_folder(source)
     if folder is not None and (folder / LISTING).is_file():

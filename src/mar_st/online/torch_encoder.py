@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from mar_st.names import KNOWN, model_source
 from mar_st.online.protocol import EncoderError, find_prompt
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class TorchEncoder:
         """Load a folder or Hub name; of a MAR its query route alone.
 
         Args:
-            source: Folder or Hub name.
+            source: Folder, a name such as `mar-mini`, or Hub name.
             threads: Threads of torch, for the whole process.
             query: Which query encoder of a MAR that holds several.
 
@@ -63,6 +64,7 @@ class TorchEncoder:
 
         if threads is not None:
             torch.set_num_threads(threads)
+        source = model_source(source)
         if has_routes(source):
             from mar_st.model import MAR
 
@@ -114,7 +116,7 @@ def has_routes(source: str) -> bool:
         if listing is None and load_file_path(source, "config.json") is None:
             raise EncoderError(
                 f"{source} holds no model (no modules.json, no config.json). Give a model's folder, a Hub "
-                "name or mar-mini."
+                f"name or one of {', '.join(KNOWN)}."
             )
     except (OSError, RuntimeError) as error:  # the Hub's errors are OSErrors
         raise EncoderError(

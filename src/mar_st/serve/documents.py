@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mar_st.online import model_folder
+from mar_st.names import model_source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,10 +64,9 @@ def load_document_encoder(source: str) -> DocumentEncoder:
     Raises:
         MarError: There is no such model, or it has no document side.
     """
-    folder = model_folder(source)
     from mar_st.online.torch_encoder import has_routes
 
-    path = str(folder or source)
+    path = model_source(source)
     if has_routes(path):
         from mar_st.model import MAR
 

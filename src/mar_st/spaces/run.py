@@ -321,8 +321,7 @@ class _Run:
             return self.teacher.space
         if not isinstance(self.teacher, ModelTeacher):
             return None
-        folder = Path(self.spec).expanduser()
-        return space_of(folder if folder.is_dir() else fetch(self.spec))
+        return space_of(fetch(self.spec))
 
     def _prompt(self) -> str:
         if self.options.prompt is not None:

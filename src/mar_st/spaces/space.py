@@ -11,6 +11,7 @@ from sentence_transformers import SentenceTransformer
 
 from mar_st.encoders import check_source
 from mar_st.errors import MarError
+from mar_st.names import model_source
 from mar_st.store import TeacherStore
 from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher, Teacher, is_vector_folder
 from mar_st.teachers.endpoint import PREFIX
@@ -126,5 +127,5 @@ def open_teacher(
     if is_vector_folder(folder):
         return FolderTeacher(folder, read_ids(corpus) if corpus else None)
     check_source(spec, what="teacher")
-    model = SentenceTransformer(spec).eval()
+    model = SentenceTransformer(model_source(spec)).eval()
     return ModelTeacher.of_model(model, TeacherStore(root), autocast=autocast)

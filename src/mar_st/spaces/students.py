@@ -16,6 +16,7 @@ from mar_st.encoders import check_source, linear_projection, load_encoder
 from mar_st.errors import MarError
 from mar_st.model import MAR, PROMPT_NAMES
 from mar_st.modules import truncation
+from mar_st.names import model_source
 from mar_st.teachers.model import route
 from mar_st.tokenizers import train_tokenizer
 
@@ -84,6 +85,7 @@ def given_encoder(source: str, *, max_length: int) -> list[Module]:
         MarError: There is no such model.
     """
     check_source(source, what="student")
+    source = model_source(source)
     if not is_sentence_transformer_model(source):
         modules: list[Any] = load_encoder(source, "query", max_length=max_length)
     else:

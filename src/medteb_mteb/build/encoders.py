@@ -1,10 +1,10 @@
-"""The encoders of a build: folders, names of the Hub, and the packaged model."""
+"""The encoders of a build: folders, names of the Hub, and the models of this project."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from medteb_mteb.packaged import NAMES, mini_folder
+from mar_st.errors import MarError
+from mar_st.names import model_source
+from medteb_mteb.build.records import BuildError
 
 __all__ = ["encoder_source"]
 
@@ -14,8 +14,11 @@ def encoder_source(name: str) -> str:
 
     Args:
         name: As the user gives it.
+
+    Raises:
+        BuildError: A folder, or a model of this project, that is not there.
     """
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        return str(folder)
-    return str(mini_folder()) if name in NAMES else name
+    try:
+        return model_source(name)
+    except MarError as error:
+        raise BuildError(str(error)) from None

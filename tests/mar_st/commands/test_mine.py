@@ -120,4 +120,4 @@ def test_out_is_a_folder_and_models_exist(command, pairs, tmp_path):
     code, _, err = command("mine", pairs, tmp_path / "mined.jsonl", "--model", "bm25")
     assert (code, "OUT is a folder" in err) == (2, True)
     code, _, err = command("mine", pairs, tmp_path / "mined", "--model", "./no-model")
-    assert (code, "there is no folder ./no-model" in err) == (2, True)
+    assert (code, "There is no folder ./no-model" in err) == (2, True)

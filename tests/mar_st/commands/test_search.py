@@ -13,7 +13,7 @@ from mar_st import MAR
 from mar_st.commands.search import search
 from mar_st.encode import space_of, write_vectors
 from mar_st.index import IndexingError, build_index
-from mar_st.online import model_folder
+from mar_st.names import model_folder
 
 TASK = Path(__file__).resolve().parents[3] / "tasks" / "MedTEBRetrieval"
 

@@ -11,7 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from mar_st.online import EncoderError, MicroBatcher, load_query_encoder, model_folder
+from mar_st.errors import MarError
+from mar_st.names import model_folder
+from mar_st.online import EncoderError, MicroBatcher, load_query_encoder
 from tests.mar_st.export.conftest import TEXTS, exported, gte_folder  # noqa: F401 -- fixtures
 
 
@@ -84,7 +86,7 @@ def test_back_ends_and_their_errors(exported, gte_folder, tmp_path):  # noqa: F8
         load_query_encoder(out, backend="onnx")
     with pytest.raises(EncoderError, match="mar export"):
         load_query_encoder(gte_folder, backend="onnx")
-    with pytest.raises(EncoderError, match="There is no folder"):
+    with pytest.raises(MarError, match="There is no folder"):
         load_query_encoder(tmp_path / "nix")
     with pytest.raises(EncoderError, match="chosen when it is exported"):
         load_query_encoder(out, query="query-small")
@@ -133,17 +135,6 @@ def test_warm_up_changes_nothing(encoder):
     before = encoder.encode(TEXTS)
     encoder.warm_up((16, 48))
     np.testing.assert_array_equal(encoder.encode(TEXTS), before)
-
-
-def test_the_packaged_model_is_found_by_name(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert (model_folder("mar-mini") / "router_config.json").is_file()
-    assert model_folder("medteb/mar-mini") == model_folder("mar-mini")
-    assert model_folder("some/name") is None
-    (tmp_path / "mar-mini").mkdir()
-    assert model_folder("mar-mini").resolve() == tmp_path / "mar-mini"
-    with pytest.raises(EncoderError, match="no folder"):
-        model_folder("./nix")
 
 
 def test_the_query_side_of_a_mar_loads_without_its_documents(tmp_path):

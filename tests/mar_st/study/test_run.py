@@ -249,7 +249,7 @@ def test_the_last_process_writes_the_table(trained, change, study_folder):
             {"rows": [{"name": "full"}, {"name": "x", "changes": {"query": {
                 "source": "./gone", "config": None, "tokenizer": None}}}]},
             MarError,
-            "query backbone: there is no folder ./gone",
+            "query backbone: There is no folder ./gone",
         ),
     ],
 )  # fmt: skip

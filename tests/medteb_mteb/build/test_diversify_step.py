@@ -211,7 +211,7 @@ def test_ids_beside_vectors_are_part_of_what_the_step_is(source, vectors, tmp_pa
     ("options", "message"),
     [
         (("-m", "nowhere"), "There is no model folder nowhere"),
-        (("-m", "medteb/nothing"), "There is no model folder medteb/nothing"),
+        (("-m", "medteb/nothing"), "There is no model medteb/nothing"),
         (("-m", "nobody/nothing"), "cannot be loaded from the Hub"),
         (("--threshold", "1.5"), "must be 0.05 or more and below 1"),
         (("-k", "1"), "Make k larger"),

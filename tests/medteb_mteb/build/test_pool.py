@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from mar_st.mining.retrievers import BM25, Found
+from mar_st.names import packaged_folder
 from medteb_mteb.build.folder import read_json
 from medteb_mteb.build.pool import Candidate, Pooling, merge, open_retriever, pool
 from medteb_mteb.build.records import BuildError, Text
-from medteb_mteb.packaged import mini_folder
 
 DOCUMENTS = [
     Text("d0", "多喝水，注意休息。", "感冒"),
@@ -155,11 +155,11 @@ def test_the_command_with_two_retrievers(medteb, tmp_path, monkeypatch):
     assert sum(rank is not None for rank in first["ranks"]["bm25"]) == 2
     code, _, err = medteb(*args[:4], "-r", "./gone")
     assert code == 2
-    assert "there is no folder ./gone" in err
+    assert "There is no folder ./gone" in err
 
 
 def test_the_packaged_model_is_a_retriever_by_its_name(tmp_path):
-    if not (mini_folder() / "modules.json").is_file():
+    if not (packaged_folder() / "modules.json").is_file():
         pytest.skip("this installation comes without the packaged model")
     queries = [Text("q", "感冒了怎么办")]
     documents = [Text("a", "感冒要多休息，多喝水。"), Text("b", "骨折后要固定。")]

@@ -24,9 +24,6 @@ __all__ = ["Encoded", "Given", "Kind", "VectorSource"]
 
 Kind: TypeAlias = Literal["queries", "documents"]
 
-#: Names that are ours and are never asked of the Hub.
-OURS = "medteb/"
-
 
 class VectorSource(Protocol):
     """Gives vectors of texts."""
@@ -147,7 +144,7 @@ def _load(name: str) -> Any:
     folder = Path(encoder_source(name))
     if folder.is_dir():
         return SentenceTransformer(str(folder), local_files_only=True).eval()
-    if "/" not in name or name.startswith((".", "/", "~", OURS)):
+    if "/" not in name or name.startswith((".", "/", "~")):
         raise BuildError(f"There is no model folder {name}. Give a folder, or ORG/NAME of the Hub.")
     try:
         return SentenceTransformer(name).eval()

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mar_st.names import is_ours
+from medteb_mteb.build.encoders import encoder_source
 from medteb_mteb.build.read import HUB
 from medteb_mteb.build.records import BuildError
-from medteb_mteb.packaged import NAMES, mini_folder
 
 if TYPE_CHECKING:
     from medteb_mteb.build.pipeline.schema import Pipeline
@@ -122,8 +123,8 @@ def model_places(step: StepBase, base: Path) -> dict[str, str]:
         folder = base / Path(name).expanduser()
         if name and folder.is_dir():
             found[name] = str(folder)
-        elif name in NAMES:
-            found[name] = str(mini_folder())
+        elif is_ours(name):
+            found[name] = encoder_source(name)
         elif _HUB_NAME.fullmatch(name) or (name in BM25 and step.step != "diversify"):
             found[name] = name
         else:

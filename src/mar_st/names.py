@@ -1,0 +1,119 @@
+"""Names of models, and the folders that they stand for on this machine.
+
+Names under `medteb/`, and their short forms, belong to this project and not to the Hub, where anyone could
+take them. They are looked up here and never asked of the Hub.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from mar_st.errors import MarError
+
+ORGANISATION = "medteb"
+
+#: Names the folder that holds trained models by their short names.
+HOME_VARIABLE = "MAR_HOME"
+
+#: The model that ships with the package, by its short name.
+PACKAGED = "mar-mini"
+
+#: Short names of models that are trained, or built from their authors' published weights (Hub names).
+PUBLISHED = {"mar-0.3b-4b": "PhilipGAQ/CARE-0.3B-4B", "mar-0.3b-8b": "PhilipGAQ/CARE-0.3B-8B"}
+
+#: Short names of all models; each may stand after `medteb/`.
+KNOWN = (PACKAGED, *PUBLISHED)
+
+
+def model_folder(source: str | Path) -> Path | None:
+    """The folder of a model on this machine: the one given, or that of a name of this project.
+
+    `mar-mini` is the packaged model, `mar-0.3b-4b` and `mar-0.3b-8b` are folders of `$MAR_HOME`. A folder in
+    the working directory wins over a model of the same name.
+
+    Args:
+        source: A folder, or a name.
+
+    Returns:
+        The folder; `None` for what can only be a Hub name.
+
+    Raises:
+        MarError: A path to a folder that is not there, or a name of this project that is unknown or whose
+            model is not on this machine.
+    """
+    text = str(source)
+    try:
+        folder = Path(source).expanduser()
+        there = folder.is_dir()
+    except (OSError, RuntimeError, ValueError):  # too long, an unknown user, a null byte
+        folder, there = Path(source), False
+    if there:
+        return folder
+    if is_ours(text):
+        return _known_folder(text)
+    if isinstance(source, Path) or folder.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1:
+        raise MarError(
+            f"There is no folder {text}. Give the folder of a model, a Hub name or one of {', '.join(KNOWN)}."
+        )
+    return None
+
+
+def is_ours(name: str) -> bool:
+    """Tells whether a name belongs to this project: a known short name, or any name under `medteb/`."""
+    return name in KNOWN or name.casefold().startswith(f"{ORGANISATION}/")  # names of the Hub ignore case
+
+
+def model_source(source: str | Path) -> str:
+    """What a loader of sentence-transformers or transformers takes: a folder here, or a Hub name.
+
+    Raises:
+        MarError: See `model_folder`.
+    """
+    return str(model_folder(source) or source)
+
+
+def packaged_folder() -> Path:
+    """Where the packaged model lies; an installation may come without it."""
+    return Path(__file__).parent / "models" / PACKAGED
+
+
+def home() -> Path | None:
+    """The folder that `$MAR_HOME` names."""
+    value = os.environ.get(HOME_VARIABLE)
+    return Path(value).expanduser() if value else None
+
+
+def trained_folder(short: str) -> Path | None:
+    """The folder `$MAR_HOME/<short>` if it holds a saved model."""
+    root = home()
+    folder = root / short if root is not None else None
+    return folder if folder is not None and (folder / "modules.json").is_file() else None
+
+
+def _known_folder(name: str) -> Path:
+    short = name.removeprefix(f"{ORGANISATION}/")
+    if short not in KNOWN:
+        known = ", ".join(f"{ORGANISATION}/{known}" for known in KNOWN)
+        raise MarError(
+            f"There is no model {name}. Names under {ORGANISATION}/ are this project's own and are not asked "
+            f"of the Hub; known are {known}."
+        )
+    if short == PACKAGED:
+        folder = packaged_folder()
+        if not (folder / "modules.json").is_file():
+            raise MarError(
+                f"{short} is not in this installation (looked for {folder}). Reinstall medteb, or train it "
+                f"with `mar train {short}` and give the folder."
+            )
+        return folder
+    found = trained_folder(short)
+    if found is None:
+        root = home()
+        place = f"{root / short} holds no saved model" if root is not None else f"${HOME_VARIABLE} is not set"
+        raise MarError(
+            f"{short} is not on this machine ({place}). Train it with `mar train {short}` and put the "
+            f"model's folder at ${HOME_VARIABLE}/{short}, or build that folder from the published weights: "
+            f"mar_st.published.assemble({PUBLISHED[short]!r}).save_pretrained(FOLDER)."
+        )
+    return found
