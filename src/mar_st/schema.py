@@ -244,12 +244,35 @@ class AlignStage(_Stage):
     cosine_weight: float = Field(default=0.0, ge=0, description="of 1 - cosine (ScalingNote)")
     kl_weight: float = Field(default=0.0, ge=0, description="of the KL over embedding dimensions (KALE)")
     kl_temperature: float = Field(default=1.0, gt=0)
+    vectors: Literal["normalised", "raw"] = Field(
+        default="normalised",
+        description="what the losses compare: 'normalised', the vectors of the shared space (MAR, LEAF); "
+        "'raw', those before the normalisation (KALE, ScalingNote)",
+    )
+    text_weights: tuple[float, ...] = Field(
+        default=(1.0,),
+        min_length=1,
+        max_length=2,
+        description="weight of the losses of a text, and of a second, unrelated one that is drawn beside it "
+        "from the documents (KALE: 0.6 and 0.2)",
+    )
     texts: Literal["all", "queries", "documents"] = "all"
+    teacher_prompt: Literal["query", "document"] = Field(
+        default="query",
+        description="what stands before a query for the document encoder: 'query', the prompt of its data "
+        "entry, which the encoder was initialised with; 'document', the prompt of documents, or none",
+    )
 
     @model_validator(mode="after")
     def _some_loss(self) -> Self:
         if not self.contrastive_weight + self.mse_weight + self.cosine_weight + self.kl_weight:
             raise ValueError("all loss weights are zero; give at least one")
+        if self.vectors == "raw" and self.contrastive_weight:
+            raise ValueError(
+                "vectors: raw has no scores to contrast; set contrastive_weight: 0, or vectors: normalised"
+            )
+        if min(self.text_weights) <= 0:
+            raise ValueError("text_weights must be positive; one weight leaves the second text out")
         return self
 
 

@@ -108,16 +108,31 @@ class Workload:
                     continue
                 column = self.column("query", entry, role == "query", stage.batch_size, stage)
                 weighted = None if rows is None else rows * entry.weight
-                found.append(Group(entry, weighted, (column,), role == "query"))
+                found.append(Group(entry, weighted, (column, *self._second(stage)), role == "query"))
         return found
+
+    def _second(self, stage: AlignStage) -> tuple[Column, ...]:
+        """The second texts of an alignment's rows, drawn from the documents of its data."""
+        if len(stage.text_weights) < 2:
+            return ()
+        entries = self._with_documents(stage)
+        return tuple(self.column("query", entry, False, stage.batch_size, stage) for entry in entries[:1])
+
+    def _with_documents(self, stage: AlignStage) -> list[Data]:
+        entries = self.recipe.data_of(stage)
+        return [e for e in entries if e.role in (None, "document") and self.stats[e.name].documents != 0]
 
     def texts(self, stage: Stage, groups: Sequence[Group]) -> list[tuple[Data, bool, float]]:
         """Distinct texts of a stage: data entry, whether they are queries, how many."""
+        found = []
         if isinstance(stage, AlignStage):
-            return [
+            found = [
                 (group.entry, group.queries, (group.rows or 0.0) / group.entry.weight) for group in groups
             ]
-        found = []
+            if len(stage.text_weights) > 1:
+                entries = self._with_documents(stage)
+                found += [(entry, False, self.stats[entry.name].documents or 0.0) for entry in entries]
+            return found
         for group in groups:
             stats = self.stats[group.entry.name]
             found += [(group.entry, True, stats.queries or 0.0), (group.entry, False, stats.documents or 0.0)]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mar_st.losses.columns import embed_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from sentence_transformers import SentenceTransformer
 
@@ -29,10 +29,16 @@ class AlignmentLoss(CachedLossMixin, nn.Module):
           + w_k * T^2 * mean_i sum_k p_ik log(p_ik / q_ik),  p_i = softmax(t_i / T), q_i = softmax(s_i / T)
 
     The parts are Stage I (contrastive, squared distance; LEAF, HARNESS-LM and Wang & Lyu use the distance
-    alone), ScalingNote (cosine) and KALE (KL over the *dimensions*). The squared distance is summed over the
-    dimensions, not averaged. Vectors are used as they are: a teacher that was cut after its normalisation has
-    vectors shorter than 1, and their lengths count in the scores and in the distance. The teacher's vectors
-    are computed once and given as labels, so a step costs the query encoder alone.
+    alone), ScalingNote (distance and cosine) and KALE (KL over the *dimensions*). The squared distance is
+    summed over the dimensions, not averaged. Vectors are used as they are: a teacher that was cut after its
+    normalisation has vectors shorter than 1, and their lengths count in the scores and in the distance. KALE
+    and ScalingNote take vectors that are not normalised: of vectors of length 1 the distance is twice
+    `1 - cos`, and the KL at T = 1 is nearly the distance divided by `2 d`, so these parts say nothing new
+    there. The teacher's vectors are computed once and given as labels, so a step costs the query encoder
+    alone.
+
+    With several texts in a row the loss is the sum over the columns, each with its weight; KALE adds a
+    second, unrelated text to each query.
 
     Args:
         model: The model that holds the query encoder.
@@ -42,20 +48,22 @@ class AlignmentLoss(CachedLossMixin, nn.Module):
         cosine_weight: `w_s`.
         kl_weight: `w_k`.
         kl_temperature: T of the KL part.
+        text_weights: Weight of each text column.
         gather_across_devices: Also use the teacher vectors of the other processes as negatives, so that a
             batch split over processes has the gradients of the whole batch.
         mini_batch_size: Texts encoded at a time (GradCache); the gradients stay the same. `None`: all at
             once.
 
     Requirements:
-        1. One text column.
-        2. A `label` column with the teacher's vector of the same text, `(batch, dim)`, as wide as the vectors
-           of the query route.
+        1. As many text columns as `text_weights`.
+        2. A `label` column with the teacher's vector of the same text, as wide as the vectors of the query
+           route; for several columns their vectors in the order of the columns.
 
     Inputs:
-        | columns | labels                            |
-        |---------|-----------------------------------|
-        | (text)  | teacher vectors `(batch, dim)`    |
+        | columns        | labels                               |
+        |----------------|--------------------------------------|
+        | (text)         | teacher vectors `(batch, dim)`       |
+        | (text, second) | teacher vectors `(batch, 2, dim)`    |
 
     Relations:
         - `EmbedDistillLoss(distance_metric="mse")` averages over dimensions and has no contrastive part.
@@ -85,6 +93,7 @@ class AlignmentLoss(CachedLossMixin, nn.Module):
         cosine_weight: float = 0.0,
         kl_weight: float = 0.0,
         kl_temperature: float = 1.0,
+        text_weights: Sequence[float] = (1.0,),
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
     ) -> None:
@@ -103,6 +112,9 @@ class AlignmentLoss(CachedLossMixin, nn.Module):
         if min(self.weights.values()) < 0 or not sum(self.weights.values()):
             given = ", ".join(f"{name}_weight={weight}" for name, weight in self.weights.items())
             raise ValueError(f"The weights must not be negative, nor all zero; got {given}.")
+        self.text_weights = tuple(text_weights)
+        if not self.text_weights or min(self.text_weights) <= 0:
+            raise ValueError(f"text_weights must be positive, one for each column; got {self.text_weights}.")
         self.model = model
         self.temperature = temperature
         self.kl_temperature = kl_temperature
@@ -115,33 +127,38 @@ class AlignmentLoss(CachedLossMixin, nn.Module):
         """Loss of one batch; its weighted parts are in `last_parts` afterwards.
 
         Raises:
-            ValueError: No teacher vectors, more than one text column, or widths that differ.
+            ValueError: No teacher vectors, another number of text columns, or widths that differ.
         """
         features = list(sentence_features)
-        if len(features) != 1 or labels is None:
+        wanted = len(self.text_weights)
+        if len(features) != wanted or labels is None:
+            what = "one text column" if wanted == 1 else f"{wanted} text columns"
             raise ValueError(
-                f"AlignmentLoss takes one text column and teacher vectors as labels; got {len(features)} "
+                f"AlignmentLoss takes {what} and teacher vectors as labels; got {len(features)} "
                 f"text columns and {'no labels' if labels is None else 'labels'}. Name the vectors' column "
                 "'label'."
             )
         if self.uses_gradient_cache:
             loss: Tensor = self.forward_cached(features, labels)
             return loss
-        return self.compute_loss(embed_columns(self.model, features)[0], labels)
+        return self.compute_loss(_joined(embed_columns(self.model, features)), labels)
 
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
     ) -> Tensor:
         """Loss of one batch from the vectors of its mini-batches (GradCache)."""
         assert labels is not None  # noqa: S101 -- forward saw to it
-        loss = self.compute_loss(torch.cat(reps[0]), labels)
+        loss = self.compute_loss(_joined([torch.cat(column) for column in reps]), labels)
         if with_backward:
             loss.backward()  # type: ignore[no-untyped-call]
             loss = loss.detach()
         return loss
 
     def compute_loss(self, students: Tensor, teachers: Tensor) -> Tensor:
-        """Loss from student vectors and teacher vectors, both `(batch, dim)`; computed in float32."""
+        """Loss from student vectors and teacher vectors, computed in float32.
+
+        Both are `(batch, dim)`, or `(batch, columns, dim)` for several texts in a row.
+        """
         if students.shape != teachers.shape:
             raise ValueError(
                 f"The query encoder gives vectors of shape {tuple(students.shape)}, the teacher's labels "
@@ -149,8 +166,15 @@ class AlignmentLoss(CachedLossMixin, nn.Module):
             )
         with torch.autocast(students.device.type, enabled=False):
             students, teachers = students.float(), teachers.to(students.device).float()
+            columns = [both.unbind(1) if both.ndim == 3 else (both,) for both in (students, teachers)]
             parts = {
-                name: weight * getattr(self, f"_{name}")(students, teachers)
+                name: weight
+                * torch.stack(
+                    [
+                        share * getattr(self, f"_{name}")(student, teacher)
+                        for share, student, teacher in zip(self.text_weights, *columns, strict=True)
+                    ]
+                ).sum()
                 for name, weight in self.weights.items()
                 if weight
             }
@@ -183,6 +207,12 @@ class AlignmentLoss(CachedLossMixin, nn.Module):
             **{f"{name}_weight": weight for name, weight in self.weights.items()},
             "temperature": self.temperature,
             "kl_temperature": self.kl_temperature,
+            "text_weights": self.text_weights,
             "gather_across_devices": self.gather_across_devices,
             "mini_batch_size": self.mini_batch_size,
         }
+
+
+def _joined(columns: Sequence[Tensor]) -> Tensor:
+    """Vectors of the columns, `(batch, dim)` for one and `(batch, columns, dim)` for several."""
+    return columns[0] if len(columns) == 1 else torch.stack(list(columns), dim=1)

@@ -34,7 +34,8 @@ from mar_st.spaces.students import (
     student,
     with_documents,
 )
-from mar_st.stages.align import align_to, labelled
+from mar_st.stages.align import align_to
+from mar_st.stages.labels import labelled
 from mar_st.stages.trainer import Settings, fit, read_columns
 from mar_st.store import store_root, text_keys
 from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher
@@ -216,9 +217,8 @@ class _Run:
             for role, name in entries.items()
             if train[role]
         ]
-        align_to(
-            model, space, sources, self._stage(), self._stage_settings(folder), {"query": self._prompt()}
-        )
+        settings = self._stage_settings(folder)
+        align_to(model, lambda _: space, sources, self._stage(), settings, {"query": self._prompt()})
         return model
 
     def _stage(self) -> AlignStage:

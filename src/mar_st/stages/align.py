@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import random
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import torch
+from sentence_transformers.base.modules import Normalize
 
 from mar_st.data import distinct_texts
 from mar_st.errors import MarError
 from mar_st.losses import AlignmentLoss
+from mar_st.stages.labels import labelled, with_vectors
 from mar_st.stages.trainer import Settings, fit
 from mar_st.store import TeacherStore, store_root
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from datasets import Dataset
 
@@ -24,6 +28,10 @@ if TYPE_CHECKING:
     from mar_st.schema import AlignStage, Side
     from mar_st.store import Vectors
     from mar_st.teachers import Teacher
+
+
+#: Column of the second text of a row.
+SECOND = "second"
 
 
 class AlignError(MarError):
@@ -41,12 +49,17 @@ def train_align(
 
     The teacher is the document route as it stands, its cut and normalisation included: of a MAR that
     renormalises the targets have length 1, of one that does not they are shorter, and are used so. It encodes
-    queries and documents alike as `encode_corpus` does: bare texts, unless the model has a prompt `document`.
-    The query encoder sees a query with the prompt of its data entry in front and a document without one. The
+    documents as `encode_corpus` does, and queries with the prompt of their data entry, as the document
+    encoder saw them in its own initialisation (`teacher_prompt: query`), or as documents (`document`). The
+    query encoder sees a query with the prompt of its data entry in front and a document without one. The
     teacher's vectors are computed once and kept in a store beside the run folder (or in `$MAR_STORE`), where
     other runs with the same document encoder find them; the document route does not run in the loop.
     Negatives of the contrastive part are the other texts of the whole batch, those of other processes
     included.
+
+    With `vectors: raw` both encoders' vectors are compared before their normalisation (KALE, ScalingNote).
+    With a second weight in `text_weights` every row has a second text beside its own, a document drawn from
+    the stage's data with the seed (KALE).
 
     Args:
         model: The MAR; its document route is not changed.
@@ -56,20 +69,51 @@ def train_align(
         prompts: Prompt texts by name.
 
     Raises:
-        AlignError: No data entry has texts of the kind that `stage.texts` asks for.
+        AlignError: No data entry has texts of the kind that `stage.texts` asks for, or a second text is asked
+            for and there are no documents.
     """
     from mar_st.teachers import ModelTeacher
 
     for module in model.route_modules("document"):
         module.requires_grad_(False)
+    raw = stage.vectors == "raw"
     store = TeacherStore(store_root(settings.folder.resolve().parent))
-    teacher = ModelTeacher.of_documents(model, store, autocast=settings.precision == "bf16")
-    align_to(model, teacher, sources, stage, settings, prompts)
+    teacher = ModelTeacher.of_documents(
+        model, store, normalised=not raw, autocast=settings.precision == "bf16"
+    )
+
+    def teacher_of(group: TextGroup) -> Teacher:
+        if stage.teacher_prompt == "query" and group.role == "query":
+            return teacher.with_query_prompt(prompts.get(group.prompt, ""))
+        return teacher
+
+    with raw_vectors(model) if raw else nullcontext():
+        align_to(model, teacher_of, sources, stage, settings, prompts)
+
+
+@contextmanager
+def raw_vectors(model: MAR) -> Iterator[None]:
+    """Leave out the normalisation while the model is in training mode; what it encodes stays normalised."""
+    found: list[Any] = [module for module in model.modules() if isinstance(module, Normalize)]
+    for module in found:
+        module.forward = partial(_while_training, module)
+    try:
+        yield
+    finally:
+        for module in found:
+            del module.forward
+
+
+def _while_training(module: Any, features: dict[str, Any]) -> dict[str, Any]:
+    if module.training:
+        return features
+    found: dict[str, Any] = type(module).forward(module, features)
+    return found
 
 
 def align_to(
     model: MAR,
-    teacher: Teacher,
+    teacher_of: Callable[[TextGroup], Teacher],
     sources: Sequence[Source],
     stage: AlignStage,
     settings: Settings,
@@ -79,7 +123,7 @@ def align_to(
 
     Args:
         model: A MAR with a query route; other routes are left alone.
-        teacher: Gives the vectors of queries and documents.
+        teacher_of: The teacher that gives the vectors of a group of texts.
         sources: Data settings with their triples or texts.
         stage: Hyperparameters and loss weights.
         settings: Run folder, seed, precision.
@@ -91,17 +135,12 @@ def align_to(
     """
     data: dict[str, Dataset] = {}
     texts_prompts: dict[str, dict[str, str]] = {}
-    repeated = stage.batches == "mixed"
-    for group in text_groups(sources, stage):
-        vectors = teacher.vectors(group.texts, group.role)
-        width = model.get_embedding_dimension()
-        if vectors.shape[1] != width:
-            raise AlignError(
-                f"The teacher's vectors have {vectors.shape[1]} dimensions, the query encoder's {width}. "
-                "Cut the teacher (dim), or give the query encoder a projection of its width."
-            )
+    groups = text_groups(sources, stage)
+    second = _documents(sources, stage) if len(stage.text_weights) > 1 else None
+    repeated = stage.batches == "mixed" or second is not None
+    for group in groups:
         rows = weighted(len(group.texts), group.weight, settings.seed)
-        data[group.name] = labelled({"text": [group.texts[row] for row in rows]}, rows, vectors)
+        data[group.name] = _rows(model, teacher_of, group, rows, second, settings.seed)
         repeated |= len(rows) > len(group.texts)
         prompt = prompts.get(group.prompt, "")
         texts_prompts[group.name] = {"text": prompt} if prompt else {}
@@ -113,9 +152,11 @@ def align_to(
         cosine_weight=stage.cosine_weight,
         kl_weight=stage.kl_weight,
         kl_temperature=stage.kl_temperature,
+        text_weights=stage.text_weights,
         gather_across_devices=True,
         mini_batch_size=stage.mini_batch_size,
     )
+    columns = ("text",) if second is None else ("text", SECOND)
     fit(
         model,
         data,
@@ -123,10 +164,56 @@ def align_to(
         stage,
         settings,
         prompts=texts_prompts,
-        router_mapping={name: {"text": "query"} for name in data},
+        router_mapping={name: dict.fromkeys(columns, "query") for name in data},
         # The texts of one group are distinct, unless it counts more than once; several may share some.
         no_duplicates=repeated and bool(stage.contrastive_weight),
     )
+
+
+def _rows(
+    model: MAR,
+    teacher_of: Callable[[TextGroup], Teacher],
+    group: TextGroup,
+    rows: Sequence[int],
+    second: TextGroup | None,
+    seed: int,
+) -> Dataset:
+    """The rows of a group with the teacher's vectors, each beside a drawn text of `second`."""
+    from datasets import Dataset
+
+    def vectors_of(texts: Sequence[str], asked: TextGroup) -> Vectors:
+        vectors = teacher_of(asked).vectors(texts, asked.role)
+        width = model.get_embedding_dimension()
+        if vectors.shape[1] != width:
+            raise AlignError(
+                f"The teacher's vectors have {vectors.shape[1]} dimensions, the query encoder's {width}. "
+                "Cut the teacher (dim), or give the query encoder a projection of its width."
+            )
+        return vectors
+
+    texts = [group.texts[row] for row in rows]
+    if second is None:
+        return labelled({"text": texts}, rows, vectors_of(group.texts, group))
+    drawn = random.Random(f"{seed} {group.name}").choices(second.texts, k=len(rows))
+    by_role = {group.role: group, second.role: second}
+    return with_vectors(
+        Dataset.from_dict({"text": texts, SECOND: drawn}),
+        {"text": group.role, SECOND: second.role},
+        lambda asked, role: vectors_of(asked, by_role[role]),
+    )
+
+
+def _documents(sources: Sequence[Source], stage: AlignStage) -> TextGroup:
+    """All documents of a stage's data, the second texts of its rows."""
+    every = stage.model_copy(update={"texts": "all"})
+    found = [group.texts for group in text_groups(sources, every) if group.role == "document"]
+    if not found:
+        names = ", ".join(source.entry.name for source in sources)
+        raise AlignError(
+            f"stage {stage.name}: text_weights ask for a second text per row, and its data ({names}) hold no "
+            "documents to draw them from. Name data with documents, or give one weight."
+        )
+    return TextGroup("second", "document", list(dict.fromkeys(chain(*found))), "")
 
 
 @dataclass(frozen=True)
@@ -187,32 +274,3 @@ def weighted(number: int, weight: float, seed: int) -> list[int]:
     whole, rest = divmod(round(number * weight), number)
     drawn = sorted(random.Random(seed).sample(range(number), rest))
     return [*range(number)] * whole + drawn
-
-
-def labelled(columns: Mapping[str, list[str]], rows: Sequence[Any], vectors: Vectors) -> Dataset:
-    """A dataset whose `label` column is read from stored vectors when a batch is made.
-
-    Args:
-        columns: Columns of texts.
-        rows: For each row of the dataset the row of its vector, or several of them.
-        vectors: The vectors.
-
-    Returns:
-        A dataset with the first column and a `label`: `(dim,)` per row, or `(number, dim)` for several. The
-        other columns are not handed out, but samplers can see them.
-    """
-    from datasets import Dataset
-
-    dataset = Dataset.from_dict({**columns, "label": list(rows)})
-    return dataset.with_transform(_Labels(next(iter(columns)), vectors))
-
-
-@dataclass(frozen=True)
-class _Labels:
-    column: str
-    vectors: Vectors
-
-    def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        rows = torch.as_tensor(batch["label"])
-        found = torch.from_numpy(self.vectors[rows.reshape(-1).numpy()])
-        return {self.column: batch[self.column], "label": list(found.reshape(*rows.shape, -1))}

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-import torch
+from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
 from mar_st.losses import ScoreDistillLoss
 from mar_st.stages.contrastive import column_prompts, stage_columns
 from mar_st.stages.deepspeed import check_deepspeed
+from mar_st.stages.labels import with_vectors
 from mar_st.stages.trainer import Settings, fit
 from mar_st.store import TeacherStore, store_root
 from mar_st.teachers import Ask, ModelTeacher
@@ -70,8 +68,8 @@ def train_distill(
     labelled = {
         source.entry.name: with_vectors(
             data[source.entry.name],
-            teacher_vectors(teacher, store, source.entry, autocast=settings.precision == "bf16"),
-            symmetric=source.entry.symmetric,
+            column_roles(data[source.entry.name], symmetric=source.entry.symmetric),
+            teacher_vectors(teacher, store, source.entry, autocast=settings.precision == "bf16").vectors,
         )
         for source in sources
     }
@@ -120,39 +118,6 @@ def teacher_vectors(
     return Asked(model, teacher.similarity_fn_name == "cosine")
 
 
-def with_vectors(dataset: Dataset, teacher: Asked, *, symmetric: bool) -> Dataset:
-    """The columns of a dataset with a `label` that is read from stored vectors when a batch is made.
-
-    Args:
-        dataset: String columns `query`, `positive`, `negative_1`, ...
-        teacher: Gives the vectors.
-        symmetric: Whether all columns are queries.
-
-    Returns:
-        The columns, and `label`: `(columns, width)` float32 per row, in the order of the columns.
-    """
-    names = dataset.column_names
-    roles: dict[str, Side] = {name: "query" if symmetric or name == "query" else "document" for name in names}
-    stores: dict[Side, Vectors] = {}
-    rows: dict[str, list[int]] = {}
-    for role in dict.fromkeys(roles.values()):
-        columns = {name: dataset[name][:] for name in names if roles[name] == role}
-        texts = list(dict.fromkeys(text for column in columns.values() for text in column))
-        position = {text: row for row, text in enumerate(texts)}
-        stores[role] = teacher.vectors(texts, role)
-        rows |= {name: [position[text] for text in column] for name, column in columns.items()}
-    labels = np.stack([rows[name] for name in names], axis=1)
-    with_rows = dataset.add_column("label", list(labels))
-    return with_rows.with_transform(_ColumnVectors([(name, roles[name]) for name in names], stores))
-
-
-@dataclass(frozen=True)
-class _ColumnVectors:
-    columns: list[tuple[str, Side]]
-    stores: dict[Side, Vectors]
-
-    def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        rows = np.asarray(batch["label"])
-        vectors = [self.stores[role][rows[:, index]] for index, (_, role) in enumerate(self.columns)]
-        label = torch.from_numpy(np.stack(vectors, axis=1))
-        return {**{name: batch[name] for name, _ in self.columns}, "label": list(label)}
+def column_roles(dataset: Dataset, *, symmetric: bool) -> dict[str, Side]:
+    """Whether the columns of labelled rows hold queries or documents; those of symmetric data are queries."""
+    return {name: "query" if symmetric or name == "query" else "document" for name in dataset.column_names}

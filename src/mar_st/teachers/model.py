@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from sentence_transformers.base.modules import Router
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Router
 from sentence_transformers.sentence_transformer.modules import Transformer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy as np
-    from sentence_transformers import SentenceTransformer
     from torch import nn
 
     from mar_st.model import MAR
@@ -77,10 +78,32 @@ class ModelTeacher:
         self._digests: dict[Side, str] = {}
 
     @classmethod
-    def of_documents(cls, mar: MAR, store: TeacherStore, **options: Any) -> Self:
-        """The document encoder of a MAR; it encodes queries too, both as `encode_corpus` does (Stage I)."""
-        ask = Ask("document", mar.prompts.get("document") or "")
-        return cls(mar, store, {"query": ask, "document": ask}, **options)
+    def of_documents(
+        cls,
+        mar: MAR,
+        store: TeacherStore,
+        *,
+        query_prompt: str | None = None,
+        normalised: bool = True,
+        **options: Any,
+    ) -> Self:
+        """The document encoder of a MAR, which encodes queries too (Stage I).
+
+        Args:
+            mar: The MAR.
+            store: Where the vectors are kept.
+            query_prompt: Put before queries; default the prompt of documents, so that both are encoded as
+                `encode_corpus` does.
+            normalised: False: its vectors before their normalisation, cut as the route cuts them.
+            **options: As for the class.
+        """
+        document = Ask("document", mar.prompts.get("document") or "")
+        query = document if query_prompt is None else Ask("document", query_prompt)
+        model: SentenceTransformer = mar
+        if not normalised:
+            kept: list[Any] = [one for one in route(mar, "document") if not isinstance(one, Normalize)]
+            model = SentenceTransformer(modules=kept, device=str(mar.device)).eval()
+        return cls(model, store, {"query": query, "document": document}, **options)
 
     @classmethod
     def of_model(cls, model: SentenceTransformer, store: TeacherStore, **options: Any) -> Self:
@@ -91,6 +114,12 @@ class ModelTeacher:
             "document": Ask("document", next(found, "") or ""),
         }
         return cls(model, store, asks, **options)
+
+    def with_query_prompt(self, prompt: str) -> Self:
+        """The same teacher with another prompt before queries; its weights are digested once."""
+        teacher = copy.copy(self)
+        teacher.asks = {**self.asks, "query": replace(self.asks["query"], prompt=prompt)}
+        return teacher
 
     def identity(self, role: Side) -> dict[str, Any]:
         """Digest of the modules that encode this role, and the settings of the vectors."""

@@ -62,6 +62,47 @@ def test_kl_temperature_matters(mar):
     assert (values[0] - values[1]).abs() > 1e-3
 
 
+def test_on_unit_vectors_the_kl_is_the_squared_distance_and_so_is_the_cosine(mar):
+    """Why KALE and ScalingNote take vectors that are not normalised."""
+    torch.manual_seed(0)
+    raw = [8 * torch.randn(6, 256, requires_grad=True) for _ in range(2)]
+    unit = [normalize(vectors.detach(), dim=1).requires_grad_() for vectors in raw]
+    only = {"contrastive_weight": 0.0, "mse_weight": 0.0}
+    losses = {
+        "kl": AlignmentLoss(mar, **only | {"kl_weight": 1.0}),
+        "mse": AlignmentLoss(mar, **only | {"mse_weight": 1.0}),
+        "cosine": AlignmentLoss(mar, **only | {"cosine_weight": 1.0}),
+    }
+
+    def gradients(vectors):
+        found = {
+            name: torch.autograd.grad(loss.compute_loss(*vectors), vectors[0])[0].flatten()
+            for name, loss in losses.items()
+        }
+        pairs = (("kl", "mse"), ("cosine", "mse"))
+        return [float(torch.cosine_similarity(found[a], found[b], dim=0)) for a, b in pairs]
+
+    values = {name: float(loss.compute_loss(*unit)) for name, loss in losses.items()}
+    assert values["kl"] == pytest.approx(values["mse"] / 512, rel=0.01)
+    assert values["cosine"] == pytest.approx(values["mse"] / 2, rel=1e-4)
+    assert gradients(unit)[0] > 0.99
+    assert max(gradients([v.detach().requires_grad_() for v in raw])) < 0.9
+
+
+def test_several_texts_are_the_weighted_sum_of_their_losses(mar):
+    students, teachers = _vectors(12)
+    options = {"cosine_weight": 0.5, "kl_weight": 2.0}
+    whole = AlignmentLoss(mar, text_weights=(0.6, 0.2), **options)
+    value = whole.compute_loss(students.reshape(6, 2, -1), teachers.reshape(6, 2, -1))
+    parts = [AlignmentLoss(mar, **options).compute_loss(students[i::2], teachers[i::2]) for i in (0, 1)]
+    torch.testing.assert_close(value, 0.6 * parts[0] + 0.2 * parts[1])
+    assert (parts[0] - parts[1]).abs() > 1e-3
+    with pytest.raises(ValueError, match="takes 2 text columns and teacher vectors as labels; got 1"):
+        whole([mar.preprocess(TEXTS, task="query")], teachers)
+    with pytest.raises(ValueError, match="must be positive, one for each column"):
+        AlignmentLoss(mar, text_weights=(1.0, 0.0))
+
+
 def test_mse_is_a_sum_over_dimensions_unlike_its_sibling(mar):
     students, teachers = _vectors()
     ours = AlignmentLoss(mar, contrastive_weight=0.0).compute_loss(students, teachers)
@@ -86,26 +127,28 @@ def test_gradient_reaches_the_query_encoder_alone(mar):
     assert all(p.grad is None for p in mar.route_modules("document")[0].parameters())
 
 
-def _gradients(mar, **options):
+def _gradients(mar, columns=1, **options):
     teachers = torch.from_numpy(mar.encode_corpus(TEXTS))
+    teachers = teachers if columns == 1 else torch.stack([teachers, teachers.flip(0)], dim=1)
     mar.zero_grad()
     mar.train()
     torch.manual_seed(3)
-    features = mar.preprocess(TEXTS, task="query")
+    features = [mar.preprocess(TEXTS[::step], task="query") for step in (1, -1)[:columns]]
     loss = AlignmentLoss(mar, cosine_weight=0.5, kl_weight=2.0, **options)
-    value = loss([features], teachers)
+    value = loss(features, teachers)
     (2.5 * value).backward()
     grads = {name: p.grad.clone() for name, p in mar.named_parameters() if p.grad is not None}
     return value.detach(), grads, loss.last_parts
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_gradcache_equals_plain(mar, size):
+@pytest.mark.parametrize(("size", "columns"), [(1, 1), (2, 1), (3, 1), (4, 1), (3, 2)])
+def test_gradcache_equals_plain(mar, size, columns):
     for module in mar.modules():  # dropout draws other masks for other batch sizes
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    value, grads, parts = _gradients(mar)
-    cached_value, cached, cached_parts = _gradients(mar, mini_batch_size=size)
+    weights = (1.0, 0.3)[:columns]
+    value, grads, parts = _gradients(mar, columns, text_weights=weights)
+    cached_value, cached, cached_parts = _gradients(mar, columns, text_weights=weights, mini_batch_size=size)
     torch.testing.assert_close(cached_value, value)
     torch.testing.assert_close(cached_parts, parts)
     assert grads.keys() == cached.keys()

@@ -15,7 +15,8 @@ from mar_st.data import Source, Triple
 from mar_st.losses import AlignmentLoss
 from mar_st.schema import AlignStage, Data
 from mar_st.stages import align
-from mar_st.stages.align import AlignError, labelled, text_groups, train_align, weighted
+from mar_st.stages.align import AlignError, text_groups, train_align, weighted
+from mar_st.stages.labels import labelled
 from mar_st.stages.trainer import Settings, fit
 from mar_st.store import TeacherStore
 from mar_st.teachers import ModelTeacher
@@ -80,9 +81,10 @@ def _live(mar, sources, stage, settings, prompts):
     """The naive stage: the teacher's vectors are computed here and now and lie in the dataset."""
     data, own, mapping = {}, {}, {}
     for group in text_groups(sources, stage):
-        vectors = mar.encode_corpus(group.texts)
+        prompt = prompts.get(group.prompt, "") if group.role == "query" else ""
+        vectors = mar.encode(group.texts, task="document", prompt=prompt)
         data[group.name] = Dataset.from_dict({"text": group.texts, "label": list(vectors)})
-        own[group.name] = {"text": prompts.get(group.prompt, "")} if group.role == "query" else {}
+        own[group.name] = {"text": prompt} if group.role == "query" else {}
         mapping[group.name] = {"text": "query"}
     for module in mar.route_modules("document"):
         module.requires_grad_(False)
@@ -220,15 +222,106 @@ def test_weights_are_shares_of_the_mixture(mar, sources, tmp_path, monkeypatch):
     assert not seen["no_duplicates"]
 
 
-def test_prompts_are_for_the_student_alone(mar, sources, tmp_path, monkeypatch):
+@pytest.mark.parametrize("choice", ["query", "document"])
+def test_the_teacher_sees_queries_with_the_prompt_that_the_stage_names(
+    mar, sources, tmp_path, monkeypatch, choice
+):
     seen = {}
     monkeypatch.setattr(align, "fit", lambda *args, **kwargs: seen.update(kwargs, data=args[1]))
-    train_align(mar, sources, _stage(), _settings(tmp_path), {"query": "医生", "STS": "药"})
+    prompts = {"query": "医生", "STS": "药"}
+    train_align(mar, sources, _stage(teacher_prompt=choice), _settings(tmp_path), prompts)
     assert seen["prompts"]["answers-queries"] == {"text": "医生"}
     assert seen["prompts"]["sts-queries"] == {"text": "药"}
     assert seen["prompts"]["more-documents"] == {}
-    label = seen["data"]["answers-queries"][0]["label"].numpy()
-    np.testing.assert_allclose(label, mar.encode_corpus(QUERIES[0]), atol=1e-6)
+    for name, prompt in (("answers-queries", "医生"), ("sts-queries", "药"), ("more-documents", "")):
+        row = seen["data"][name][0]
+        own = prompt if choice == "query" else ""
+        expected = mar.encode(row["text"], task="document", prompt=own)
+        np.testing.assert_allclose(row["label"].numpy(), expected, atol=1e-6)
+        if prompt:
+            other = mar.encode(row["text"], task="document", prompt="" if own else prompt)
+            assert np.abs(expected - other).max() > 1e-3
+
+
+def test_vectors_of_different_prompts_do_not_mix_in_the_store(mar, sources, tmp_path):
+    store = TeacherStore(tmp_path)
+    bare = ModelTeacher.of_documents(mar, store)
+    texts = QUERIES[:3]
+    found = [np.asarray(bare.with_query_prompt(p).vectors(texts, "query")) for p in ("", "医生", "药")]
+    for prompt, vectors in zip(("", "医生", "药"), found, strict=True):
+        expected = mar.encode(texts, task="document", prompt=prompt)
+        np.testing.assert_allclose(vectors, expected, atol=1e-6)
+    assert len(list(tmp_path.rglob("vectors.npy"))) == 3
+    np.testing.assert_array_equal(np.asarray(bare.vectors(texts, "document")), found[0])
+    assert len(list(tmp_path.rglob("vectors.npy"))) == 3
+
+
+@pytest.mark.parametrize("renormalise", [True, False])
+def test_raw_vectors_are_those_before_the_normalisation(
+    query_source, document_source, sources, tmp_path, monkeypatch, renormalise
+):
+    query_source[0].hidden_dropout_prob = query_source[0].attention_probs_dropout_prob = 0.0
+    mar = MAR.from_encoders(
+        query=query_source, document=document_source, renormalise=renormalise, device="cpu"
+    )
+    seen = []
+    compute = AlignmentLoss.compute_loss
+
+    def spy(self, students, teachers):
+        seen.append((students.detach(), teachers))
+        return compute(self, students, teachers)
+
+    monkeypatch.setattr(AlignmentLoss, "compute_loss", spy)
+    stage = _stage(
+        vectors="raw", contrastive_weight=0.0, mse_weight=0.0, kl_weight=1.0, max_steps=2, learning_rate=1e-9
+    )
+    train_align(mar, sources[1:2], stage, _settings(tmp_path), {})
+    students, teachers = (torch.cat(vectors) for vectors in zip(*seen, strict=True))
+    texts = sources[1].texts
+    for vectors, task in ((students, "query"), (teachers, "document")):
+        assert float((vectors.norm(dim=1) - 1).abs().min()) > 0.01
+        encoded = torch.from_numpy(mar.encode(texts, task=task, prompt=""))
+        encoded = torch.nn.functional.normalize(encoded, dim=1)
+        directions = torch.nn.functional.normalize(vectors, dim=1) @ encoded.T
+        assert float(directions.max(dim=1).values.min()) > 0.999
+    # Afterwards, and wherever the model encodes, vectors are normalised as before.
+    mar.train()
+    features = mar(mar.preprocess(texts[:2], task="query"))
+    torch.testing.assert_close(features["sentence_embedding"].norm(dim=1), torch.ones(2))
+
+
+def test_a_second_text_is_drawn_beside_each_row(mar, sources, tmp_path, monkeypatch):
+    seen = {}
+    monkeypatch.setattr(align, "fit", lambda *args, **kwargs: seen.update(kwargs, data=args[1], loss=args[2]))
+    stage = _stage(texts="queries", text_weights=[0.6, 0.2])
+    train_align(mar, sources[1:3], stage, _settings(tmp_path), {"query": "医生"})
+    assert seen["loss"].text_weights == (0.6, 0.2)
+    (name,) = seen["data"]
+    rows = seen["data"][name][:]
+    assert list(rows) == ["text", "second", "label"]
+    assert rows["text"] == QUERIES
+    assert set(rows["second"]) <= set(DOCUMENTS[:40])
+    assert len(set(rows["second"])) > 5
+    assert seen["router_mapping"][name] == {"text": "query", "second": "query"}
+    assert seen["prompts"][name] == {"text": "医生"}
+    label = rows["label"][3].numpy()
+    expected = [
+        mar.encode(rows["text"][3], task="document", prompt="医生"), mar.encode_corpus(rows["second"][3])
+    ]  # fmt: skip
+    np.testing.assert_allclose(label, np.stack(expected), atol=1e-6)
+    with pytest.raises(AlignError, match=r"its data \(logs\) hold no documents to draw them from"):
+        train_align(mar, sources[2:3], stage, _settings(tmp_path), {})
+
+
+def test_kale_trains_on_raw_vectors_and_second_texts(mar, sources, tmp_path):
+    stage = _stage(
+        texts="queries", text_weights=[0.6, 0.2], vectors="raw", epochs=3,
+        contrastive_weight=0.0, mse_weight=0.0, kl_weight=1.0, mini_batch_size=3,
+    )  # fmt: skip
+    start = float((mar.encode_queries(QUERIES, prompt="") * mar.encode_corpus(QUERIES)).sum(axis=1).mean())
+    train_align(mar, sources[1:3], stage, _settings(tmp_path), {})
+    end = float((mar.encode_queries(QUERIES, prompt="") * mar.encode_corpus(QUERIES)).sum(axis=1).mean())
+    assert end > start + 0.1
 
 
 def test_a_teacher_of_another_width_is_refused(mar, sources, tmp_path, document_source):
@@ -238,7 +331,7 @@ def test_a_teacher_of_another_width_is_refused(mar, sources, tmp_path, document_
     )
     teacher = ModelTeacher.of_documents(mar, TeacherStore(tmp_path))
     with pytest.raises(AlignError, match="have 32 dimensions, the query encoder's 16"):
-        align.align_to(narrow, teacher, sources[2:3], _stage(), _settings(tmp_path), {})
+        align.align_to(narrow, lambda _: teacher, sources[2:3], _stage(), _settings(tmp_path), {})
 
 
 SCRIPT = """
