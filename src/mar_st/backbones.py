@@ -121,6 +121,8 @@ def shape_of(backbone: Backbone, document: Backbone | None = None) -> Shape:
     else:
         assert backbone.source is not None  # noqa: S101
         shape = source_shape(backbone.source, backbone.revision)
+    if backbone.dtype is not None:
+        shape = replace(shape, dtype=backbone.dtype)
     if backbone.projection is not None:
         shape = replace(shape, head=(shape.width + 1) * backbone.projection)
     return shape
@@ -183,8 +185,29 @@ def _from_file(name: str, path: Path) -> Shape:
         ) from error
 
 
-def meta_model(shape: Shape) -> Any:
-    """The encoder on the meta device: its parameters have shapes and no values."""
+def check_attention(shape: Shape, attention: str) -> None:
+    """Make sure that an encoder can run with an implementation of attention, here.
+
+    Raises:
+        BackboneError: The architecture has no such implementation, or a package or device for it is missing.
+    """
+    try:
+        meta_model(shape, attn_implementation=attention)
+    except (ValueError, ImportError) as error:
+        reason = " ".join(str(error).split())
+        raise BackboneError(
+            f"attn_implementation: {shape.name} cannot run with {attention} here ({reason[:300]}). Leave it "
+            "out for transformers' own choice, or name sdpa or eager."
+        ) from error
+
+
+def meta_model(shape: Shape, **options: Any) -> Any:
+    """The encoder on the meta device: its parameters have shapes and no values.
+
+    Args:
+        shape: The encoder.
+        **options: For transformers' `from_config`.
+    """
     import torch
     from transformers import AutoConfig, AutoModel
 
@@ -195,7 +218,7 @@ def meta_model(shape: Shape) -> Any:
             f"The configuration of {shape.name} is not one of transformers: {error}"
         ) from error
     with torch.device("meta"):
-        return AutoModel.from_config(config)  # type: ignore[no-untyped-call]
+        return AutoModel.from_config(config, **options)  # type: ignore[no-untyped-call]
 
 
 def count(shape: Shape) -> Counts:

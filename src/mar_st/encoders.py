@@ -6,10 +6,9 @@ pair for an encoder with random weights.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from safetensors.torch import save_file
 from sentence_transformers.base.modules import Dense
@@ -21,12 +20,15 @@ from mar_st.adapters import merge_lora
 from mar_st.errors import MarError
 from mar_st.names import model_folder, model_source
 from mar_st.native_gte import native
+from mar_st.saved_modules import saved_modules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sentence_transformers.base.modules.module import Module
     from transformers import PreTrainedModel
+
+    from mar_st.saved_modules import SavedModules
 
 Role: TypeAlias = Literal["query", "document"]
 PoolingMode: TypeAlias = Literal["cls", "lasttoken", "mean"]
@@ -61,11 +63,12 @@ def load_encoder(
         source: Folder, Hub name, or `(config, tokenizer)` for random weights. `gte` checkpoints of the name
             `new` are loaded by transformers' own `gte`, without remote code.
         role: Which side this encoder is.
-        max_length: Tokens per text, special tokens included; default 512 or what the model takes, if less.
+        max_length: Tokens per text, special tokens included, at most; default 512. What the model takes, or a
+            sentence-transformers model was saved with, if less.
         merge_adapter: Merge a LoRA adapter that the folder holds into the weights (default) or keep it.
         model_kwargs: Passed to the transformers loader (`dtype`, `attn_implementation`, ...).
         revision: Branch, tag or commit of a Hub name.
-        pooling: `cls`, `lasttoken` or `mean`; default that of the role.
+        pooling: `cls`, `lasttoken` or `mean`; default that of the model, else that of the role.
         projection: Width of a linear layer after pooling (with bias, without activation, so that the encoder
             reaches any affine image of its vectors). Taken from a sentence-transformers folder that holds one
             of this width, else new: its weights then come from torch's random numbers.
@@ -77,34 +80,24 @@ def load_encoder(
         MarError: The tokenizer lacks the token that this side is pooled at, or does not fit the embeddings,
             or the folder has a linear layer that the projection asked for is not.
     """
-    dense: Dense | None = None
-    hub = {"revision": revision} if revision is not None else {}
-    if isinstance(source, tuple):
-        with tempfile.TemporaryDirectory() as folder:
-            random: PreTrainedModel = AutoModel.from_config(source[0])  # type: ignore[no-untyped-call]
-            write_encoder(random, source[1], Path(folder))
-            del random  # large ones do not fit twice
-            transformer = Transformer(folder, model_kwargs=dict(model_kwargs or {}))
-    else:
+    if not isinstance(source, tuple):
         source = model_source(source)
-        folder = transformer_folder(source)
-        dense = _saved_projection(Path(source))
-        with native(folder, revision) as loadable:
-            transformer = Transformer(
-                loadable,
-                model_kwargs={**(model_kwargs or {}), **hub},
-                processor_kwargs=dict(hub),
-                config_kwargs=dict(hub),
-            )
+    saved = None if isinstance(source, tuple) else saved_modules(source, revision)
+    dense = None if saved is None else _saved_projection(saved, revision)
+    transformer = _transformer(source, saved, revision, dict(model_kwargs or {}))
     if merge_adapter:
         merge_lora(transformer)
     name = str(source) if isinstance(source, str | Path) else type(source[0]).__name__
-    mode = pooling or DEFAULT_POOLING[role]
+    own = saved.pooling if saved is not None else {}
+    mode = pooling or _saved_mode(own, name) or DEFAULT_POOLING[role]
     _prepare_tokenizer(transformer, role, mode, name)
     limit = transformer.max_seq_length or DEFAULT_MAX_LENGTH
     transformer.max_seq_length = min(limit, max_length or DEFAULT_MAX_LENGTH)
     width: int = transformer.get_embedding_dimension()
-    modules: list[Module] = [transformer, Pooling(width, mode)]
+    modules: list[Module] = [
+        transformer,
+        Pooling(width, mode, include_prompt=own.get("include_prompt", True)),
+    ]
     if dense is not None:
         if projection != dense.out_features:
             raise MarError(
@@ -116,6 +109,35 @@ def load_encoder(
     elif projection is not None:
         modules.append(linear_projection(width, projection))
     return modules
+
+
+def _transformer(
+    source: EncoderSource, saved: SavedModules | None, revision: str | None, model_kwargs: dict[str, Any]
+) -> Transformer:
+    transformer: Transformer
+    hub = {"revision": revision} if revision is not None else {}
+    if isinstance(source, tuple):
+        with tempfile.TemporaryDirectory() as folder:
+            random: PreTrainedModel = AutoModel.from_config(source[0])  # type: ignore[no-untyped-call]
+            write_encoder(random, source[1], Path(folder))
+            del random  # large ones do not fit twice
+            transformer = Transformer(folder, model_kwargs=model_kwargs)
+        return transformer
+    with native(transformer_folder(str(source)), revision) as loadable:
+        if saved is None:
+            transformer = Transformer(
+                loadable,
+                model_kwargs={**model_kwargs, **hub},
+                processor_kwargs=dict(hub),
+                config_kwargs=dict(hub),
+            )
+        else:
+            # Its settings (length, lower case, ...) are in a file of its own, which `load` reads.
+            below = "" if Path(loadable).is_dir() else saved.transformer
+            transformer = Transformer.load(
+                loadable, subfolder=below, revision=revision, model_kwargs=model_kwargs
+            )
+    return transformer
 
 
 def linear_projection(in_features: int, out_features: int) -> Dense:
@@ -217,37 +239,32 @@ def write_encoder(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, fo
     tokenizer.save_pretrained(folder)
 
 
-def _listing(source: str | Path) -> list[dict[str, Any]]:
-    """Modules of a sentence-transformers folder; empty for any other source."""
-    path = Path(source) / "modules.json"
-    if not path.is_file():
-        return []
-    modules: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    return modules
-
-
 def transformer_folder(source: str) -> str:
-    """The first module's folder of a sentence-transformers folder; any other source itself."""
-    modules = _listing(source)
-    if not modules:
-        return source
-    first = modules[0]
-    if not first["type"].endswith("Transformer"):
-        raise MarError(
-            f"{source} starts with a {first['type'].rsplit('.', 1)[-1]} module; an encoder needs a "
-            "Transformer there. Load an asymmetric model as a whole with MAR.from_pretrained."
-        )
-    return str(Path(source) / first["path"])
+    """The first module's folder of a sentence-transformers folder; any other source itself.
+
+    Raises:
+        MarError: The folder does not start with a transformer.
+    """
+    saved = saved_modules(source) if Path(source).is_dir() else None
+    return source if saved is None else str(Path(source) / saved.transformer)
 
 
-def _saved_projection(source: Path) -> Dense | None:
-    """The linear layer of a sentence-transformers folder, if it has one."""
-    found = [entry for entry in _listing(source) if entry["type"].endswith(".Dense")]
-    if len(found) > 1:
+def _saved_projection(saved: SavedModules, revision: str | None) -> Dense | None:
+    """The linear layer of a sentence-transformers model, if it has one."""
+    if saved.dense is None:
+        return None
+    return Dense.load(saved.name, subfolder=saved.dense, revision=revision)
+
+
+def _saved_mode(pooling: dict[str, Any], name: str) -> PoolingMode | None:
+    """How a sentence-transformers model pools, where it says so."""
+    mode = pooling.get("pooling_mode")
+    if mode is not None and mode not in get_args(PoolingMode):
         raise MarError(
-            f"{source} has {len(found)} linear layers after pooling; an encoder takes one at most."
+            f"{name} pools by {mode!r}; an encoder takes {', '.join(get_args(PoolingMode))}. Name one with "
+            "'pooling' to train it so, or give another model."
         )
-    return Dense.load(str(source), subfolder=found[0]["path"]) if found else None
+    return mode
 
 
 def _prepare_tokenizer(transformer: Transformer, role: Role, mode: PoolingMode, name: str) -> None:
@@ -276,7 +293,13 @@ def _prepare_tokenizer(transformer: Transformer, role: Role, mode: PoolingMode, 
                 f"The {role} encoder is pooled at its EOS token, but the tokenizer of {name} defines none. "
                 "Set tokenizer.eos_token, or give another pooling."
             )
-        if tokenizer("a")["input_ids"][-1] != tokenizer.eos_token_id:
+        if not _ends_in_special_token(tokenizer):
             tokenizer.add_eos_token = True
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token
+
+
+def _ends_in_special_token(tokenizer: Any) -> bool:
+    """Whether a tokenizer ends every text with a special token: its EOS, or another (Qwen3-Embedding)."""
+    empty, text = (tokenizer(words)["input_ids"] for words in ("", "a"))
+    return bool(empty) and empty[-1] == text[-1] and empty[-1] in tokenizer.all_special_ids

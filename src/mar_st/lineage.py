@@ -38,7 +38,7 @@ HEAD = "retromae.safetensors"
 #: Settings of a data entry that decide what is read, which is what counts; the others act on it.
 _READING = {"path", "form", "columns", "where", "limit", "group", "expected_rows"}
 #: Settings that came later, with the defaults that train what was trained before them.
-_LATER: dict[str, Any] = {"lora_merge_dtype": "stored"}
+_LATER: dict[str, Any] = {"lora_merge_dtype": "stored", "dtype": None, "attn_implementation": None}
 #: Settings of a backbone that its origin decides otherwise, see `_backbone`.
 _ORIGIN = {"source", "revision", "config", "tokenizer", "tokenizer_data", "layers_of_document", "projection"}
 
@@ -199,7 +199,7 @@ def _encoder(
 ) -> dict[str, Any]:
     """Where an encoder comes from: its backbone, and the stage that trained it last."""
     backbone: Backbone = getattr(recipe, side)
-    content: dict[str, Any] = backbone.model_dump(mode="json", exclude=_ORIGIN)
+    content = _settings(backbone, _ORIGIN)
     if side in trained:
         return {**content, "trained": trained[side]}
     if backbone.source is not None:

@@ -14,6 +14,7 @@ from mar_st.encoders import EncoderSource, load_encoder
 from mar_st.errors import MarError
 from mar_st.modules import is_truncation, truncation
 from mar_st.names import model_folder, model_source
+from mar_st.saved_modules import saved_modules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +45,19 @@ PUBLISHED_PROMPTS = {
         "STS": "Retrieve semantically similar text.",
     }.items()
 }
+
+
+def _source_prompts(query: EncoderSource, document: EncoderSource) -> dict[str, str] | None:
+    """Prompts that two encoders were saved with; `None` where neither has one."""
+    found = []
+    for source in (document, query):  # what the query encoder says about queries comes last
+        saved = None if isinstance(source, tuple) else saved_modules(source)
+        found.append(saved.prompts if saved is not None else {})
+    of_document, of_query = found
+    asked = {name: text for name, text in (of_query or of_document).items() if name != "document"}
+    if not asked and "document" not in of_document:
+        return None
+    return {**(asked or PUBLISHED_PROMPTS), "document": of_document.get("document", "")}
 
 
 def join_document(document: Document) -> str:
@@ -126,7 +140,9 @@ class MAR(SentenceTransformer):
             dim: Width of the shared space; default the query encoder's hidden size, which it must equal.
             renormalise: Cut before the L2 normalisation, so that scores are cosines (default). `False` cuts
                 after it and scores by dot product, as the released code of the authors does.
-            prompts: Stored prompts by name, see `PROMPT_NAMES`; default the published ones.
+            prompts: Stored prompts by name, see `PROMPT_NAMES`; default those that the models were saved
+                with by sentence-transformers (for queries those of the query encoder, else of the document
+                encoder), else the published ones.
             max_length: Tokens per text on both sides, default 512 or what the models take.
             merge_adapter: Merge LoRA adapters found in the folders (default) or keep them as adapters.
             device: Device of the model; default the best one present.
@@ -141,6 +157,8 @@ class MAR(SentenceTransformer):
         options: dict[str, Any] = {
             "max_length": max_length, "merge_adapter": merge_adapter, "model_kwargs": model_kwargs
         }  # fmt: skip
+        if prompts is None:
+            prompts = _source_prompts(query, document)
         query_modules = load_encoder(query, "query", **options)
         document_modules = load_encoder(document, "document", **options)
         return cls.from_modules(

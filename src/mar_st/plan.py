@@ -9,13 +9,14 @@ Hours = steps * operations per step / (devices * peak of the device * MFU), or w
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from mar_st.backbones import Shape, count, side_shapes
 from mar_st.costs import Training, forward_flops, training_flops
 from mar_st.errors import MarError
 from mar_st.footprint import retromae_parameters, stage_disk, stage_memory, trained_parameters
+from mar_st.lineage import trained_sides
 from mar_st.schema import (
     AlignStage,
     ContrastiveStage,
@@ -184,6 +185,24 @@ def training_of(stage: Stage, side: Side, shape: Shape, precision: str) -> Train
     )
 
 
+def held_dtypes(recipe: Recipe, shapes: Mapping[Side, Shape]) -> dict[tuple[str, Side], str]:
+    """What a side is held in where a stage does not train its weights, by name of the stage and side.
+
+    It is what the backbone is loaded in, until a stage trains the side in full, or merges LoRA into float32.
+    """
+    held = {side: shape.dtype for side, shape in shapes.items()}
+    found: dict[tuple[str, Side], str] = {}
+    for stage in recipe.stages:
+        found |= {(stage.name, side): dtype for side, dtype in held.items()}
+        for side in shapes:
+            mode = training_of(stage, side, shapes[side], recipe.precision).mode
+            trained = side in trained_sides(stage) and mode != "frozen"
+            whole = mode == "full" or getattr(stage, "lora_merge_dtype", "stored") == "float32"
+            if trained and whole:
+                held[side] = "float32"
+    return found
+
+
 class _Planner:
     """Plans the stages of one recipe; data are read once."""
 
@@ -197,9 +216,13 @@ class _Planner:
     ) -> None:
         self.recipe, self.device, self.world, self.mfu, self.measure = recipe, device, world, mfu, measure
         self.shapes = side_shapes(recipe.query, recipe.document)
+        self.held = held_dtypes(recipe, self.shapes)
         self.work = Workload(recipe, self.shapes, world)
         self._speeds: dict[tuple[Side, Training, int], Speed] = {}
         self._groups: dict[str, Sequence[Group]] = {}
+
+    def _held(self, stage: Stage, side: Side) -> Shape:
+        return replace(self.shapes[side], dtype=self.held[stage.name, side])
 
     # -- one stage --
 
@@ -211,7 +234,7 @@ class _Planner:
             )
         sides = self._sides(stage)
         trainings = {
-            side: training_of(stage, side, self.shapes[side], self.recipe.precision) for side in sides
+            side: training_of(stage, side, self._held(stage, side), self.recipe.precision) for side in sides
         }
         groups = self._groups[stage.name] = self.work.groups(stage, entries)
         steps, notes = self.work.steps(stage, groups)
@@ -303,6 +326,8 @@ class _Planner:
                 "mode": training.mode,
                 "trained": trained_parameters(self.shapes[side], training) + extra,
                 "frozen": 0 if training.mode == "full" else count(self.shapes[side]).total,
+                "dtype": training.dtype,
+                "attention": getattr(self.recipe, side).attn_implementation,
             }
             for side, training in trainings.items()
         }

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 RANK = {"retromae": 0, "contrastive": 1, "align": 2, "distill": 2, "joint": 3}
 
 Side: TypeAlias = Literal["query", "document"]
+Attention: TypeAlias = Literal["eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention"]
 
 
 class _Strict(BaseModel):
@@ -42,7 +43,9 @@ class Backbone(_Strict):
         default=None, description="a copy of the document encoder that keeps these layers (KALE, Wang & Lyu)"
     )
     pooling: Literal["cls", "lasttoken", "mean"] | None = Field(
-        default=None, description="default: cls for queries, lasttoken for documents"
+        default=None,
+        description="default: that of a sentence-transformers 'source', else cls for queries, lasttoken for "
+        "documents",
     )
     projection: int | None = Field(
         default=None,
@@ -50,6 +53,14 @@ class Backbone(_Strict):
         description="width of a linear layer after pooling (HotelMatch, LEAF); MAR has none",
     )
     max_length: int = Field(default=512, ge=8)
+    dtype: Literal["float32", "float16", "bfloat16"] | None = Field(
+        default=None,
+        description="what the weights are held in while they are frozen or carry LoRA; default: as they are "
+        "stored. Weights that are trained themselves are float32",
+    )
+    attn_implementation: Attention | None = Field(
+        default=None, description="of transformers; default: its own choice (sdpa where the model has it)"
+    )
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
@@ -345,6 +356,7 @@ class Recipe(_Strict):
                 raise ValueError(f"two {what} entries are called {twice[0]!r}; names must differ")
         self._check_sides()
         self._check_widths()
+        self._check_dtypes()
         self._check_data()
         kinds = [stage.stage for stage in self.stages]
         ranks = [RANK[kind] for kind in kinds]
@@ -401,9 +413,20 @@ class Recipe(_Strict):
             if dims and limit is not None and max(dims) > limit:
                 raise ValueError(f"stage {stage.name}: dims {dims} exceed the width {limit}")
 
+    def _check_dtypes(self) -> None:
+        for side, backbone in (("query", self.query), ("document", self.document)):
+            dtype = backbone.dtype if backbone is not None else None
+            if self.precision == "fp32" and dtype not in (None, "float32"):
+                raise ValueError(
+                    f"{side}: dtype {dtype} would round the weights for nothing, as precision fp32 computes "
+                    "in float32; set precision: bf16, or leave dtype out"
+                )
+
     def _check_data(self) -> None:
         missing = sorted({d.prompt for d in self.data if d.prompt and d.form != "texts"} - set(self.prompts))
-        if missing:
+        # A source may bring prompts of its own; a run looks before it starts.
+        sources = any(backbone is not None and backbone.source for backbone in (self.query, self.document))
+        if missing and not sources:
             raise ValueError(f"data uses the prompt {missing[0]!r}, which 'prompts' does not define")
         forms = {entry.name: entry.form for entry in self.data}
         for side, backbone in (("query", self.query), ("document", self.document)):

@@ -13,8 +13,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
 from transformers import AutoConfig
 
+from mar_st.backbones import check_attention, shape_of
 from mar_st.encoders import (
-    DEFAULT_POOLING,
     check_source,
     keep_layers,
     linear_projection,
@@ -25,6 +25,7 @@ from mar_st.lineage import head_file, joins, projects, tokenizer_entries, traine
 from mar_st.model import MAR
 from mar_st.modules import is_truncation
 from mar_st.names import model_source
+from mar_st.saved_modules import saved_modules
 from mar_st.schema import DistillStage, RetroMAEStage
 from mar_st.tokenizers import train_tokenizer
 
@@ -46,13 +47,19 @@ def check_models(recipe: Recipe) -> None:
     """Make sure that all models a recipe starts from or learns from exist, before anything is trained.
 
     Raises:
-        MarError: A backbone or a teacher that is neither a folder with a model nor known to the Hub, or a
+        MarError: A backbone or a teacher that is neither a folder with a model nor known to the Hub, a
+            backbone of modules that an encoder cannot have or without the attention it is to run with, or a
             `resume_head` that is no file.
     """
     for name in ("query", "document"):
         backbone: Backbone | None = getattr(recipe, name)
-        if backbone is not None and backbone.source is not None:
+        if backbone is None:
+            continue
+        if backbone.source is not None:
             check_source(backbone.source, backbone.revision, what=f"{name} backbone")
+            saved_modules(backbone.source, backbone.revision)
+        if backbone.attn_implementation is not None:
+            check_attention(shape_of(backbone, recipe.document), backbone.attn_implementation)
     for stage in recipe.stages:
         if isinstance(stage, DistillStage) and stage.teacher not in ("query", "document"):
             check_source(stage.teacher, what=f"teacher of stage {stage.name}")
@@ -132,6 +139,7 @@ class Sides:
             max_length=backbone.max_length,
             revision=backbone.revision,
             pooling=backbone.pooling,
+            model_kwargs=_first_loading(backbone),
         )
 
     def _layers_of_document(self, backbone: Backbone) -> list[Module]:
@@ -139,9 +147,7 @@ class Sides:
 
         It pools as the document encoder does, unless the recipe says otherwise: its layers were trained so.
         """
-        document = self.recipe.document
-        assert document is not None  # noqa: S101 -- the recipe's validator saw to it
-        assert backbone.layers_of_document is not None  # noqa: S101
+        assert backbone.layers_of_document is not None  # noqa: S101 -- the caller saw to it
         modules: list[Any] = self.modules("document")
         keep_layers(modules, backbone.layers_of_document)
         with tempfile.TemporaryDirectory() as folder:
@@ -150,7 +156,8 @@ class Sides:
                 folder,
                 "query",
                 max_length=backbone.max_length,
-                pooling=backbone.pooling or document.pooling or DEFAULT_POOLING["document"],
+                pooling=backbone.pooling or modules[1].pooling_mode,
+                model_kwargs=_first_loading(backbone),
             )
 
     def _source(self, backbone: Backbone, role: Role) -> EncoderSource:
@@ -185,28 +192,32 @@ def _saved(folder: Path, role: Role, backbone: Backbone) -> list[Module]:
     """One side of the model that a stage left."""
     types = [entry["type"] for entry in json.loads((folder / "modules.json").read_text(encoding="utf-8"))]
     if types[0].endswith(".Router"):
-        mar = MAR.from_pretrained(folder, routes=role)
+        mar = MAR.from_pretrained(folder, routes=role, model_kwargs=_loading(backbone))
         return [
             module
             for module in mar.route_modules(role)
             if not isinstance(module, Normalize) and not is_truncation(module)
         ]
     has_projection = any(kind.endswith(".Dense") for kind in types)
-    pooling = backbone.pooling
-    if pooling is None and backbone.layers_of_document is not None:
-        pooling = _saved_pooling(folder)
     return load_encoder(
         folder,
         role,
         max_length=backbone.max_length,
-        pooling=pooling,
+        pooling=backbone.pooling,
         projection=backbone.projection if has_projection else None,
+        model_kwargs=_loading(backbone),
     )
 
 
-def _saved_pooling(folder: Path) -> Any:
-    (config,) = folder.glob("1_Pooling/config.json")
-    return json.loads(config.read_text(encoding="utf-8"))["pooling_mode"]
+def _loading(backbone: Backbone) -> dict[str, Any]:
+    """What transformers is told whenever an encoder is loaded."""
+    attention = backbone.attn_implementation
+    return {} if attention is None else {"attn_implementation": attention}
+
+
+def _first_loading(backbone: Backbone) -> dict[str, Any]:
+    """What transformers is told when a backbone is loaded first; stages keep the dtype they trained in."""
+    return _loading(backbone) | ({} if backbone.dtype is None else {"dtype": backbone.dtype})
 
 
 def _has_projection(modules: Sequence[Module]) -> bool:

@@ -20,6 +20,7 @@ from mar_st.data import Source, locate, read_source
 from mar_st.errors import MarError
 from mar_st.lineage import projects, source_digest, stage_digests, stage_entries, trained_sides
 from mar_st.packing import pack
+from mar_st.saved_modules import with_source_prompts
 from mar_st.schema import AlignStage, ContrastiveStage, DistillStage, JointStage, RetroMAEStage
 from mar_st.sides import Sides, check_models
 from mar_st.stages.memory import release
@@ -81,6 +82,8 @@ def train(
         MarError: A backbone or a teacher does not exist.
     """
     store = stages or os.environ.get(STORE_VARIABLE) or None
+    check_models(recipe)
+    recipe = with_source_prompts(recipe)
     run = Run(recipe, Path(out), save_steps, say, Path(store) if store else None, read or read_source)
     last = run.position(until)
     if resume:
@@ -146,7 +149,6 @@ class Run:
         mine = self.recipe.model_dump(mode="json")
         if marker.exists() and json.loads(marker.read_text(encoding="utf-8"))["name"] != mine["name"]:
             raise TrainError(f"{self.out} holds a run of another recipe; choose another --out or delete it.")
-        check_models(self.recipe)
         if self.recipe.evaluation is not None:
             locate(self.recipe.evaluation.path)
         self._check_dims()

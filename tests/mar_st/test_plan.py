@@ -191,8 +191,20 @@ def test_published_recipes():
     assert stages["unsupervised"].steps == 9375  # 60M pairs, 3 epochs, 19,200 a batch
     assert stages["align"].steps == 2_800_000 // 2560 + 5_600_000 // 2560
     joint = stages["joint"].parameters
-    assert joint["query"] == {"mode": "full", "trained": 305_368_320, "frozen": 0}
-    assert joint["document"] == {"mode": "lora", "trained": 66_060_288, "frozen": 4_022_468_096}
+    assert joint["query"] == {
+        "mode": "full",
+        "trained": 305_368_320,
+        "frozen": 0,
+        "dtype": "float32",
+        "attention": None,
+    }
+    assert joint["document"] == {
+        "mode": "lora",
+        "trained": 66_060_288,
+        "frozen": 4_022_468_096,
+        "dtype": "bfloat16",
+        "attention": None,
+    }
     assert stages["joint"].memory["weights"] == 4 * (305_368_320 + 66_060_288) + 2 * 4_022_468_096
     assert all(stage.fits for stage in found.stages)
     assert stages["align"].setup_flops == pytest.approx(
@@ -255,3 +267,21 @@ def test_steps_too_short_for_a_gpu_are_marked(recipe):
     assert not any("launches" in note for note in joint.notes)
     measured = plan(recipe, device="cpu", measure=lambda *_: Speed(1e15, 0.0))
     assert not any("launches" in note for stage in measured.stages for note in stage.notes)
+
+
+def test_dtype_and_attention_of_a_backbone_are_planned_with():
+    base = plan(load_recipe("mar-0.3b-4b"))
+    wide = plan(load_recipe("mar-0.3b-4b", ["document.dtype=float32", "document.attn_implementation=eager"]))
+    for before, after in zip(base.stages, wide.stages, strict=True):
+        if "document" in before.parameters:
+            assert before.parameters["document"]["dtype"] == "bfloat16"
+            assert after.parameters["document"]["dtype"] == "float32"
+            assert after.parameters["document"]["attention"] == "eager"
+    weights = [found.stages[-1].memory["weights"] for found in (base, wide)]
+    assert weights[1] - weights[0] == 2 * 4_022_468_096
+
+
+def test_what_is_merged_into_float32_is_held_in_it_from_then_on():
+    found = plan(load_recipe("mar-0.3b-4b", ["stages.document-init.lora_merge_dtype=float32"]))
+    held = {s.name: s.parameters["document"]["dtype"] for s in found.stages if "document" in s.parameters}
+    assert held == {"document-init": "bfloat16", "align": "float32", "joint": "float32"}

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 
 from mar_st import MAR
+from mar_st.data import read_source
 from mar_st.errors import MarError
 from mar_st.recipe import load_recipe
 from mar_st.train import TrainError, train
@@ -271,3 +272,48 @@ def test_only_what_is_trained_is_float32(recipe, tmp_path):
             mar = Sides(built, []).for_stage(built.stages[0])
             found = [next(mar.route_modules(role)[0].parameters()).dtype for role in ("query", "document")]
             assert found == [torch.float32, wanted], (stage, precision)
+
+
+def test_dtype_and_attention_of_a_backbone_reach_every_load(recipe, tmp_path):
+    from mar_st.sides import Sides
+
+    frozen = {**JOINT, "freeze": "document"}
+    stages = [QUERY_INIT, {**DOCUMENT_INIT, "lora_r": 2}, frozen]
+    settings = ["precision=bf16", "document.dtype=bfloat16", "query.dtype=bfloat16",
+                "query.attn_implementation=eager", "document.attn_implementation=sdpa"]  # fmt: skip
+    built = recipe(*settings, stages=stages)
+    train(built, tmp_path / "out", say=_silent, until="document-init")
+    data = [read_source(entry, built.seed) for entry in built.data]
+    fresh, later = Sides(built, data), Sides(built, data)
+    later.folders = {
+        "query": tmp_path / "out" / "01-query-init" / "model",
+        "document": tmp_path / "out" / "02-document-init" / "model",
+    }
+    for sides in (fresh, later):
+        mar = sides.for_stage(built.stages[-1])
+        for role, dtype, attention in (
+            ("query", torch.float32, "eager"),
+            ("document", torch.bfloat16, "sdpa"),
+        ):
+            model = mar.route_modules(role)[0].model
+            assert next(model.parameters()).dtype == dtype
+            assert model.config._attn_implementation == attention
+    # Of a MAR that an earlier stage left, too.
+    mar.save_pretrained(str(tmp_path / "mar"), create_model_card=False)
+    later.folders = {"query": tmp_path / "mar", "document": tmp_path / "mar"}
+    mar = later.for_stage(built.stages[-1])
+    assert mar.route_modules("query")[0].model.config._attn_implementation == "eager"
+    assert next(mar.route_modules("document")[0].model.parameters()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["document.dtype=bfloat16"], "precision fp32 computes in float32"),
+        (["precision=bf16", "document.attn_implementation=flash_attention_2"], "cannot run with flash_att"),
+    ],
+)
+def test_a_dtype_or_attention_of_no_use_is_refused_before_training(recipe, tmp_path, overrides, message):
+    with pytest.raises(MarError, match=message):
+        train(recipe(*overrides, stages=[ALIGN]), tmp_path / "out", say=_silent)
+    assert not (tmp_path / "out").exists()

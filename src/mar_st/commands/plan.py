@@ -83,7 +83,8 @@ def as_text(found: Plan) -> str:
 
 def _stage_lines(stage: StagePlan) -> list[str]:
     sides = ", ".join(
-        f"{side} {part['mode']} ({_millions(part['trained'])} trained, {_millions(part['frozen'])} frozen)"
+        f"{side} {part['mode']} ({_millions(part['trained'])} trained, {_millions(part['frozen'])} frozen, "
+        f"{part['dtype']}{', ' + part['attention'] if part['attention'] else ''})"
         for side, part in stage.parameters.items()
     )
     memory = stage.memory

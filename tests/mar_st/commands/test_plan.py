@@ -25,8 +25,8 @@ def test_plan_prints_a_block_per_stage(command):
     assert code == 0
     assert out.startswith("kale on 8 x A100-40GB: 40% of 312 TFLOP/s per device (bf16)")
     assert "document-init (contrastive)" in out
-    assert "document lora (66.1M trained, 4,022.5M frozen)" in out
-    assert "query full (691.8M trained, 0.0M frozen)" in out
+    assert "document lora (66.1M trained, 4,022.5M frozen, bfloat16)" in out
+    assert "query full (691.8M trained, 0.0M frozen, float32)" in out
     assert "all stages:" in out.splitlines()[-1]
 
 
