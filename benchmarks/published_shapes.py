@@ -1,6 +1,6 @@
 """Encoders of exactly the published shapes: random weights, made-up tokenizers of the published sizes.
 
-    PYTHONPATH=src python benchmarks/published_shapes.py Qwen/Qwen3-4B OUT    # 8 GB, half a minute
+    PYTHONPATH=src python benchmarks/published_shapes.py Qwen/Qwen3-4B OUT    # 8 GB, a minute or two
 
 `write_backbone` writes a folder that loads like the published model: the same configuration, tensor names,
 dtype on disk, shards, tokenizer class, special tokens and vocabulary size. Only the numbers in it are random,

@@ -47,10 +47,13 @@ class Device:
     memory: float | None
 
 
-#: Vendors' dense peaks.
+#: Vendors' dense peaks. A bare name is the SXM part; `peak_flops` finds a part by the pieces of its name.
 DEVICES = {
     "H200": Device(989, 67, 141),
+    "H200-NVL": Device(835, 60, 141),
     "H100": Device(989, 67, 80),
+    "H100-NVL": Device(835, 60, 94),
+    "H100-PCIe": Device(756, 51, 80),
     "A100-80GB": Device(312, 19.5, 80),
     "A100-40GB": Device(312, 19.5, 40),
     "L40S": Device(362, 91.6, 48),

@@ -85,15 +85,20 @@ def _step_cost(encoder: Any) -> StepCost:
 
 
 def peak_flops(device_name: str, *, bf16: bool) -> float | None:
-    """Dense peak of a GPU in FLOP/s by its CUDA name, from the table of `mar plan`; `None` if not there."""
+    """Dense peak of a GPU in FLOP/s by its CUDA name, from the table of `mar plan`; `None` if not there.
+
+    The entry with the most pieces in the CUDA name counts: `NVIDIA H100 PCIe` is an H100-PCIe, not an H100.
+    """
     from mar_st.plan import DEVICES
 
     compact = device_name.replace(" ", "").upper()
-    for name, device in DEVICES.items():
-        if name.partition("-")[0].upper() in compact:
-            peak = device.bf16 if bf16 else device.fp32
-            return None if peak is None else peak * 1e12
-    return None
+    pieces = {name: name.upper().split("-") for name in DEVICES}
+    found = [name for name in DEVICES if all(piece in compact for piece in pieces[name])]
+    if not found:
+        return None
+    device = DEVICES[max(found, key=lambda name: len(pieces[name]))]
+    peak = device.bf16 if bf16 else device.fp32
+    return None if peak is None else peak * 1e12
 
 
 def peak_memory(device: torch.device) -> float:

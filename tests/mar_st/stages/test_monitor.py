@@ -206,6 +206,12 @@ def test_costs_under_lora():
 
 def test_peaks_by_name():
     assert peak_flops("NVIDIA H100 80GB HBM3", bf16=True) == 989e12
+    assert peak_flops("NVIDIA H100 PCIe", bf16=True) == 756e12
+    assert peak_flops("NVIDIA H100 NVL", bf16=True) == 835e12
+    assert peak_flops("NVIDIA H200", bf16=True) == 989e12
+    assert peak_flops("NVIDIA H200 NVL", bf16=True) == 835e12
+    assert peak_flops("NVIDIA L40S", bf16=True) == 362e12
+    assert peak_flops("NVIDIA A100 80GB PCIe", bf16=True) == 312e12
     assert peak_flops("NVIDIA A100-SXM4-40GB", bf16=True) == 312e12
     assert peak_flops("NVIDIA GeForce RTX 4090", bf16=False) == pytest.approx(82.6e12)
     assert peak_flops("Some Other Card", bf16=True) is None
