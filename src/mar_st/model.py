@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
+import numpy as np
+import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Normalize, Router
+from sentence_transformers.base.modules import Dense, Normalize, Router
 from sentence_transformers.util import import_module_class, load_file_path
 
 from mar_st.encoders import EncoderSource, load_encoder
 from mar_st.errors import MarError
-from mar_st.modules import is_truncation, truncation
+from mar_st.modules import arrange, is_truncation, restore, route_chain, truncation
 from mar_st.names import model_folder, model_source
 from mar_st.saved_modules import saved_modules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
     from sentence_transformers.base.modules.module import Module
 
 Routes: TypeAlias = Literal["both", "query", "document"]
@@ -30,8 +32,9 @@ Document: TypeAlias = "str | Mapping[str, str]"
 #: prompt type, task type and prompt type, task type.
 PROMPT_NAMES: dict[Task, str] = {"retrieval": "query", "rerank": "Reranking-query", "sts": "STS"}
 
-#: Route of texts without a role (`encode` without a task): sentences that are compared with each other.
-DEFAULT_ROUTE = "query"
+#: Route of texts without a role (`encode` without a task) in new models: none, so that the call is an error.
+#: Wrappers that know no roles would else encode documents with the query encoder and say nothing.
+DEFAULT_ROUTE: str | None = None
 
 #: The instructions of the MAR paper (Table 8) in the format of its released code.
 PUBLISHED_PROMPTS = {
@@ -107,11 +110,28 @@ class MAR(SentenceTransformer):
                 f"{type(router).__name__}. Load it with SentenceTransformer, or build a MAR with "
                 "MAR.from_encoders."
             )
-        for route in self.routes:
-            for module in self.route_modules(route):
-                if is_truncation(module):
-                    module.requires_grad_(False)
+        self._settle()
         self._check_widths()
+
+    def _settle(self) -> None:
+        """Put the cut where every loader keeps its dtype, give layers the dtype of their encoder, freeze the cut.
+
+        Folders of earlier versions hold the cut inside the first router, in float32.
+        """
+        router: Any = self[0]
+        chains = {name: self.route_modules(name) for name in self.routes}
+        linear = any(isinstance(module, Dense) for module in chains.get("document", ()))
+        if linear and not (len(self) > 1 and isinstance(self[1], Router)):
+            modules = arrange(chains, router.default_route)
+            self._modules = OrderedDict((str(index), module) for index, module in enumerate(modules))
+        for name in self.routes:
+            encoder, *rest = self.route_modules(name)
+            weights = [weight for weight in encoder.parameters() if weight.is_floating_point()]
+            for module in rest:
+                if isinstance(module, Dense) and weights:
+                    module.to(weights[0].dtype)
+                if is_truncation(module):
+                    restore(module)
 
     # -- building and loading --
 
@@ -124,6 +144,7 @@ class MAR(SentenceTransformer):
         dim: int | None = None,
         renormalise: bool = True,
         prompts: Mapping[str, str] | None = None,
+        default_route: Literal["query", "document"] | None = DEFAULT_ROUTE,
         max_length: int | None = None,
         merge_adapter: bool = True,
         device: str | None = None,
@@ -143,6 +164,8 @@ class MAR(SentenceTransformer):
             prompts: Stored prompts by name, see `PROMPT_NAMES`; default those that the models were saved
                 with by sentence-transformers (for queries those of the query encoder, else of the document
                 encoder), else the published ones.
+            default_route: Route of texts that are encoded without a task. By default there is none, and
+                `encode(texts)` raises an error that names the routes.
             max_length: Tokens per text on both sides, default 512 or what the models take.
             merge_adapter: Merge LoRA adapters found in the folders (default) or keep them as adapters.
             device: Device of the model; default the best one present.
@@ -162,7 +185,13 @@ class MAR(SentenceTransformer):
         query_modules = load_encoder(query, "query", **options)
         document_modules = load_encoder(document, "document", **options)
         return cls.from_modules(
-            query_modules, document_modules, dim=dim, renormalise=renormalise, prompts=prompts, device=device
+            query_modules,
+            document_modules,
+            dim=dim,
+            renormalise=renormalise,
+            prompts=prompts,
+            default_route=default_route,
+            device=device,
         )
 
     @classmethod
@@ -174,6 +203,7 @@ class MAR(SentenceTransformer):
         dim: int | None = None,
         renormalise: bool = True,
         prompts: Mapping[str, str] | None = None,
+        default_route: Literal["query", "document"] | None = DEFAULT_ROUTE,
         device: str | None = None,
     ) -> Self:
         """Build a MAR from the modules of both sides, as `mar_st.encoders.load_encoder` gives them.
@@ -188,14 +218,9 @@ class MAR(SentenceTransformer):
                 f"least {dim} dimensions; the query encoder has {width}, the document encoder {full}."
             )
         cut = [truncation(full, dim)] if full > dim else []
-        if renormalise:
-            routes = Router.for_query_document([*query], [*document, *cut], default_route=DEFAULT_ROUTE)
-            modules = [routes, Normalize()]
-        else:
-            routes = Router.for_query_document(
-                [*query, Normalize()], [*document, Normalize(), *cut], default_route=DEFAULT_ROUTE
-            )
-            modules = [routes]
+        before, after = ([], [Normalize()]) if renormalise else ([Normalize()], [])
+        chains = {"query": [*query, *before, *after], "document": [*document, *before, *cut, *after]}
+        modules = arrange(chains, default_route)
         return cls(
             modules=modules,
             prompts={"document": "", **(PUBLISHED_PROMPTS if prompts is None else prompts)},
@@ -270,8 +295,11 @@ class MAR(SentenceTransformer):
                                 f"{path} lacks {inner}, a part of its {saved!r} route; copy it there again."
                             )
                         chains[route].append(part.load(path, subfolder=inner, **hub, **loading))
-                default = DEFAULT_ROUTE if DEFAULT_ROUTE in chains else next(iter(chains))
-                modules.append(Router(chains, default_route=default))
+                ordered = {name: chains[name] for name in sorted(chains, key=lambda name: name != "document")}
+                default = listing["parameters"].get("default_route", next(iter(ordered)))
+                if default is not None and default not in ordered:
+                    default = next(iter(ordered))
+                modules.append(Router(ordered, default_route=default, allow_empty_key=False))
             else:
                 modules.append(module_class.load(path, subfolder=entry["path"], **hub))
         prompts = {**config.get("prompts", {}), **(kwargs.pop("prompts", None) or {})}
@@ -282,12 +310,13 @@ class MAR(SentenceTransformer):
 
     @property
     def routes(self) -> tuple[str, ...]:
-        """Names of the loaded routes."""
+        """Names of the loaded routes, `query` first and `document` last."""
         router: Any = self[0]
-        return tuple(getattr(router, "sub_modules", ()))
+        names = getattr(router, "sub_modules", ())
+        return tuple(sorted(names, key=lambda name: (name == "document", name != "query")))
 
     def route_modules(self, route: str) -> list[Module]:
-        """Modules of one route, in order.
+        """Modules of one route, in order, those that the routes share included.
 
         Raises:
             MarError: The route is not loaded.
@@ -297,18 +326,20 @@ class MAR(SentenceTransformer):
                 f"The {route} route is not loaded (loaded: {', '.join(self.routes)}). "
                 f"Load it with MAR.from_pretrained(path, routes='both') or routes={route!r}."
             )
-        router: Any = self[0]
-        return list(router.sub_modules[route])
+        modules: list[Any] = route_chain(self.children(), route)
+        return modules
 
     def encoder(self, route: str) -> SentenceTransformer:
         """One side as a symmetric sentence-transformers model that shares its weights.
 
         It has neither truncation nor prompts.
         """
-        modules: list[Any] = [module for module in self.route_modules(route) if not is_truncation(module)]
-        if not any(isinstance(module, Normalize) for module in modules):
-            modules.append(Normalize())
-        return SentenceTransformer(modules=modules, device=str(self.device))
+        modules: list[Any] = [
+            module
+            for module in self.route_modules(route)
+            if not is_truncation(module) and not isinstance(module, Normalize)
+        ]
+        return SentenceTransformer(modules=[*modules, Normalize()], device=str(self.device))
 
     def _check_widths(self) -> None:
         widths = {}
@@ -327,6 +358,16 @@ class MAR(SentenceTransformer):
         return {**super()._get_model_config(), "model_type": SentenceTransformer.__name__}
 
     # -- encoding --
+
+    def encode(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Encode texts as `SentenceTransformer.encode` does; vectors of encoders in half precision are float32.
+
+        Scores between the routes need one dtype, and numpy has no bfloat16.
+
+        Raises:
+            ValueError: No `task` is given and the model has no default route.
+        """
+        return _float32(super().encode(inputs, *args, **kwargs))
 
     def encode_queries(
         self, queries: str | Sequence[str], *, task: Task = "retrieval", **kwargs: Any
@@ -374,6 +415,17 @@ class MAR(SentenceTransformer):
         vectors = self.encode([join_document(entry) for entry in entries], task="document", **kwargs)
         found: np.ndarray = vectors[0] if single else vectors
         return found
+
+
+def _float32(vectors: Any) -> Any:
+    """Vectors of half precision as float32, whatever holds them; anything else as it is."""
+    if isinstance(vectors, list):
+        return [_float32(vector) for vector in vectors]
+    if isinstance(vectors, torch.Tensor) and vectors.dtype in (torch.float16, torch.bfloat16):
+        return vectors.float()
+    if isinstance(vectors, np.ndarray) and vectors.dtype == np.float16:
+        return vectors.astype(np.float32)
+    return vectors
 
 
 def _check_folder(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from mar_st.modules.truncation import is_truncation, truncation
+from mar_st.modules.arrangement import arrange, route_chain
+from mar_st.modules.truncation import INERT, is_truncation, restore, truncation
 
-__all__ = ["is_truncation", "truncation"]
+__all__ = ["INERT", "arrange", "is_truncation", "restore", "route_chain", "truncation"]

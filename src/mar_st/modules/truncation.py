@@ -1,9 +1,19 @@
-"""Matryoshka truncation as a module that plain sentence-transformers can load.
+"""Matryoshka truncation as a module that plain sentence-transformers can load, in any dtype.
 
 sentence-transformers truncates in `encode`, after every module and so after `Normalize`, and for all routes
-alike. MAR must cut the document route alone, before or after normalisation. A `Dense` layer without bias or
-activation, whose weight is the first rows of the identity, does exactly that: multiplying by 0 and 1 and
-adding zeros is exact in every floating-point format.
+alike. MAR must cut the document route alone, before or after normalisation, and the two routes must be of one
+width for stock losses. Of sentence-transformers' own classes only a `Dense` can do that: one without bias or
+activation, whose weight is a multiple of the first rows of the identity. Two things make it safe:
+
+- **Dtype.** sentence-transformers casts top-level modules to the dtype of the first encoder and leaves the modules
+  inside a `Router` as they are, float32. `MAR` therefore keeps the cut in a second `Router` behind the encoders.
+- **Training.** A saved `Dense` cannot say that it is frozen. Between two normalisations the scale of the
+  weight is free; at `INERT` the gradient of the weight shrinks by that factor and a step of an optimiser by as
+  much in relation to the weight, so that fine-tuning with stock tools leaves the cut as it is, to rounding.
+  `MAR` restores the exact weight when it loads one.
+
+Multiplying by 0 and by a power of two and adding zeros is exact in float32, bfloat16 and float16 (a component of
+a unit vector times `INERT` stays below 65,504).
 """
 
 from __future__ import annotations
@@ -12,13 +22,20 @@ import torch
 from sentence_transformers.base.modules import Dense
 from torch import nn
 
+#: Scale of the weight between two normalisations: the largest power of two that float16 carries.
+INERT = 2.0**15
 
-def truncation(in_features: int, out_features: int) -> Dense:
+#: How far an inert weight may have drifted, in relation to its scale, and still be a cut.
+_DRIFT = 1e-2
+
+
+def truncation(in_features: int, out_features: int, *, scale: float = 1.0) -> Dense:
     """Build the layer that keeps the first `out_features` of `in_features` dimensions; its weight is frozen.
 
     Args:
         in_features: Width of the incoming embedding.
         out_features: Width to keep (the Matryoshka dimension).
+        scale: Factor of the kept dimensions; `INERT` where a normalisation stands before and after the layer.
 
     Returns:
         A frozen `Dense` mapping `(batch, in_features)` to `(batch, out_features)`.
@@ -33,18 +50,40 @@ def truncation(in_features: int, out_features: int) -> Dense:
         out_features,
         bias=False,
         activation_function=nn.Identity(),
-        init_weight=torch.eye(out_features, in_features),
+        init_weight=scale * torch.eye(out_features, in_features),
     )
     return layer.requires_grad_(False)
 
 
 def is_truncation(module: nn.Module) -> bool:
-    """Whether `module` is a truncation: a bias-free identity-activated `Dense` with weight `eye(out, in)`."""
+    """Return True for a bias-free, identity-activated `Dense` with weight `scale * eye(out, in)`.
+
+    The scale is 1 or `INERT`; an inert weight may have drifted a little under a stock optimiser.
+    """
     if (
         not isinstance(module, Dense)
         or module.bias
         or not isinstance(module.activation_function, nn.Identity)
+        or module.out_features > module.in_features
     ):
         return False
+    weight = module.linear.weight.detach()
+    identity = torch.eye(*weight.shape, dtype=weight.dtype, device=weight.device)
+    if is_inert(module):
+        return bool(((weight / INERT - identity).abs() <= _DRIFT).all())
+    return bool(torch.equal(weight, identity))
+
+
+def is_inert(module: Dense) -> bool:
+    """Return True if the weight has the scale at which optimisers do not move it."""
+    return bool(abs(module.linear.weight[0, 0].item() / INERT - 1) <= _DRIFT)
+
+
+def restore(module: Dense) -> None:
+    """Write the exact weight of a truncation back, in place and in its dtype, and freeze it."""
+    scale = INERT if is_inert(module) else 1.0
     weight = module.linear.weight
-    return bool(torch.equal(weight, torch.eye(*weight.shape, dtype=weight.dtype, device=weight.device)))
+    exact = scale * torch.eye(*weight.shape, dtype=weight.dtype, device=weight.device)
+    if not torch.equal(weight, exact):
+        weight.data.copy_(exact)
+    module.requires_grad_(False)

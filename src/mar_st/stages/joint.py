@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mar_st.schema import JointStage
 
 #: Parameters of the document route, as a loss names them.
-DOCUMENT_PARAMETERS = r"^model\.(module\.)?0\.sub_modules\.document\."
+DOCUMENT_PARAMETERS = r"^model\.(module\.)?\d+\.sub_modules\.document\."
 
 
 class JointError(MarError):

@@ -1,0 +1,100 @@
+"""Where the modules of a MAR stand: encoders in a first `Router`, what follows them in a second one.
+
+sentence-transformers casts its top-level modules to the dtype of the model's first parameter and leaves
+modules inside the first `Router` alone. So a document encoder stored in bfloat16 needs the layers behind it
+outside of that router, and itself as the router's first route. A query encoder with a linear layer of its own
+keeps it beside it: the two are trained together in float32.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sentence_transformers.base.modules import Dense, Normalize, Router
+
+from mar_st.modules.truncation import INERT, is_inert, is_truncation, truncation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from torch import nn
+
+
+def route_chain(modules: Iterable[nn.Module], name: str) -> list[nn.Module]:
+    """Return the modules that texts of a route go through, in order.
+
+    Args:
+        modules: Top-level modules of a model; a `Router` among them stands for its route of that name, or for
+            its default route if it has none of that name.
+        name: Name of the route.
+
+    Raises:
+        KeyError: A router has neither.
+    """
+    chain: list[nn.Module] = []
+    for module in modules:
+        if isinstance(module, Router):
+            router: Any = module
+            known = name if name in router.sub_modules else router.default_route
+            if known is None:
+                raise KeyError(name)
+            chain.extend(router.sub_modules[known])
+        else:
+            chain.append(module)
+    return chain
+
+
+def arrange(chains: Mapping[str, Sequence[nn.Module]], default_route: str | None) -> list[nn.Module]:
+    """Return top-level modules that compute the given routes and keep their dtypes in every loader.
+
+    A cut between the pooling and a normalisation becomes inert (see `mar_st.modules.truncation`); vectors
+    change by rounding alone.
+
+    Args:
+        chains: Modules of every route, in order; those of `document` may end in linear layers.
+        default_route: Route of texts without a role; `None` makes `encode` without a task an error.
+    """
+    ordered = {name: list(chains[name]) for name in sorted(chains, key=lambda name: name != "document")}
+    heads: dict[str, list[nn.Module]] = {}
+    tails: dict[str, list[nn.Module]] = {}
+    for name, chain in ordered.items():
+        start = _start_of_tail(chain, keep_dense=name != "document")
+        heads[name], tails[name] = chain[:start], _inert(chain[start:])
+    modules: list[nn.Module] = [_router(heads, default_route)]
+    if any(isinstance(module, Dense) for tail in tails.values() for module in tail):
+        modules.append(_router(tails, default_route))
+    elif all(len(tail) == 1 for tail in tails.values()):
+        modules.append(Normalize())  # what all routes share
+    else:
+        modules = [_router(ordered, default_route)]
+    return modules
+
+
+def _start_of_tail(chain: Sequence[nn.Module], *, keep_dense: bool) -> int:
+    """Position of the first module behind the encoder proper."""
+    for index, module in enumerate(chain):
+        if index and (isinstance(module, Normalize) or (isinstance(module, Dense) and not keep_dense)):
+            return index
+    return len(chain)
+
+
+def _inert(tail: Sequence[Any]) -> list[nn.Module]:
+    """Return the tail of a route with every cut before a normalisation inert, between two of them."""
+    found: list[nn.Module] = []
+    for index, module in enumerate(tail):
+        followed = index + 1 < len(tail) and isinstance(tail[index + 1], Normalize)
+        if followed and is_truncation(module) and not is_inert(module):
+            if not (found and isinstance(found[-1], Normalize)):
+                found.append(Normalize())
+            cut = truncation(module.in_features, module.out_features, scale=INERT)
+            found.append(cut.to(module.linear.weight))
+        elif isinstance(module, Normalize):
+            found.append(Normalize())  # one of its own: a router saves a module that routes share once
+        else:
+            found.append(module)
+    return found
+
+
+def _router(chains: Mapping[str, Sequence[nn.Module]], default_route: str | None) -> Router:
+    modules: Any = {name: list(chain) for name, chain in chains.items()}
+    return Router(modules, default_route=default_route, allow_empty_key=False)
