@@ -9,6 +9,7 @@ from typing import Any
 from safetensors import safe_open
 
 from mar_st.errors import MarError
+from mar_st.modules.layout import saved_chain
 from mar_st.names import KNOWN, model_folder
 
 
@@ -43,16 +44,21 @@ def describe(folder: str | Path) -> dict[str, Any]:
 def _describe(root: Path, listing: Path) -> dict[str, Any]:
     settings = json.loads((root / "config_sentence_transformers.json").read_text(encoding="utf-8"))
     routes = {}
-    for route, modules in json.loads(listing.read_text(encoding="utf-8"))["structure"].items():
-        present = all((root / name).is_dir() for name in modules)
-        routes[route] = {"modules": modules, "present": present}
+    names = json.loads(listing.read_text(encoding="utf-8"))["structure"]
+    for route in sorted(names, key=lambda name: (name == "document", name != "query")):
+        modules = [part.path for part in saved_chain(root, route) if part.path != root]
+        present = all(path.is_dir() for path in modules)
+        routes[route] = {
+            "modules": [path.relative_to(root).as_posix() for path in modules],
+            "present": present,
+        }
         if present:
-            config = json.loads((root / modules[0] / "config.json").read_text(encoding="utf-8"))
+            config = json.loads((modules[0] / "config.json").read_text(encoding="utf-8"))
             routes[route] |= {
                 "model_type": config["model_type"],
                 "hidden_size": config.get("hidden_size"),
                 "layers": config.get("num_hidden_layers"),
-                "parameters": sum(count_parameters(root / name) for name in modules if "Dense" not in name),
+                "parameters": sum(count_parameters(path) for path in modules if "Dense" not in path.name),
             }
     return {
         "routes": routes,

@@ -18,13 +18,13 @@ from sentence_transformers.base.modules import Normalize
 from sentence_transformers.util import import_module_class
 
 from mar_st.errors import MarError
+from mar_st.modules.layout import ROUTER, read_router, routers, saved_chain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sentence_transformers.base.modules.module import Module
 
-ROUTER = "router_config.json"
 CONFIG = "config_sentence_transformers.json"
 
 #: Names of query encoders: `query`, or `query-` and a word (a module's name may hold no dot).
@@ -49,8 +49,8 @@ def add_query_encoder(
 ) -> None:
     """Add a query encoder to a saved MAR, in place; nothing that is there is changed.
 
-    The new modules are written aside and moved into the folder, the list of routes last: a process that is
-    killed leaves a folder that loads as before.
+    The new modules are written aside and moved into the folder, the list of encoders last: a process that is
+    killed leaves a folder that loads as before. What follows the encoders of the folder follows this one too.
 
     Args:
         folder: A saved MAR.
@@ -81,18 +81,37 @@ def add_query_encoder(
         shutil.rmtree(root / key, ignore_errors=True)  # of a call that was killed
         part.rename(root / key)
         found[key] = f"{type(module).__module__}.{type(module).__name__}"
+    for folder in routers(root)[1:]:
+        _add_tail(folder, name)
     listing["types"] |= found
     listing["structure"][name] = list(found)
-    part = root / f"{ROUTER}.part"
+    _write(root, listing)
+
+
+def _add_tail(folder: Path, name: str) -> None:
+    """Give a router behind the encoders a route for a query encoder: a normalisation, as the others have."""
+    listing = read_router(folder)
+    if name in listing["structure"]:  # of a call that was killed
+        return
+    key = f"{name}_0_Normalize"
+    (folder / key).mkdir(exist_ok=True)
+    module = Normalize()
+    module.save(str(folder / key))
+    listing["types"][key] = f"{type(module).__module__}.{type(module).__name__}"
+    listing["structure"][name] = [key]
+    _write(folder, listing)
+
+
+def _write(folder: Path, listing: dict[str, Any]) -> None:
+    part = folder / f"{ROUTER}.part"
     part.write_text(json.dumps(listing, indent=4), encoding="utf-8")
-    part.replace(root / ROUTER)
+    part.replace(folder / ROUTER)
 
 
 def _structure(root: Path) -> dict[str, Any]:
     if not (root / ROUTER).is_file():
         raise FamilyError(f"{root} has no {ROUTER}, so it is no saved MAR.")
-    content: dict[str, Any] = json.loads((root / ROUTER).read_text(encoding="utf-8"))
-    return content
+    return read_router(root)
 
 
 def _names(listing: dict[str, Any]) -> str:
@@ -117,33 +136,24 @@ def _modules(source: Path, root: Path) -> list[Module]:
             f"The encoder in {source} was trained with the query prompt {theirs!r}, but the queries of "
             f"{root} get {ours!r}. Align it with that prompt, or pass its modules if it should be used so."
         )
-    chain: list[Module] = []
-    for entry in json.loads((source / "modules.json").read_text(encoding="utf-8")):
-        if not entry["type"].endswith(".Router"):
-            chain.append(_load(entry["type"], source, entry["path"]))
-            continue
-        listing = _structure(source)
-        if "query" not in listing["structure"]:
-            raise FamilyError(f"{source} has no 'query' route; it has {_names(listing)}.")
-        chain += [_load(listing["types"][key], source, key) for key in listing["structure"]["query"]]
-    return chain
+    if (source / ROUTER).is_file() and "query" not in (listing := _structure(source))["structure"]:
+        raise FamilyError(f"{source} has no 'query' route; it has {_names(listing)}.")
+    return [_load(part.type, part.path, source) for part in saved_chain(source, "query")]
 
 
-def _load(kind: str, source: Path, subfolder: str) -> Module:
+def _load(kind: str, path: Path, source: Path) -> Module:
     module_class: Any = import_module_class(kind, str(source))
-    module: Module = module_class.load(str(source), subfolder=subfolder)
+    subfolder = path.relative_to(source).as_posix()
+    module: Module = module_class.load(str(source), subfolder="" if subfolder == "." else subfolder)
     return module
 
 
 def _fitted(modules: list[Any], root: Path, listing: dict[str, Any]) -> list[Any]:
     """The modules with or without a last normalisation, as the other routes of the folder are."""
-    after = json.loads((root / "modules.json").read_text(encoding="utf-8"))[1:]
-    shared = any(entry["type"].endswith(".Normalize") for entry in after)
-    inside = any(
-        listing["types"][chain[-1]].endswith(".Normalize")
-        for name, chain in listing["structure"].items()
-        if _NAME.fullmatch(name) or name == "document"
-    )
+    names = [name for name in listing["structure"] if _NAME.fullmatch(name) or name == "document"]
+    normalising = any(part.type.endswith(".Normalize") for part in saved_chain(root, names[0]))
+    inside = any(listing["types"][listing["structure"][name][-1]].endswith(".Normalize") for name in names)
+    shared = normalising and not inside
     normalised = isinstance(modules[-1], Normalize)
     core = modules[:-1] if normalised else modules
     if normalised and not shared and not inside:
@@ -167,11 +177,12 @@ def _width(modules: Sequence[Any]) -> int:
 
 def _saved_width(root: Path, listing: dict[str, Any]) -> int:
     """Width of the space, from the settings of a saved route; no weights are loaded."""
-    chain = next(iter(listing["structure"].values()))
-    for key in reversed(chain):
-        path = root / key / "config.json"
+    chain = saved_chain(root, next(iter(listing["structure"])))
+    for part in reversed(chain):
+        path = part.path / "config.json"
         config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         for field in ("out_features", "embedding_dimension", "word_embedding_dimension", "hidden_size"):
             if field in config:
                 return int(config[field])
-    raise FamilyError(f"{root} does not say how wide its vectors are (modules {', '.join(chain)}).")
+    names = ", ".join(part.path.name for part in chain)
+    raise FamilyError(f"{root} does not say how wide its vectors are (modules {names}).")

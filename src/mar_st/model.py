@@ -114,7 +114,7 @@ class MAR(SentenceTransformer):
         self._check_widths()
 
     def _settle(self) -> None:
-        """Put the cut where every loader keeps its dtype, give layers the dtype of their encoder, freeze the cut.
+        """Put the cut where every loader keeps its dtype, and give layers the dtype of their encoder.
 
         Folders of earlier versions hold the cut inside the first router, in float32.
         """
@@ -360,9 +360,9 @@ class MAR(SentenceTransformer):
     # -- encoding --
 
     def encode(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Encode texts as `SentenceTransformer.encode` does; vectors of encoders in half precision are float32.
+        """Encode texts as `SentenceTransformer.encode` does, and return float32 whatever encoders compute in.
 
-        Scores between the routes need one dtype, and numpy has no bfloat16.
+        Scores between the routes need one dtype.
 
         Raises:
             ValueError: No `task` is given and the model has no default route.

@@ -52,7 +52,7 @@ def test_documents_stay_as_they_are_to_the_byte(mar, small, documents, tmp_path)
     files = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     add_query_encoder(folder, small, "query-small")
     changed = [path.name for path, content in files.items() if path.read_bytes() != content]
-    assert changed == ["router_config.json"]
+    assert set(changed) == {"router_config.json"}
     for query in (None, "query-small"):
         loaded = MAR.from_pretrained(folder, query=query, device="cpu")
         assert loaded.encode_corpus(documents).tobytes() == before.tobytes()
@@ -149,7 +149,7 @@ def test_what_does_not_fit_is_refused(family, mar, small, tmp_path):
         add_query_encoder(family, tmp_path, "query-other")
     with pytest.raises(FamilyError, match="no saved MAR"):
         query_encoders(tmp_path / "other")
-    with pytest.raises(MarError, match="has no 'query-huge' route; it has query, document, query-small"):
+    with pytest.raises(MarError, match="has no 'query-huge' route; it has document, query, query-small"):
         MAR.from_pretrained(family, query="query-huge", routes="query")
     with pytest.raises(MarError, match="routes='document' loads none"):
         MAR.from_pretrained(family, query="query-small", routes="document")

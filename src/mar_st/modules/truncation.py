@@ -1,19 +1,19 @@
 """Matryoshka truncation as a module that plain sentence-transformers can load, in any dtype.
 
 sentence-transformers truncates in `encode`, after every module and so after `Normalize`, and for all routes
-alike. MAR must cut the document route alone, before or after normalisation, and the two routes must be of one
-width for stock losses. Of sentence-transformers' own classes only a `Dense` can do that: one without bias or
+alike. MAR must cut the document route alone, before or after normalisation, and stock losses need both routes
+to be of one width. Of sentence-transformers' own classes only a `Dense` can do that: one without bias or
 activation, whose weight is a multiple of the first rows of the identity. Two things make it safe:
 
-- **Dtype.** sentence-transformers casts top-level modules to the dtype of the first encoder and leaves the modules
-  inside a `Router` as they are, float32. `MAR` therefore keeps the cut in a second `Router` behind the encoders.
-- **Training.** A saved `Dense` cannot say that it is frozen. Between two normalisations the scale of the
-  weight is free; at `INERT` the gradient of the weight shrinks by that factor and a step of an optimiser by as
-  much in relation to the weight, so that fine-tuning with stock tools leaves the cut as it is, to rounding.
-  `MAR` restores the exact weight when it loads one.
+- **Dtype.** sentence-transformers casts top-level modules to the dtype of the first encoder, those inside its
+  `Router` stay float32. `MAR` therefore keeps the cut in a second `Router` behind the encoders.
+- **Training.** A saved `Dense` cannot say that it is frozen. Between two normalisations the scale of its
+  weight is free. At the scale `INERT` its gradient shrinks by that factor, and so does a step of an optimiser
+  in relation to the weight: fine-tuning with stock tools leaves the cut as it is, to rounding. `MAR` restores
+  the exact weight when it loads one. A cut that no normalisation follows has the scale 1 and no protection.
 
-Multiplying by 0 and by a power of two and adding zeros is exact in float32, bfloat16 and float16 (a component of
-a unit vector times `INERT` stays below 65,504).
+Multiplying by 0 and by a power of two and adding zeros is exact in float32, bfloat16 and float16 (a component
+of a unit vector times `INERT` stays below 65,504).
 """
 
 from __future__ import annotations

@@ -73,9 +73,11 @@ def test_without_documents_a_file_says_it_or_nothing_does(saved: Path) -> None:
 
 
 def test_a_model_without_routes_and_a_vector_folder(saved: Path, mar: MAR, tmp_path: Path) -> None:
+    mar.encoder("document").save_pretrained(str(tmp_path / "full"))  # at its full width
+    assert space_of(tmp_path / "full") not in (None, space_of(saved))
     plain = SentenceTransformer(modules=mar.route_modules("document"), device="cpu")
     plain.save_pretrained(str(tmp_path / "plain"))
-    assert space_of(tmp_path / "plain") not in (None, space_of(saved))
+    assert space_of(tmp_path / "plain") == space_of(saved)
     vectors = torch.eye(2).numpy()
     assert space_of(write_vectors(tmp_path / "v", ["a", "b"], vectors, space="xyz").path) == "xyz"
 
