@@ -21,6 +21,7 @@ from mar_st.errors import MarError
 from mar_st.names import model_folder, model_source
 from mar_st.native_gte import native
 from mar_st.saved_modules import saved_modules
+from mar_st.tokenizers import append_eos
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -294,7 +295,7 @@ def _prepare_tokenizer(transformer: Transformer, role: Role, mode: PoolingMode, 
                 "Set tokenizer.eos_token, or give another pooling."
             )
         if not _ends_in_special_token(tokenizer):
-            tokenizer.add_eos_token = True
+            tokenizer = transformer.processor = append_eos(tokenizer)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token
 

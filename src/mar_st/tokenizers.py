@@ -1,14 +1,19 @@
-"""Tokenizers trained on a recipe's own texts, for encoders that start from random weights."""
+"""Tokenizers trained on a recipe's own texts, and tokenizers of other models that are given an EOS token."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
+from mar_st.errors import MarError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from transformers import PreTrainedTokenizerBase
 
     from mar_st.encoders import Role
 
@@ -64,3 +69,62 @@ def train_tokenizer(
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=backend, model_max_length=max_length, **names
     )
+
+
+def append_eos(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
+    """Return a tokenizer that ends every text with EOS and is the given one in all else, BOS included.
+
+    The classes of some model families (GPT-NeoX, Gemma, Llama) build their template from flags when they are
+    loaded, so an EOS set on them is lost in a saved folder, or a BOS with it. The result is of the general
+    class, which saves and loads the template as it stands. Works on a copy.
+
+    Args:
+        tokenizer: A fast tokenizer with an EOS token that it does not append.
+
+    Raises:
+        MarError: The tokenizer has no fast form (`tokenizer.json`), or the result does not end in EOS.
+    """
+    original = getattr(tokenizer, "backend_tokenizer", None)
+    if original is None:
+        raise MarError(
+            f"{type(tokenizer).__name__} has no fast form (tokenizer.json), so EOS cannot be appended. "
+            "Convert it with transformers, or give another pooling."
+        )
+    content = json.loads(original.to_str())
+    content["post_processor"] = _ending_in(
+        content.get("post_processor"), str(tokenizer.eos_token), int(tokenizer.eos_token_id)
+    )
+    backend = Tokenizer.from_str(json.dumps(content))
+    kept = ("model_max_length", "padding_side", "truncation_side", "chat_template", "model_input_names")
+    result = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        clean_up_tokenization_spaces=False,
+        **{name: getattr(tokenizer, name) for name in kept if getattr(tokenizer, name, None) is not None},
+        **tokenizer.special_tokens_map,
+    )
+    wanted = [*tokenizer("a")["input_ids"], tokenizer.eos_token_id]
+    if result("a")["input_ids"] != wanted:
+        raise MarError(
+            f"EOS cannot be appended by {type(tokenizer).__name__}: it makes {wanted[:-1]} of 'a' and should "
+            f"make {wanted}. Save the tokenizer with a template that ends in EOS, or give another pooling."
+        )
+    return result
+
+
+def _ending_in(processor: dict[str, Any] | None, token: str, number: int) -> dict[str, Any]:
+    """Return the post-processor of a `tokenizer.json` with a token after every text."""
+    steps = [] if processor is None else processor.get("processors", [processor])
+    templates = [step for step in steps if step["type"] == "TemplateProcessing"]
+    if not templates:
+        template = processors.TemplateProcessing(
+            single=f"$A:0 {token}:0", pair=f"$A:0 {token}:0 $B:1 {token}:1", special_tokens=[(token, number)]
+        )
+        return {"type": "Sequence", "processors": [*steps, json.loads(template.__getstate__())]}
+    template = templates[-1]
+    for name in ("single", "pair"):
+        texts = [next(iter(piece.values()))["type_id"] for piece in template[name]]
+        for text in sorted(set(texts), reverse=True):  # from the end, so that positions stay right
+            last = max(index for index, of in enumerate(texts) if of == text)
+            template[name].insert(last + 1, {"SpecialToken": {"id": token, "type_id": text}})
+    template["special_tokens"][token] = {"id": token, "ids": [number], "tokens": [token]}
+    return processor or template
