@@ -34,7 +34,7 @@ PROMPT_NAMES: dict[Task, str] = {"retrieval": "query", "rerank": "Reranking-quer
 
 #: Route of texts without a role (`encode` without a task) in new models: none, so that the call is an error.
 #: Wrappers that know no roles would else encode documents with the query encoder and say nothing.
-DEFAULT_ROUTE: str | None = None
+DEFAULT_ROUTE: Literal["query", "document"] | None = None
 
 #: The instructions of the MAR paper (Table 8) in the format of its released code.
 PUBLISHED_PROMPTS = {

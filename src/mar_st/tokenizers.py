@@ -96,7 +96,7 @@ def append_eos(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
     )
     backend = Tokenizer.from_str(json.dumps(content))
     kept = ("model_max_length", "padding_side", "truncation_side", "chat_template", "model_input_names")
-    result = PreTrainedTokenizerFast(
+    result = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=backend,
         clean_up_tokenization_spaces=False,
         **{name: getattr(tokenizer, name) for name in kept if getattr(tokenizer, name, None) is not None},

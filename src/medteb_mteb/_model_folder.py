@@ -79,7 +79,8 @@ def _shapes(folder: Path) -> Iterator[tuple[str, list[int]]]:
 
 
 def _route_folder(folder: Path, route: str) -> Path | None:
-    for path in sorted(folder.rglob("router_config.json")):
+    # A MAR has a second router, behind the encoders, in a folder of its own.
+    for path in sorted(folder.rglob("router_config.json"), key=lambda path: (len(path.parts), path)):
         first = _json(path).get("structure", {}).get(route)
         if first:
             return path.parent / str(first[0])

@@ -18,6 +18,8 @@ of a unit vector times `INERT` stays below 65,504).
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 import torch
 from sentence_transformers.base.modules import Dense
 from torch import nn
@@ -55,7 +57,7 @@ def truncation(in_features: int, out_features: int, *, scale: float = 1.0) -> De
     return layer.requires_grad_(False)
 
 
-def is_truncation(module: nn.Module) -> bool:
+def is_truncation(module: nn.Module) -> TypeGuard[Dense]:
     """Return True for a bias-free, identity-activated `Dense` with weight `scale * eye(out, in)`.
 
     The scale is 1 or `INERT`; an inert weight may have drifted a little under a stock optimiser.

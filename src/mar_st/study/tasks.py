@@ -128,7 +128,7 @@ def score(model: SentenceTransformer, data: TaskData, *, batch_size: int = 64) -
     if data.type == "sts":
         prompt = _prompt(model, data, "STS")
         first, second = (
-            _encode(model, [pair[side] for pair in data.pairs], batch_size, prompt=prompt, task=None)
+            _encode(model, [pair[side] for pair in data.pairs], batch_size, prompt=prompt, task="query")
             for side in (0, 1)
         )
         return [float(value) for value in model.similarity_pairwise(first, second)]
@@ -142,7 +142,7 @@ def score(model: SentenceTransformer, data: TaskData, *, batch_size: int = 64) -
 
 
 def _encode(
-    model: SentenceTransformer, texts: list[str], batch_size: int, *, prompt: str | None, task: str | None
+    model: SentenceTransformer, texts: list[str], batch_size: int, *, prompt: str | None, task: str
 ) -> Any:
     options: dict[str, Any] = {
         "batch_size": batch_size,
@@ -151,8 +151,6 @@ def _encode(
     }
     if prompt is not None:
         options["prompt"] = prompt
-    if task is None:
-        return model.encode(texts, **options).float()
     encode: Any = model.encode_query if task == "query" else model.encode_document
     return encode(texts, **options).float()
 
