@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
@@ -12,6 +13,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
 from sentence_transformers.util import import_module_class, load_file_path
+from sentence_transformers.util.decorators import deprecated_kwargs
 
 from mar_st.encoders import EncoderSource, load_encoder
 from mar_st.errors import MarError
@@ -20,7 +22,7 @@ from mar_st.names import model_folder, model_source
 from mar_st.saved_modules import saved_modules
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from sentence_transformers.base.modules.module import Module
 
@@ -393,6 +395,15 @@ class MAR(SentenceTransformer):
             kwargs.setdefault("prompt_name", name)
         vectors: np.ndarray = self.encode(queries, task="query", **kwargs)
         return vectors
+
+    @deprecated_kwargs(sentences="inputs")
+    def encode_document(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """`SentenceTransformer.encode_document`, of `{title, text}` dicts too, as in `encode_corpus`."""
+        if isinstance(inputs, Mapping):
+            inputs = join_document(inputs)
+        elif not isinstance(inputs, str):
+            inputs = [join_document(entry) if isinstance(entry, Mapping) else entry for entry in inputs]
+        return super().encode_document(inputs, *args, **kwargs)
 
     def encode_corpus(self, documents: Document | Sequence[Document], **kwargs: Any) -> np.ndarray:
         """Encode documents with the document encoder, after the stored prompt `document`, if it has one.

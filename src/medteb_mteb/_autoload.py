@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 # Registration needs these whole. If one of them is what pulled mteb in, it is still half-way through its
 # own import when mteb is done; registration then waits until that module calls `finish`.
-_NEEDED = tuple(f"medteb_mteb.{name}" for name in ("tasks", "benchmarks", "models", "bm25"))
+_NEEDED = tuple(
+    f"medteb_mteb.{name}" for name in ("tasks", "benchmarks", "models", "bm25", "encoders", "statistics")
+)
 
 
 class _Finder:

@@ -1,4 +1,4 @@
-"""What can be told of a saved MAR folder without loading it."""
+"""What can be told of a saved model folder without loading it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 # A file of many gigabytes is sampled: pieces spread over all of it, since two models trained from one
@@ -46,47 +45,67 @@ def folder_revision(folder: Path) -> str:
     return digest.hexdigest()[:40]
 
 
+def widths(full: int) -> list[int]:
+    """Widths to which vectors of ``full`` dimensions are offered to be cut: 2^k and 3 x 2^k from 8, and all.
+
+    mteb refuses to load a model with an ``embed_dim`` that its metadata does not list.
+    """
+    steps = {factor << k for factor in (1, 3) for k in range(full.bit_length())}
+    return sorted({full, *(step for step in steps if 8 <= step < full)})
+
+
 def describe_folder(folder: Path) -> dict[str, Any]:
-    """What can be told of a saved MAR without loading it: counts come from the headers of its weight files.
+    """What can be told of a saved model without loading it: counts come from the headers of its weight files.
 
     Returns:
         ``revision``, ``n_parameters``, ``n_embedding_parameters``, ``embed_dim``, ``max_tokens`` and
-        ``similarity_fn_name``, as `ModelMeta` wants them.
+        ``similarity_fn_name``, as `ModelMeta` wants them; None for what the folder does not tell.
     """
-    shapes = dict(_shapes(folder))
+    shapes = _shapes(folder)
     embeddings = [shape for name, shape in shapes.items() if name.endswith(_EMBEDDING_WEIGHTS)]
-    settings = _json(folder / "config_sentence_transformers.json")
+    settings = read_object(folder / "config_sentence_transformers.json")
+    similarity = settings.get("similarity_fn_name")
     query = _route_folder(folder, "query")
-    lengths = [_json(path).get(key) for name, key in _LENGTHS for path in sorted(folder.rglob(name))]
+    lengths = [read_object(path).get(key) for name, key in _LENGTHS for path in sorted(folder.rglob(name))]
     return {
         "revision": folder_revision(folder),
         "n_parameters": sum(map(math.prod, shapes.values())) or None,
         "n_embedding_parameters": sum(map(math.prod, embeddings)) or None,
-        "embed_dim": _json(query / "config.json").get("hidden_size") if query else None,
+        "embed_dim": read_object(query / "config.json").get("hidden_size") if query else None,
         "max_tokens": min((length for length in lengths if length and length < _NO_LIMIT), default=None),
-        "similarity_fn_name": settings.get("similarity_fn_name"),
+        "similarity_fn_name": similarity if similarity in ("cosine", "dot") else None,
     }
 
 
-def _shapes(folder: Path) -> Iterator[tuple[str, list[int]]]:
+def _shapes(folder: Path) -> dict[str, list[int]]:
+    """Shapes of all weights by file and name; none where a file is broken, which loading it will tell."""
+    shapes: dict[str, list[int]] = {}
     for path in sorted(folder.rglob("*.safetensors")):
-        with path.open("rb") as stream:
-            (length,) = struct.unpack("<Q", stream.read(8))
-            header = json.loads(stream.read(length))
-        for name, entry in header.items():
-            if name != "__metadata__":
-                yield f"{path.relative_to(folder)}/{name}", entry["shape"]
+        try:
+            with path.open("rb") as stream:
+                (length,) = struct.unpack("<Q", stream.read(8))
+                header = json.loads(stream.read(min(length, path.stat().st_size)))
+            for name, entry in header.items():
+                if name != "__metadata__":
+                    shapes[f"{path.relative_to(folder)}/{name}"] = entry["shape"]
+        except (OSError, ValueError, struct.error, AttributeError, KeyError, TypeError):
+            return {}
+    return shapes
 
 
 def _route_folder(folder: Path, route: str) -> Path | None:
     # A MAR has a second router, behind the encoders, in a folder of its own.
     for path in sorted(folder.rglob("router_config.json"), key=lambda path: (len(path.parts), path)):
-        first = _json(path).get("structure", {}).get(route)
+        first = read_object(path).get("structure", {}).get(route)
         if first:
             return path.parent / str(first[0])
     return None
 
 
-def _json(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return content
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON file's object; an empty one if there is none."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

@@ -250,6 +250,26 @@ def edition_write(
     print(f"{edition.task}  {edition.digest}  {len(edition.files)} files")
 
 
+@edition_app.command("stats")
+def edition_stats(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Task names or data folders; none for all editions in force.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Compute them anew.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Compute mteb's descriptive statistics and keep them beside the data, by the data's digest."""
+    from medteb_mteb.commands import edition as commands
+
+    found = commands.statistics(names or [], overwrite=overwrite)
+    if as_json:
+        print(json.dumps({task: stats for task, _, stats in found}, ensure_ascii=False, indent=2))
+        return
+    for task, path, stats in found:
+        samples = ", ".join(f"{split} {entry['num_samples']:,} samples" for split, entry in stats.items())
+        print(f"{task}  {samples}  {path}")
+
+
 @edition_app.command("build")
 def edition_build(
     name: Annotated[str, typer.Argument(help="The edition to generate: mini.")],
@@ -275,6 +295,7 @@ def edition_build(
 _USER_ERRORS = (
     ("medteb_mteb.folders.problems", "FolderError"),
     ("medteb_mteb.build.records", "BuildError"),
+    ("medteb_mteb.local_models", "ModelFolderError"),
     ("mar_st.errors", "MarError"),
 )
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DATA_VARIABLE",
     "MANIFEST_NAME",
+    "STATISTICS",
     "Edition",
     "EditionError",
     "FileEntry",
@@ -45,6 +46,8 @@ __all__ = [
 
 MANIFEST_NAME = "manifest.json"
 SCHEMA_VERSION = 1
+#: Folder of descriptive statistics, beside the data and computed from them.
+STATISTICS = "descriptive_stats"
 DATA_VARIABLE = "MEDTEB_DATA"
 _RESERVED = ("schema_version", "task", "name", "version", "licence", "counts", "files")
 
@@ -265,8 +268,8 @@ _RESTORE = " The data was changed: restore it, or write a new manifest so that s
 def data_files(folder: Path) -> Iterator[tuple[str, Path]]:
     """Yields (relative ``/`` path, path) of every data file below ``folder``, sorted by relative path.
 
-    Everything counts except the manifest, cards (``*.md``), licence texts, dot files and unfinished
-    ``*.part`` files.
+    Everything counts except the manifest, descriptive statistics, cards (``*.md``), licence texts, dot files
+    and unfinished ``*.part`` files.
     """
     found = ((path.relative_to(folder), path) for path in folder.rglob("*") if path.is_file())
     yield from sorted((r.as_posix(), path) for r, path in found if _is_data(r))
@@ -281,7 +284,9 @@ def sha256_of(path: Path) -> str:
 def _is_data(relative: Path) -> bool:
     if any(part.startswith(".") or part == "__pycache__" for part in relative.parts):
         return False
-    if relative.as_posix() == MANIFEST_NAME or relative.suffix.lower() in {".md", ".part"}:
+    if relative.as_posix() == MANIFEST_NAME or relative.parts[0] == STATISTICS:
+        return False
+    if relative.suffix.lower() in {".md", ".part"}:
         return False
     return relative.stem.upper() not in {"LICENSE", "LICENCE", "NOTICE"}
 

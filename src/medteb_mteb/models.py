@@ -9,25 +9,21 @@ from __future__ import annotations
 import logging
 import textwrap
 import warnings
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from mteb.models import ModelMeta, SentenceTransformerEncoderWrapper
-from mteb.types import PromptType
+from mteb.models import ModelMeta
 
 from mar_st.names import HOME_VARIABLE, PUBLISHED, packaged_folder, trained_folder
 from mar_st.names import home as mar_home
 from medteb_mteb import _autoload
-from medteb_mteb._model_folder import describe_folder, folder_revision
+from medteb_mteb._model_folder import describe_folder, folder_revision, widths
 from medteb_mteb.bm25 import BM25Model
+from medteb_mteb.encoders import STS_ROUTE, MAREncoder, StsRoute
 from medteb_mteb.tasks._edition_task import CITATION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from pathlib import Path
-
-    from mteb.abstasks.task_metadata import TaskMetadata
-    from mteb.types import Array, BatchedInput
-    from torch.utils.data import DataLoader
 
     from mar_st import MAR
 
@@ -35,17 +31,10 @@ __all__ = ["ALIASES", "MODELS", "STS_ROUTE", "MAREncoder", "ModelUnavailableErro
 
 logger = logging.getLogger(__name__)
 
-StsRoute = Literal["query-query", "query-document"]
-# Texts of an STS pair have no roles. The route that does better on the train split is the default.
-STS_ROUTE: StsRoute = "query-query"
 
 # The authors' published weights (github PhilipGAQ/CARE) are not pinned: no revision is known.
 PUBLISHED_LICENCE = "cc-by-nc-sa-4.0"
 PUBLISHED_REVISION = "main"
-
-
-#: Texts that are sorted by length together; progress is shown after each such portion.
-_WINDOW = 2048
 
 
 class ModelUnavailableError(RuntimeError):
@@ -68,79 +57,6 @@ class LocalModelMeta(ModelMeta):
         """Refused: the name belongs to no repository of ours."""
         del args, kwargs
         raise ValueError(f"{self.name} is a local name, so there is no Hub repository to push results to.")
-
-
-class MAREncoder(SentenceTransformerEncoderWrapper):
-    """A MAR as an mteb encoder: texts with a role take its route, texts without one the query route.
-
-    The prompt is the stored one for the task's type. In STS neither text has a role: ``query-query`` encodes
-    both as queries, ``query-document`` the second one as a document and without a prompt. mteb does not tell
-    an encoder which of the two texts it is given, it encodes all first texts and then all second texts; the
-    route relies on that order (so it does not go together with mteb's embedding cache).
-    """
-
-    model: MAR
-
-    def __init__(self, model: MAR, *, sts_route: StsRoute = STS_ROUTE) -> None:
-        if sts_route not in get_args(StsRoute):
-            raise ValueError(f"sts_route is one of {', '.join(get_args(StsRoute))}; got {sts_route!r}.")
-        with warnings.catch_warnings():
-            # mteb's own calls, nothing a user could change
-            warnings.filterwarnings("ignore", "The fill_missing parameter", DeprecationWarning)
-            warnings.filterwarnings("ignore", "The `get_sentence_embedding_dimension`", FutureWarning)
-            super().__init__(model)
-        self.sts_route = sts_route
-        self._first_texts: tuple[str, str, str, int] | None = None
-
-    def encode(
-        self,
-        inputs: DataLoader[BatchedInput],
-        *,
-        task_metadata: TaskMetadata,
-        hf_split: str,
-        hf_subset: str,
-        prompt_type: PromptType | None = None,
-        **kwargs: Any,
-    ) -> Array:
-        """Encodes all texts of a data loader.
-
-        Returns:
-            float32 array (number of texts, dimensions).
-        """
-        texts = [text for batch in inputs for text in _texts(batch, prompt_type)]
-        key = (task_metadata.name, hf_split, hf_subset, len(texts))
-        second = task_metadata.type == "STS" and prompt_type is None and self._first_texts == key
-        as_document = prompt_type is PromptType.document or (second and self.sts_route == "query-document")
-        self._first_texts = None  # also when encoding fails: a new evaluation starts with first texts
-        name = None if second and as_document else self.get_prompt_name(task_metadata, prompt_type)
-        # "" and not None, which would stand for the default prompt of queries.
-        prompt = (self.model_prompts or {}).get(name or "") or ""
-        vectors = self._vectors(texts, "document" if as_document else "query", prompt, kwargs)
-        if task_metadata.type == "STS" and prompt_type is None and not second:
-            self._first_texts = key
-        return vectors
-
-    def _vectors(
-        self, texts: Sequence[str], role: Literal["query", "document"], prompt: str, options: dict[str, Any]
-    ) -> Array:
-        """Vectors by the offline encoder, which sorts texts by length; with other options by the model."""
-        if options.keys() <= {"batch_size", "show_progress_bar"}:
-            from mar_st.encode.engine import Engine
-
-            engine = Engine(self.model, role, prompt=prompt, rows=options.get("batch_size"), packed=False)
-            shown = bool(options.get("show_progress_bar", False))
-            return engine.encode(texts, window=_WINDOW, show_progress=shown)
-        vectors: Array = self.model.encode(texts, task=role, prompt=prompt, **options)
-        return vectors
-
-
-def _texts(batch: Mapping[str, Any], prompt_type: PromptType | None) -> Sequence[str]:
-    """A batch's texts; documents as title, newline, body, the published form (mteb joins by a space)."""
-    if prompt_type is PromptType.document and "title" in batch and "body" in batch:
-        pairs = zip(batch["title"], batch["body"], strict=True)
-        return [f"{title}\n{body}" if title else body for title, body in pairs]
-    texts: Sequence[str] = batch["text"]
-    return texts
 
 
 def load_mini(
@@ -238,6 +154,10 @@ def _same_revision(name: str, folder: Path, revision: str | None) -> None:
         )
 
 
+#: Day on which the weights of mar-mini were packaged.
+MINI_RELEASE = "2026-11-21"
+BM25S = "https://github.com/xhluca/bm25s"
+
 _OURS = ("MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS")
 _CMEDQA = ("CMedQAv1-reranking", "CMedQAv2-reranking")
 
@@ -261,6 +181,8 @@ def _mar_meta(name: str, folder: Path | None, **fields: Any) -> LocalModelMeta:
         **fields,
         **known,
     }
+    if content["embed_dim"] is not None:
+        content["embed_dim"] = widths(content["embed_dim"])
     if content["n_parameters"] is not None:
         content["memory_usage_mb"] = round(content["n_parameters"] * 4 / 2**20)
     return LocalModelMeta.model_validate(content)
@@ -277,6 +199,10 @@ def _mini_meta() -> LocalModelMeta:
         embed_dim=None,
         max_tokens=None,
         license="apache-2.0",
+        release_date=MINI_RELEASE,
+        # There is no address of the code: it is this distribution, as are the data.
+        public_training_code="mar train mar-mini (in the distribution medteb)",
+        public_training_data=True,
         # Trained on the train split of the packaged edition, which shares its generator with the test split.
         training_datasets=set(_OURS),
     )
@@ -298,6 +224,8 @@ def _large_meta(name: str, document_parameters: int, document_embeddings: int) -
         license=None if trained else PUBLISHED_LICENCE,
         open_weights=None if trained else True,
         reference=None if trained else f"https://huggingface.co/{PUBLISHED[short]}",
+        # The day of the paper that describes the weights.
+        release_date=None if trained else "2026-04-13",
         public_training_code=None if trained else "https://github.com/PhilipGAQ/CARE",
         # The released document vectors are cut after normalisation and scored by dot product.
         similarity_fn_name="cosine" if trained else "dot",
@@ -311,7 +239,7 @@ def _bm25_meta(tokeniser: str) -> LocalModelMeta:
         loader=load_bm25,
         name=f"medteb/bm25-{tokeniser}",
         revision="1",
-        release_date=None,
+        release_date=MINI_RELEASE,
         languages=["zho-Hans"],
         n_parameters=0,
         n_embedding_parameters=0,
@@ -320,8 +248,9 @@ def _bm25_meta(tokeniser: str) -> LocalModelMeta:
         embed_dim=None,
         license="apache-2.0",
         open_weights=True,
-        public_training_code=None,
+        public_training_code=BM25S,
         public_training_data=None,
+        reference=BM25S,
         framework=[],
         similarity_fn_name="cosine",
         use_instructions=False,

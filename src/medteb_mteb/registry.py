@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from medteb_mteb import _autoload
+from medteb_mteb import _autoload, submission
+from medteb_mteb.local_models import LOCAL, model_folder
+from medteb_mteb.names import AliasedModels, full_name, full_names, with_argument
 
 if TYPE_CHECKING:
     from mteb.abstasks.abstask import AbsTask
@@ -51,6 +54,8 @@ class Seam(NamedTuple):
     used_for: str
 
 
+_CACHE = "ResultCache."
+
 SEAMS = (
     Seam("mteb.get_tasks", "TASK_LIST", tuple, "get_tasks and available-tasks"),
     Seam("mteb.get_tasks", "_TASKS_REGISTRY", dict, "get_task"),
@@ -63,6 +68,20 @@ SEAMS = (
     Seam("mteb.benchmarks.get_benchmark", "_build_aliases_registry", "cache_clear", "get_benchmark"),
     Seam("mteb.benchmarks.benchmarks", "MTEB_RETRIEVAL_MEDICAL", "tasks", "get_benchmarks"),
     Seam("mteb.evaluate", "_requires_merge", "__call__", "never mixing results of two editions"),
+    Seam(
+        "mteb.cache.result_cache",
+        _CACHE + "_filter_paths_by_model_and_revision",
+        "__call__",
+        "aliases of models in load_results",
+    ),
+    Seam("mteb.cache.result_cache", _CACHE + "_normalize_models", "__call__", "aliases in submit-results"),
+    Seam(
+        "mteb.cache.result_cache",
+        _CACHE + "_get_unsubmitted_results",
+        "__call__",
+        "keeping private results out of submissions",
+    ),
+    Seam("mteb.cache.result_cache", "CopyResultsAction.do", "__call__", "keeping private names out of them"),
 )
 
 _registering = False
@@ -98,6 +117,8 @@ def register() -> None:
         _add_models(MODELS, ALIASES)
         _keep_off_the_hub(ALIASES)
         _keep_editions_apart()
+        _resolve_names(ALIASES)
+        _hold_back_private_results()
         _add_benchmarks(BENCHMARKS)
     except BaseException:
         unregister()
@@ -248,32 +269,6 @@ def _replace_task(theirs: type[AbsTask], ours: type[AbsTask]) -> None:
     _undo.append(lambda: swap(ours, theirs))
 
 
-class _AliasedModels(MutableMapping[str, "ModelMeta"]):
-    """mteb's model registry as `get_model_meta` sees it: aliases resolve, but are never listed.
-
-    mteb's own table of renamed models would do, were it not for its "has been renamed" warning.
-    """
-
-    def __init__(self, models: dict[str, ModelMeta], aliases: Mapping[str, str]) -> None:
-        self.models = models
-        self.aliases = aliases
-
-    def __getitem__(self, name: str) -> ModelMeta:
-        return self.models[name if name in self.models else self.aliases.get(name, name)]
-
-    def __setitem__(self, name: str, meta: ModelMeta) -> None:
-        self.models[name] = meta
-
-    def __delitem__(self, name: str) -> None:
-        del self.models[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.models)
-
-    def __len__(self) -> int:
-        return len(self.models)
-
-
 def _add_models(metas: Iterable[ModelMeta], aliases: Mapping[str, str]) -> None:
     registry = import_module("mteb.models.model_implementations").MODEL_REGISTRY
     lookup = import_module("mteb.models.get_model_meta")
@@ -285,19 +280,20 @@ def _add_models(metas: Iterable[ModelMeta], aliases: Mapping[str, str]) -> None:
     for alias in aliases:
         if alias in registry or alias in lookup._MODEL_RENAMES:
             raise RegistryError(f"mteb knows a model {alias!r} already, so it cannot be an alias of ours.")
-    _set(lookup, "MODEL_REGISTRY", _AliasedModels(registry, aliases), _undo)
+    _set(lookup, "MODEL_REGISTRY", AliasedModels(registry, aliases), _undo)
 
 
 def _keep_off_the_hub(aliases: Mapping[str, str]) -> None:
-    """Has ``medteb/...`` resolved here and never asked of the Hub, where anyone could take the name."""
+    """Has names of ours and folders resolved here; on the Hub anyone could take such a name."""
     from mteb.models import ModelMeta
     from mteb.models.get_model_meta import get_model_meta
 
     ask_hub = ModelMeta._from_hub
 
     def _from_hub(cls: type[ModelMeta], model_name: str, revision: str | None = None) -> ModelMeta:
-        if model_name.startswith(f"{ORGANISATION}/") or model_name in aliases:
-            return get_model_meta(model_name)  # a KeyError with the nearest name if there is none
+        ours = model_name.startswith((f"{ORGANISATION}/", f"{LOCAL}/")) or model_name in aliases
+        if ours or model_folder(model_name) is not None:
+            return get_model_meta(model_name, revision)  # a KeyError with the nearest name if there is none
         return ask_hub.__func__(cls, model_name, revision)  # type: ignore[attr-defined, no-any-return]
 
     _set(ModelMeta, "_from_hub", classmethod(_from_hub), _undo)
@@ -322,6 +318,52 @@ def _keep_editions_apart() -> None:
         return bool(requires_merge(task, existing_results))
 
     _set(module, "_requires_merge", _requires_merge, _undo)
+
+
+def _resolve_names(aliases: Mapping[str, str]) -> None:
+    """Has aliases and folders understood wherever mteb compares models by name, not at look-up alone."""
+    cache = import_module("mteb.cache.result_cache").ResultCache
+    results = import_module("mteb.results").BenchmarkResults
+    full = functools.partial(full_name, aliases=aliases)
+    each = functools.partial(full_names, aliases=aliases)
+    for owner, name, argument, change in (
+        (cache, "_filter_paths_by_model_and_revision", "models", each),
+        (cache, "_normalize_models", "models", each),
+        (cache, "get_task_result_path", "model_name", full),
+        (results, "select_models", "names", each),
+    ):
+        static = isinstance(vars(owner)[name], staticmethod)
+        wrapped = with_argument(getattr(owner, name), argument, change)
+        _set(owner, name, staticmethod(wrapped) if static else wrapped, _undo)
+    # Functions are bound by name in every module that imports them.
+    for module, name, argument in (
+        ("mteb.models.get_model_meta", "get_model_metas", "model_names"),
+        ("mteb.load_results", "load_results", "models"),
+    ):
+        original = vars(sys.modules[module])[name]
+        wrapped = with_argument(original, argument, each)
+        for holder in [found for key, found in sys.modules.items() if key.partition(".")[0] == "mteb"]:
+            if vars(holder).get(name) is original:
+                _set(holder, name, wrapped, _undo)
+
+
+def _hold_back_private_results() -> None:
+    """Has `submit-results` leave out tasks and models that are folders of this machine, and their names."""
+    module = import_module("mteb.cache.result_cache")
+    unsubmitted, copy = module.ResultCache._get_unsubmitted_results, module.CopyResultsAction.do
+
+    @functools.wraps(unsubmitted)
+    def _get_unsubmitted_results(*args: Any, **kwargs: Any) -> dict[ModelMeta, list[Path]]:
+        public = set(_get_tasks()._TASKS_REGISTRY) - set(_runtime_tasks)
+        return submission.public_results(unsubmitted(*args, **kwargs), public)
+
+    @functools.wraps(copy)
+    def do(self: Any) -> None:
+        copy(self)
+        submission.clean_settings(self.copied_files)
+
+    _set(module.ResultCache, "_get_unsubmitted_results", _get_unsubmitted_results, _undo)
+    _set(module.CopyResultsAction, "do", do, _undo)
 
 
 def _add_benchmarks(benchmarks: Mapping[str, Any]) -> None:

@@ -29,6 +29,16 @@ def test_saved_folder_loads_in_plain_sentence_transformers(mar, queries, documen
     assert plain.get_embedding_dimension() == 32
 
 
+def test_encode_document_takes_titles_as_encode_corpus_does(mar, documents):
+    assert any(isinstance(document, dict) for document in documents)
+    np.testing.assert_allclose(mar.encode_document(documents), mar.encode_corpus(documents), atol=1e-6)
+    titled = {"title": "头疼", "text": "头疼吃药好"}
+    np.testing.assert_allclose(mar.encode_document(titled), mar.encode_corpus(titled), atol=1e-6)
+    np.testing.assert_allclose(
+        mar.encode_document("头疼", convert_to_tensor=True), mar.encode_corpus("头疼"), atol=1e-6
+    )
+
+
 def test_saved_types_need_no_mar_st(mar, tmp_path):
     mar.save_pretrained(str(tmp_path))
     types = [entry["type"] for entry in json.loads((tmp_path / "modules.json").read_text())]

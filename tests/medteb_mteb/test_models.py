@@ -161,7 +161,8 @@ def test_the_revision_follows_the_weights_and_not_the_card(saved):
 def test_mini_is_loaded_from_the_package(saved, monkeypatch, data_root):
     monkeypatch.setattr(models, "packaged_folder", lambda: saved)
     meta = models._mini_meta()
-    assert (meta.name, meta.embed_dim, meta.revision) == ("medteb/mar-mini", 16, folder_revision(saved))
+    assert (meta.name, meta.revision) == ("medteb/mar-mini", folder_revision(saved))
+    assert meta.embed_dim == [8, 12, 16]
     assert meta.is_zero_shot_on(["MedTEBRetrieval"]) is False
     assert meta.is_zero_shot_on(["CMedQAv1-reranking"]) is True
     encoder = meta.load_model(device="cpu", sts_route="query-document")
@@ -173,6 +174,46 @@ def test_mini_is_loaded_from_the_package(saved, monkeypatch, data_root):
     (saved / "extra.json").write_text("{}")
     with pytest.raises(ModelUnavailableError, match="not the model that was there"):
         meta.load_model(device="cpu")
+
+
+def test_a_model_is_loaded_with_fewer_dimensions(saved, monkeypatch):
+    monkeypatch.setattr(models, "packaged_folder", lambda: saved)
+    full, cut = (models._mini_meta().load_model(device="cpu", embed_dim=dim) for dim in (None, 8))
+    texts = ["感冒发烧吃什么药", "血压高怎么办"]
+    for role in (PromptType.query, PromptType.document):
+        np.testing.assert_allclose(
+            encode(cut, texts, role=role), encode(full, texts, role=role)[:, :8], atol=1e-6
+        )
+    assert cut.mteb_model_meta.experiment_name == "embed_dim_8"
+    with pytest.raises(ValueError, match="supported embedding dimensions"):
+        models._mini_meta().load_model(device="cpu", embed_dim=1000)
+
+
+@pytest.mark.parametrize("precision", ["int8", "uint8", "binary", "ubinary"])
+def test_lower_precisions_are_those_of_sentence_transformers(mar, precision, data_root):
+    encoder, texts = MAREncoder(mar), ["感冒发烧吃什么药", "血压高怎么办", "胃疼可以喝粥吗"]
+    where = {"task_metadata": mteb.get_task("MedTEBRetrieval").metadata}
+    found = encoder.encode(
+        loader(texts), hf_split="test", hf_subset="default", prompt_type=PromptType.document,
+        precision=precision, **where,
+    )  # fmt: skip
+    expected = mar.encode_document(texts, precision=precision)
+    assert found.dtype == np.float32
+    if "binary" in precision:
+        np.testing.assert_array_equal(found > 0, mar.encode_document(texts) > 0)
+        assert set(np.unique(found)) == {-1.0, 1.0}
+        assert expected.shape[1] * 8 == found.shape[1]
+    else:
+        assert np.abs(found - expected).max() <= 1  # one step: batches round otherwise
+        assert len(np.unique(found)) > 3
+    for name in ("MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS"):
+        if precision == "ubinary":
+            continue  # mteb's own list of precisions has no such one
+        result = mteb.evaluate(
+            encoder, mteb.get_task(name), cache=None, encode_kwargs={"precision": precision},
+            show_progress_bar=False,
+        )  # fmt: skip
+        assert np.isfinite(result.task_results[0].get_score())
 
 
 def test_mini_without_weights(tmp_path, monkeypatch):
@@ -188,7 +229,7 @@ def test_a_trained_folder_comes_before_the_published_weights(saved, monkeypatch)
     meta = models._large_meta("medteb/mar-0.3b-4b", 1, 1)
     assert meta.similarity_fn_name.value == "cosine"
     assert meta.license is None
-    assert meta.embed_dim == 16
+    assert max(meta.embed_dim) == 16
     encoder = meta.load_model(device="cpu")
     assert encode(encoder, ["头疼"], role=PromptType.query).shape == (1, 16)
 
@@ -237,3 +278,10 @@ def test_statements_about_the_published_models():
     assert round(eight.n_parameters / 1e9, 2) == 7.87
     assert four.is_zero_shot_on(["CMedQAv1-reranking"]) is False
     assert mteb.get_model_meta("bm25-jieba").is_zero_shot_on(["MedTEBRetrieval"]) is True
+
+
+@pytest.mark.parametrize("name", ["mar-mini", "mar-0.3b-4b", "mar-0.3b-8b", "bm25-jieba", "bm25-char-bigram"])
+def test_what_leaderboards_show_is_filled(name):
+    meta = mteb.get_model_meta(name)
+    for field in ("release_date", "public_training_code", "n_parameters", "license", "languages"):
+        assert getattr(meta, field) is not None, field

@@ -17,7 +17,7 @@ from medteb_mteb.editions import (
     write_manifest,
 )
 
-__all__ = ["as_json", "build", "editions", "resolve", "verify_all", "write"]
+__all__ = ["as_json", "build", "editions", "resolve", "statistics", "verify_all", "write"]
 
 
 def editions() -> list[Edition]:
@@ -71,6 +71,28 @@ def write(folder: Path, task: str | None, name: str, version: str, licence: str)
         counts=counts,
         **kept,
     )
+
+
+def statistics(names: list[str], *, overwrite: bool = False) -> list[tuple[str, Path, dict[str, Any]]]:
+    """Descriptive statistics of tasks' editions or of data folders: (task, file, statistics).
+
+    Args:
+        names: Task names or folders; none for all editions in force.
+        overwrite: Compute them even where they are there.
+
+    Raises:
+        EditionError: If there is no such edition, or its folder cannot be written to.
+        FolderError: If the data have problems.
+    """
+    from medteb_mteb.folders import task_from_folder
+
+    found = []
+    for name in names or [edition.task for edition in editions()]:
+        folder = Path(name).expanduser()
+        task = task_from_folder(folder if folder.is_dir() else resolve(name).path)
+        computed = task.calculate_descriptive_statistics(overwrite_results=overwrite)
+        found.append((task.metadata.name, task.metadata.descriptive_stat_path, dict(computed)))
+    return found
 
 
 def build(name: str, out: Path, seed: int, force: bool) -> list[Edition]:

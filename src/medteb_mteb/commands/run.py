@@ -19,7 +19,7 @@ import numpy as np
 from mteb.cache import ResultCache
 
 from medteb_mteb.commands.errors import UserError
-from medteb_mteb.commands.local_models import resolve_model
+from medteb_mteb.local_models import resolve_model
 from medteb_mteb.report import (
     Entry,
     NoItemScoresError,

@@ -22,6 +22,7 @@ from mteb.types import Licenses
 from medteb_mteb.folders.layout import Layout, TaskType, inspect_folder
 from medteb_mteb.folders.problems import FolderError
 from medteb_mteb.folders.reader import TaskFolder, detect_type, read_folder
+from medteb_mteb.statistics import LocalMetadata, LocalStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,7 +71,7 @@ _LANGUAGES = {
 }  # fmt: skip
 
 
-class FolderTask(AbsTask):
+class FolderTask(LocalStatistics):
     """Mixin of the generated task classes: loads from ``folder``, never from the Hub or a cache."""
 
     folder: ClassVar[Path]
@@ -268,7 +269,7 @@ def _metadata(layout: Layout, kind: TaskType, name: str) -> TaskMetadata:
         "license": licence if licence in get_args(Licenses) else "not specified",
         "is_public": False,
     }
-    return TaskMetadata(**values)
+    return LocalMetadata.in_folder(layout.path, values)
 
 
 def _language(layout: Layout, code: str) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
-from mteb.abstasks.abstask import AbsTask
 from mteb.timing import TimingStack
 from mteb.types import Licenses
 
 from medteb_mteb.editions import Edition, EditionError, find_edition, verify
+from medteb_mteb.statistics import LocalMetadata, LocalStatistics
 
 if TYPE_CHECKING:
     from mteb.abstasks.task_metadata import TaskMetadata
@@ -49,7 +49,8 @@ def metadata_of(base: TaskMetadata, edition: Edition | None) -> TaskMetadata:
     ``date`` where it has them. What the manifest of a foreign edition does not say stays unknown (None).
     """
     if edition is None:
-        return base.model_copy(update={"dataset": {**base.dataset, "revision": NO_REVISION}})
+        absent = {"dataset": {**base.dataset, "revision": NO_REVISION}}
+        return LocalMetadata.in_folder(None, base.model_dump() | absent)
     mini = edition.name == MINI
     known = {
         "annotations_creators": "algorithmic" if mini else None,
@@ -63,7 +64,7 @@ def metadata_of(base: TaskMetadata, edition: Edition | None) -> TaskMetadata:
         "license": licence_for_mteb(edition.licence),
         **{key: edition.extra.get(key, value) for key, value in known.items()},
     }
-    return type(base).model_validate(content)
+    return LocalMetadata.in_folder(edition.path, content)
 
 
 def licence_for_mteb(licence: str) -> str:
@@ -84,7 +85,7 @@ def _resolve(base: TaskMetadata) -> tuple[Edition | None, TaskMetadata, str]:
         return None, metadata_of(base, None), str(error)
 
 
-class EditionTask(AbsTask):
+class EditionTask(LocalStatistics):
     """A task whose data is an edition; put it before mteb's task class in the bases.
 
     The edition in force (``$MEDTEB_DATA/<task>/``, else the packaged one) is resolved when the task is

@@ -11,6 +11,7 @@ from mteb.tasks import CMedQAv1, CMedQAv2
 from mteb.timing import TimingStack
 
 from medteb_mteb.editions import DATA_VARIABLE
+from medteb_mteb.statistics import LocalMetadata, LocalStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,7 @@ class DataUnavailableError(RuntimeError):
     """The data of a public task could be had neither from the Hub nor from a local copy."""
 
 
-class _LocalCopy(AbsTaskRetrieval):
+class _LocalCopy(LocalStatistics, AbsTaskRetrieval):
     """Reads ``$MEDTEB_DATA/<task name>/`` if it exists, and the Hub otherwise.
 
     The dataset revision of a local copy is the digest of its files (of its manifest if it has one), so such a
@@ -43,8 +44,9 @@ class _LocalCopy(AbsTaskRetrieval):
                 revision = inspect_folder(self.local_copy).revision()
             except (ValueError, OSError) as error:  # reported by load_data; see EditionTask
                 self._problem, revision = error, NO_REVISION
-            dataset = {**type(self).metadata.dataset, "revision": revision}
-            self.metadata = type(self).metadata.model_copy(update={"dataset": dataset})
+            content = type(self).metadata.model_dump()
+            content["dataset"]["revision"] = revision
+            self.metadata = LocalMetadata.in_folder(self.local_copy, content)
         self._own_metadata = self.metadata
         super().__init__(**kwargs)
 

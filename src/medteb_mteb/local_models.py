@@ -1,0 +1,194 @@
+"""Model folders as mteb models: `mteb run -m ./folder`, `mteb.get_model("./folder")` and `medteb run`."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb._model_folder import describe_folder, read_object, widths
+
+if TYPE_CHECKING:
+    from mteb.models import ModelMeta
+
+__all__ = ["LOCAL", "ModelFolderError", "folder_meta", "folder_name", "model_folder", "resolve_model"]
+
+#: First part of the names of all models from folders. They are never asked of the Hub, and never submitted.
+LOCAL = "local"
+
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+_DESCRIPTIONS = ("modules.json", "config.json")
+
+
+class ModelFolderError(ValueError):
+    """A model was asked for that does not exist, or whose folder cannot be used; the message says why."""
+
+
+def model_folder(name: str) -> Path | None:
+    """The folder that a model name stands for, or None if it is an ordinary name.
+
+    What is written as a path (`./mar`, `../mar`, `~/mar`, `/models/mar`) always is one; any other name is one
+    if a model lies there.
+    """
+    folder = Path(name).expanduser()
+    if folder.is_absolute() or name.startswith((".", "~")):
+        return folder
+    return folder if any((folder / file).is_file() for file in _DESCRIPTIONS) else None
+
+
+def folder_name(folder: Path) -> str:
+    """Name of a folder's model, `local/<folder>`; `model` in a run's folder is named after the run."""
+    folder = folder.resolve()
+    run = folder.name == "model" and bool(folder.parent.name)
+    return f"{LOCAL}/{folder.parent.name if run else folder.name}"
+
+
+def resolve_model(name: str, *, random_weights: int | None = None) -> ModelMeta:
+    """Finds a model without loading it.
+
+    Args:
+        name: A name that mteb knows or can fetch from the Hub, an alias of ours, or a folder.
+        random_weights: Seed for a folder that holds a configuration but no weights.
+
+    Raises:
+        ModelFolderError: If there is no such model, or a folder cannot be used.
+    """
+    import mteb
+
+    from medteb_mteb.models import ALIASES
+
+    folder = model_folder(name)
+    if folder is not None and name not in ALIASES and name not in {m.name for m in mteb.get_model_metas()}:
+        if not folder.is_dir():
+            raise ModelFolderError(f"model {name}: no such folder")
+        return folder_meta(folder, random_weights=random_weights)
+    try:
+        return mteb.get_model_meta(name)
+    except KeyError as error:
+        # mteb asks the Hub for what it does not know; a name without an organisation cannot be there.
+        if "/" not in name or os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
+            raise ModelFolderError(f"model {name}: {error.args[0]}") from None
+    try:
+        return mteb.get_model_meta(name, fetch_from_hf=True)
+    except Exception as error:  # the Hub client raises a dozen types
+        first = (str(error).strip().splitlines() or [""])[0][:200]
+        raise ModelFolderError(
+            f"model {name}: unknown to mteb, no local folder, and not to be had from the Hub ({first})"
+        ) from None
+
+
+def folder_meta(folder: Path, *, random_weights: int | None = None) -> ModelMeta:
+    """Metadata of a folder's model: named by `folder_name`, its revision a digest of weights and settings.
+
+    Raises:
+        ModelFolderError: If there is no folder, or it holds no model, no weights, or only pickled ones.
+    """
+    from medteb_mteb.models import LocalModelMeta
+
+    if not folder.is_dir():
+        raise ModelFolderError(f"model {folder}: no such folder")
+    folder = folder.resolve()
+    has_weights = _check(folder)
+    name = folder_name(folder)
+    if not has_weights and not (folder / "modules.json").is_file():
+        if random_weights is None:
+            raise ModelFolderError(
+                f"model {folder}: a configuration without weights. Evaluate it with random ones by "
+                "`medteb run --random-weights SEED`"
+            )
+        name += f"-random-{random_weights}"
+    known = describe_folder(folder)
+    content = {
+        "loader": functools.partial(_load, folder=folder, seed=random_weights if not has_weights else None),
+        "name": name,
+        "release_date": None,
+        "languages": None,
+        "memory_usage_mb": round(known["n_parameters"] * 4 / 2**20) if known["n_parameters"] else None,
+        "license": None,
+        "open_weights": None,
+        "public_training_code": None,
+        "public_training_data": None,
+        "framework": ["Sentence Transformers", "PyTorch"],
+        "use_instructions": None,
+        "training_datasets": None,
+        "model_type": ["router"] if _is_router(folder) else ["dense"],
+        **known,
+        "embed_dim": widths(known["embed_dim"]) if known["embed_dim"] else None,
+    }
+    return LocalModelMeta.model_validate(content)
+
+
+def _check(folder: Path) -> bool:
+    """Whether a folder that can be used holds weights.
+
+    Raises:
+        ModelFolderError: If it cannot be used.
+    """
+    if not any((folder / file).is_file() for file in _DESCRIPTIONS):
+        raise ModelFolderError(
+            f"model {folder}: holds neither modules.json (sentence-transformers) nor config.json"
+        )
+    has_weights = any(folder.rglob("*.safetensors"))
+    if not has_weights and any(path.suffix in _PICKLES for path in folder.rglob("*")):
+        raise ModelFolderError(
+            f"model {folder}: holds only pickled weights, which can run code; convert them to safetensors"
+        )
+    kind = read_object(folder / "config_sentence_transformers.json").get("model_type")
+    if kind not in (None, "SentenceTransformer"):
+        raise ModelFolderError(f"model {folder}: is a {kind}; expected a SentenceTransformer")
+    return has_weights
+
+
+def _load(
+    name: str,
+    revision: str | None = None,
+    *,
+    folder: Path,
+    seed: int | None,
+    device: str | None = None,
+    embed_dim: int | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Loads a model folder: a Router with query and document routes as MAR, anything else as it is."""
+    del name, revision
+    from sentence_transformers import SentenceTransformer
+
+    from medteb_mteb.encoders import FolderEncoder, MAREncoder
+
+    kwargs["truncate_dim"] = embed_dim
+    if _is_router(folder):
+        from mar_st import MAR
+
+        of_encoder = {key: kwargs.pop(key) for key in ("sts_route",) if key in kwargs}
+        return MAREncoder(MAR.from_pretrained(folder, device=device, **kwargs), **of_encoder)
+    if seed is not None and not any(folder.rglob("*.safetensors")):
+        with tempfile.TemporaryDirectory() as scratch:
+            _save_random(folder, Path(scratch), seed)
+            model = SentenceTransformer(scratch, device=device, **kwargs)
+    else:
+        model = SentenceTransformer(str(folder), device=device, local_files_only=True, **kwargs)
+    return FolderEncoder(model)
+
+
+def _save_random(folder: Path, target: Path, seed: int) -> None:
+    """Writes the model that a configuration describes, with random weights, and its tokenizer."""
+    import torch
+    from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+    config = AutoConfig.from_pretrained(str(folder), local_files_only=True)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        auto: Any = AutoModel
+        model = auto.from_config(config)
+    model.save_pretrained(target)
+    tokenizer.save_pretrained(target)
+
+
+def _is_router(folder: Path) -> bool:
+    return any(
+        {"query", "document"} <= set(read_object(path).get("structure", {}))
+        for path in folder.rglob("router_config.json")
+    )

@@ -1,0 +1,93 @@
+"""Descriptive statistics of data on this machine: beside the data, by digest, never in mteb's installation.
+
+mteb keeps the statistics of a task in its own package, under the task's name alone, so that those of one
+edition would be shown for every other.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mteb.abstasks.abstask import AbsTask
+from mteb.abstasks.task_metadata import TaskMetadata
+from pydantic import PrivateAttr
+
+from medteb_mteb import _autoload
+from medteb_mteb.editions import STATISTICS, EditionError
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from mteb.types.statistics import DescriptiveStatistics
+
+__all__ = ["LocalMetadata", "LocalStatistics"]
+
+
+class LocalMetadata(TaskMetadata):
+    """Metadata of a task with data in a folder: the statistics are `descriptive_stats/<revision>.json` there.
+
+    Statistics of other data, such as those before an edit, bear another digest and are not found.
+    """
+
+    _folder: Path = PrivateAttr(default=Path())
+
+    @classmethod
+    def in_folder(cls, folder: Path | None, content: dict[str, Any]) -> Self:
+        """Metadata from its fields; a folder of None has no statistics.
+
+        Raises:
+            ValueError: If mteb does not accept a field.
+        """
+        made = cls.model_validate(content)
+        made._folder = Path() if folder is None else folder
+        return made
+
+    @property
+    def descriptive_stat_path(self) -> Path:
+        """Where the statistics of these very data lie."""
+        return self._folder / STATISTICS / f"{self.revision}.json"
+
+
+class LocalStatistics(AbsTask):
+    """Computes statistics into the data's folder; put it before mteb's task class in the bases."""
+
+    def calculate_descriptive_statistics(
+        self, overwrite_results: bool = False, num_proc: int | None = None
+    ) -> dict[str, DescriptiveStatistics]:
+        """Statistics as mteb defines them, read from the data's folder or computed and kept there.
+
+        Raises:
+            EditionError: If the folder cannot be written to.
+        """
+        own = self.metadata
+        if not isinstance(own, LocalMetadata):  # data of the Hub: mteb's affair
+            return super().calculate_descriptive_statistics(overwrite_results, num_proc)
+        if (found := own.descriptive_stats) is not None and not overwrite_results:
+            return found
+        with tempfile.TemporaryDirectory() as scratch:
+            self.metadata = LocalMetadata.in_folder(Path(scratch), own.model_dump())  # mteb writes there
+            try:
+                statistics = super().calculate_descriptive_statistics(True, num_proc)
+            finally:
+                self.metadata = own
+        _write(own.descriptive_stat_path, statistics)
+        return statistics
+
+
+def _write(target: Path, statistics: dict[str, DescriptiveStatistics]) -> None:
+    part = target.with_suffix(".part")
+    try:
+        target.parent.mkdir(exist_ok=True)
+        part.write_text(json.dumps(statistics, indent=4, ensure_ascii=False) + "\n", encoding="utf-8")
+        part.replace(target)
+    except OSError as error:
+        raise EditionError(
+            f"{target} cannot be written ({error.strerror}). Statistics are kept beside the data: copy the "
+            "folder to where you may write, or ask its owner to compute them."
+        ) from None
+
+
+_autoload.finish(__name__)

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import logging
+import subprocess
+
+import mteb
+import pytest
+from mteb.cache import ResultCache
+
+from medteb_mteb import register_tasks, unregister_tasks
+from medteb_mteb.folders import task_from_folder
+
+MODEL = "bm25-char-bigram"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch) -> ResultCache:
+    """A cache beside an empty copy of the results repository."""
+    found = ResultCache(tmp_path / "results")
+
+    def git(*arguments: str) -> None:
+        subprocess.run(["git", *arguments], cwd=found.remote_repo_path, check=True, capture_output=True)
+
+    found.remote_results_path.mkdir(parents=True)
+    (found.remote_results_path / "README.md").write_text("results")
+    git("init", "-b", "main")
+    git("config", "user.email", "someone@example.org")
+    git("config", "user.name", "someone")
+    git("add", ".")
+    git("commit", "-m", "start")
+    monkeypatch.setattr(ResultCache, "download_from_remote", lambda self, *args, **kwargs: None)
+    return found
+
+
+def evaluate(cache: ResultCache, *tasks, model: str = MODEL) -> None:
+    mteb.evaluate(mteb.get_model(model, device="cpu"), list(tasks), cache=cache, show_progress_bar=False)
+
+
+def packaged_sts(monkeypatch):
+    """The packaged STS task on an edition as small as the packaged digest allows: its result alone."""
+    monkeypatch.delenv("MEDTEB_DATA", raising=False)
+    return mteb.get_task("MedTEBSTS")
+
+
+def committed(cache: ResultCache) -> str:
+    """All that the submission's commit holds, names and contents."""
+    shown = subprocess.run(
+        ["git", "show", "HEAD"], cwd=cache.remote_repo_path, check=True, capture_output=True, text=True
+    )
+    return shown.stdout
+
+
+@pytest.fixture
+def clinic(retrieval_folder, tmp_path):
+    """A task of a folder, registered as `MEDTEB_TASKS` does."""
+    retrieval_folder(tmp_path / "st-mary-oncology")
+    task = task_from_folder(tmp_path / "st-mary-oncology")
+    register_tasks([task])
+    yield task
+    unregister_tasks(["st-mary-oncology"])
+
+
+def test_aliases_find_the_results_of_their_model(cache, data_root, monkeypatch):
+    evaluate(cache, mteb.get_task("MedTEBSTS"))
+    monkeypatch.setenv("MTEB_CACHE", str(cache.cache_path))
+    with pytest.warns(DeprecationWarning, match="load_results"):  # mteb's own
+        loaded = mteb.load_results(models=[MODEL], download_latest=False)
+    assert [result.model_name for result in loaded.model_results] == [f"medteb/{MODEL}"]
+    found = cache.load_results(models=[MODEL])
+    assert [result.model_name for result in found.model_results] == [f"medteb/{MODEL}"]
+    assert len(cache.load_results().select_models([MODEL]).model_results) == 1
+    assert cache.get_task_names(models=[MODEL]) == ["MedTEBSTS"]
+    assert cache.load_task_result("MedTEBSTS", MODEL, "1").task_name == "MedTEBSTS"
+    assert [meta.name for meta in mteb.get_model_metas([MODEL])] == [f"medteb/{MODEL}"]
+    assert cache.load_results(models=["bm25-jieba"]).model_results == []
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_names_of_a_clinic_stay_here(cache, clinic, monkeypatch, caplog, named):
+    evaluate(cache, clinic, packaged_sts(monkeypatch))
+    with caplog.at_level(logging.WARNING):
+        outcome = cache.submit_results(MODEL if named else None)
+    assert outcome["status"] == "ready_for_submission"
+    assert outcome["result_count"] == 1
+    everything = committed(cache)
+    assert "MedTEBSTS" in everything
+    assert "st-mary" not in everything  # neither a file nor a line of the run settings
+    assert (
+        f"the task is a folder of this machine, or unknown: medteb/{MODEL} on st-mary-oncology" in caplog.text
+    )
+
+
+def test_nor_do_they_leave_a_session_that_does_not_know_the_folder(cache, clinic, caplog):
+    evaluate(cache, clinic)
+    unregister_tasks(["st-mary-oncology"])
+    try:
+        assert cache.submit_results()["status"] == "no_changes"
+    finally:
+        register_tasks([clinic])
+
+
+def test_own_editions_and_model_folders_stay_here(cache, data_root, encoder_folder, monkeypatch, caplog):
+    evaluate(cache, mteb.get_task("MedTEBSTS"))
+    assert cache.submit_results(MODEL)["status"] == "no_changes"
+    assert "the data are a folder of this machine" in caplog.text
+    evaluate(cache, packaged_sts(monkeypatch), model=str(encoder_folder))
+    assert cache.submit_results(str(encoder_folder))["status"] == "no_changes"
+    assert "the model is a folder of this machine: local/tiny-encoder on MedTEBSTS" in caplog.text
+
+
+def test_the_stock_command_takes_an_alias(cache, monkeypatch):
+    from mteb.cli.build_cli import build_cli
+
+    evaluate(cache, packaged_sts(monkeypatch))
+    parsed = build_cli().parse_args(["submit-results", "-m", MODEL, "--output-folder", str(cache.cache_path)])
+    parsed.func(parsed)
+    assert f"results/medteb__{MODEL}/1/MedTEBSTS.json" in committed(cache)
