@@ -26,7 +26,9 @@ AllowHost = Annotated[
     list[str] | None, typer.Option(help="Another name that the Host of a request may have; * for any.")
 ]
 Name = Annotated[str | None, typer.Option(help="Name of the model; default that of the encoder's folder.")]
-DocumentEncoder = Annotated[str | None, typer.Option(help="Model that answers input_type=document.")]
+DocumentEncoder = Annotated[
+    str | None, typer.Option(help="Model that encodes documents, named NAME-document.")
+]
 Reranker = Annotated[str | None, typer.Option(help="A CrossEncoder that ranks hits anew on request.")]
 Backend = Annotated[str, typer.Option(help="Of an exported encoder: auto, onnx, openvino or a variant.")]
 Threads = Annotated[

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 
+from mar_st.serve.documents import check_space
 from mar_st.serve.engine import Encoding
 from mar_st.serve.fleet import follow
 from mar_st.serve.gate import Gate
@@ -46,7 +47,7 @@ def create_app(
         fleet: Folder through which several workers are told to open the index again.
 
     Raises:
-        MarError: The index or the encoder cannot be opened, or they do not belong together.
+        MarError: The index or an encoder cannot be opened, or they do not belong together.
     """
     settings = settings or ServeSettings()
     metrics = Metrics()
@@ -58,6 +59,8 @@ def create_app(
         opened = source.open()
     else:
         source, opened = None, Opened(index, encoder if encoder is not None else index.encoder)
+    if documents is not None:
+        check_space(documents, opened.searcher.index)
     settings = replace(settings, model_name=settings.model_name or _name(encoder))
     generations = Generations(source, opened, settings, metrics)
     own = Encoding(documents, settings, metrics) if documents is not None else None

@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import httptools
 from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from mar_st.serve.errors import ApiError, too_many
+from mar_st.serve.upgrades import without_offer
 
 if TYPE_CHECKING:
     import asyncio
@@ -256,7 +258,7 @@ class GuardedProtocol(HttpToolsProtocol):
             guard.owe(self)
             self._head = 0
         in_body = self._body_open
-        super().data_received(data)
+        self._parse(data)
         if self not in guard.owing or self.transport.is_closing():
             return
         if self._body_open:
@@ -272,8 +274,28 @@ class GuardedProtocol(HttpToolsProtocol):
             guard.count("large_head")
             self.refuse(ApiError(431, "head_too_large", f"The head of a request may have {HEAD} bytes."))
 
+    def _parse(self, data: bytes) -> None:
+        """Give data to the parser; a request that offers another protocol is answered in this one."""
+        self._unset_keepalive_if_required()
+        while data:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+            except httptools.HttpParserUpgrade as offer:
+                method = self.parser.get_method()
+                if method == b"CONNECT":  # it has no other form
+                    self.send_400_response("This server is no proxy.")
+                    return
+                head = without_offer(method, self.url, self.parser.get_http_version(), self.headers)
+                data = head + data[offer.args[0] :]
+                continue
+            return
+
     def on_headers_complete(self) -> None:
         """The head is there."""
+        if self.parser.should_upgrade():
+            return
         self._body_open = True
         self._past = 0
         self._refused = self._overloaded()
@@ -288,6 +310,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The body is there, wanted or not."""
+        if self.parser.should_upgrade():
+            return
         self._body_open = False
         self._head = 0
         if self._refused is not None:
@@ -305,7 +329,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def _overloaded(self) -> float | None:
         """Seconds that the caller has to wait if this request is refused unread, else `None`."""
         wait = self.guard.overloaded(len(self.tasks))
-        if wait is None or not self._resting or self.expect_100_continue or self.parser.should_upgrade():
+        if wait is None or not self._resting or self.expect_100_continue:
             return None
         return wait if self.url.partition(b"?")[0] in SHED and self.parser.get_method() == b"POST" else None
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mar_st.names import model_source
+from mar_st.serve.settings import ServeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from mar_st.index.index import Index
+    from mar_st.online import QueryEncoder
 
 
 class DocumentEncoder:
@@ -19,15 +24,16 @@ class DocumentEncoder:
     Args:
         model: The model, in evaluation mode.
         identity: Name of where it came from.
+        space: Digest of the document space, where it is known.
     """
 
-    def __init__(self, model: Any, identity: str) -> None:
+    def __init__(self, model: Any, identity: str, space: str | None = None) -> None:
         from sentence_transformers.base.modules import Normalize
 
         from mar_st.teachers.model import route
 
         self.model, self.identity = model, identity
-        self.space: str | None = None
+        self.space = space
         modules = route(model, "document")
         transformer: Any = modules[0]
         self._tokenizer: Any = transformer.tokenizer
@@ -64,13 +70,35 @@ def load_document_encoder(source: str) -> DocumentEncoder:
     Raises:
         MarError: There is no such model, or it has no document side.
     """
+    from mar_st.encode.space import space_of
     from mar_st.online.torch_encoder import has_routes
 
     path = model_source(source)
-    if has_routes(path):
+    routed = has_routes(path)
+    space = space_of(path) if Path(path).is_dir() else None
+    if routed:
         from mar_st.model import MAR
 
-        return DocumentEncoder(MAR.from_pretrained(path, routes="document"), path)
+        return DocumentEncoder(MAR.from_pretrained(path, routes="document"), path, space)
     from sentence_transformers import SentenceTransformer
 
-    return DocumentEncoder(SentenceTransformer(path).eval(), path)
+    return DocumentEncoder(SentenceTransformer(path).eval(), path, space)
+
+
+def check_space(documents: QueryEncoder, index: Index) -> None:
+    """Make sure that documents are encoded into the space of an index.
+
+    Raises:
+        ServeError: They are not, as far as both say.
+    """
+    if documents.space and index.space and documents.space != index.space:
+        raise ServeError(
+            f"The document encoder belongs to another document space ({documents.space[:12]}) than the "
+            f"vectors of {index.name} ({index.space[:12]}). Give --document-encoder the model that encoded "
+            "them."
+        )
+    if documents.dim < index.dim:
+        raise ServeError(
+            f"The document encoder gives {documents.dim} dimensions, the index {index.name} has {index.dim}. "
+            "Give --document-encoder the model that encoded its documents."
+        )

@@ -57,6 +57,9 @@ RULES = {
 }
 _OTHER = Rule()
 
+#: Paths that end in a name of the caller's choice are counted together.
+MODEL = "/v1/models/"
+
 
 class Gate:
     """ASGI middleware around the application.
@@ -83,6 +86,7 @@ class Gate:
         started = scope[STARTED] = time.monotonic()
         path = scope["path"]
         rule = RULES.get(path)
+        name = path if rule else f"{MODEL}{{model}}" if path.startswith(MODEL) else "other"
         status = 0
 
         async def watch(message: Message) -> None:
@@ -110,9 +114,8 @@ class Gate:
             ).send(watch)
         finally:
             seconds = time.monotonic() - started
-            self.metrics.answered(path if rule else "other", status, seconds)
+            self.metrics.answered(name, status, seconds)
             if self.log:
-                name = path if rule else "other"
                 _ACCESS.info("%s %s %d %.1fms", scope["method"], name, status, 1000 * seconds)
 
     def _check(self, scope: Scope, rule: Rule) -> None:

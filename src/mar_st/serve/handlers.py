@@ -13,8 +13,9 @@ import orjson
 
 from mar_st.errors import MarError
 from mar_st.online import DeadlinePassed
-from mar_st.serve.errors import ApiError, bad, late
+from mar_st.serve.errors import bad, late
 from mar_st.serve.http import Call, Reply, as_json
+from mar_st.serve.models import NO_DOCUMENTS, asked_side
 from mar_st.serve.requests import EmbeddingsRequest, SearchRequest, read
 from mar_st.serve.searching import Ask, on_loop
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from mar_st.serve.engine import Encoding, Engine
     from mar_st.serve.generations import Generations
+    from mar_st.serve.models import InputType
     from mar_st.serve.settings import ServeSettings
 
 #: Query texts go to this logger, if they go anywhere.
@@ -123,16 +125,17 @@ class Handlers:
             raise bad(f"'input' may hold {self.settings.max_texts} texts.", "input", code="too_many_texts")
         with self.generations.current as engine:
             name = self.settings.model_name
-            if request.model is not None and request.model != name:
-                raise ApiError(404, "model_not_found", f"This server has one model, {name!r}.", param="model")
-            encoding = self._encoding(engine, request.input_type)
+            side = asked_side(request, name)
+            encoding = self._encoding(
+                engine, side, "input_type" if request.model in (None, name) else "model"
+            )
             dim = encoding.encoder.dim
             if request.dimensions is not None and request.dimensions > dim:
                 raise bad(f"'dimensions' may be {dim} at most.", "dimensions")
             counts, _ = await check_lengths(
                 encoding, texts, self.settings.max_tokens, truncate=request.truncate, field="input"
             )
-            if self.settings.log_queries and request.input_type == "query":
+            if self.settings.log_queries and side == "query":
                 QUERIES.info("%s", orjson.dumps({"input": texts}).decode())
             vectors, counts = await self._encode(encoding, texts, counts, call.deadline)
         if request.dimensions is not None and request.dimensions < dim:
@@ -146,24 +149,19 @@ class Handlers:
                         {"object": "embedding", "index": index, "embedding": row}
                         for index, row in enumerate(_rows(vectors, request.encoding_format))
                     ],
-                    "model": name,
+                    "model": request.model or name,
                     "usage": {"prompt_tokens": used, "total_tokens": used},
                 }
             )
         )
 
-    def _encoding(self, engine: Engine, input_type: str) -> Encoding:
-        if input_type == "document":
+    def _encoding(self, engine: Engine, side: InputType, field: str) -> Encoding:
+        if side == "document":
             if self.documents is None:
-                raise bad(
-                    "This server encodes queries only: documents are encoded offline (mar encode). Start it "
-                    "with --document-encoder to encode them here.",
-                    "input_type",
-                    code="no_document_encoder",
-                )
+                raise bad(NO_DOCUMENTS, field, code="no_document_encoder")
             return self.documents
         if engine.encoding is None:
-            raise bad("This server has no query encoder.", "input_type", code="no_query_encoder")
+            raise bad("This server has no query encoder.", field, code="no_query_encoder")
         return engine.encoding
 
     async def _encode(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mar_st.serve.models import served_models
 from mar_st.serve.requests import EmbeddingsRequest, SearchRequest
 
 if TYPE_CHECKING:
@@ -129,8 +130,9 @@ def openapi(
         keys: Whether API keys are asked for.
         version: Version of the package.
     """
+    served = served_models(model, queries=True, documents=documents)
     schemas = {
-        "EmbeddingsRequest": _embeddings_request(dim, max_texts, model, documents),
+        "EmbeddingsRequest": _embeddings_request(dim, max_texts, served),
         "SearchRequest": _search_request(dim, fields, max_k, hybrid=hybrid, rerank=rerank),
         "Embeddings": _EMBEDDINGS,
         "Hit": _HIT,
@@ -147,6 +149,7 @@ def openapi(
                 "post": _post("embeddings", "Encode texts.", "EmbeddingsRequest", "Embeddings", secured)
             },
             "/v1/models": {"get": _get("models", "Names of the models.", secured)},
+            "/v1/models/{model}": {"get": _model(served, secured)},
             "/info": {"get": _get("info", "What the index holds and what can be asked of it.", secured)},
             "/healthz": {"get": _get("healthz", "Whether the process answers.", {})},
             "/readyz": {"get": _get("readyz", "Whether searches are answered.", {}, more=("503",))},
@@ -192,14 +195,22 @@ def _get(name: str, summary: str, secured: Mapping[str, Any], more: tuple[str, .
     }
 
 
-def _embeddings_request(dim: int, max_texts: int, model: str, documents: bool) -> dict[str, Any]:
+def _model(served: list[str], secured: Mapping[str, Any]) -> dict[str, Any]:
+    name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "enum": served}}
+    return {**_get("model", "One of the models.", secured, more=("404",)), "parameters": [name]}
+
+
+def _embeddings_request(dim: int, max_texts: int, served: list[str]) -> dict[str, Any]:
     schema = EmbeddingsRequest.model_json_schema()
     fields = schema["properties"]
     fields["input"]["anyOf"][1]["maxItems"] = max_texts
-    fields["model"]["anyOf"][0]["enum"] = [model]
+    fields["model"]["anyOf"][0]["enum"] = served
     fields["dimensions"]["anyOf"][0]["maximum"] = dim
-    if not documents:
+    if len(served) == 1:
         fields["input_type"] = {**fields["input_type"], "enum": ["query"]}
+    else:
+        query_of_documents = {"model": {"const": served[1]}, "input_type": {"const": "query"}}
+        schema["not"] = {"required": [*query_of_documents], "properties": query_of_documents}
     return schema
 
 

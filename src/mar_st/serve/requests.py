@@ -30,7 +30,10 @@ class EmbeddingsRequest(BaseModel):
         Text | Annotated[list[Text], Field(min_length=1)],
         Field(description="One text or several. Token ids are not taken: they belong to another tokenizer."),
     ]
-    model: Annotated[str | None, Field(description="Name of the model; see `/v1/models`.")] = None
+    model: Annotated[
+        str | None,
+        Field(description="Name of the model; see `/v1/models`. `NAME-document` encodes documents."),
+    ] = None
     input_type: Annotated[
         Literal["query", "document"],
         Field(description="`document` needs a server that was started with a document encoder."),

@@ -13,10 +13,13 @@ from mar_st.errors import MarError
 from mar_st.serve.errors import ApiError
 from mar_st.serve.handlers import Handlers
 from mar_st.serve.http import Call, Direct, Reply, as_json
+from mar_st.serve.models import DOCUMENT, NO_DOCUMENTS, model_entry, served_models, unknown_model
 from mar_st.serve.openapi import openapi
 from mar_st.serve.pages import add_pages
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.types import ASGIApp
 
     from mar_st.serve.engine import Encoding
@@ -85,8 +88,17 @@ def add_routes(
 
     @app.get("/v1/models")
     async def models() -> Response:
-        entry = {"id": settings.model_name, "object": "model", "created": 0, "owned_by": "medteb"}
-        return _json({"object": "list", "data": [entry]})
+        names = _models(generations, documents, settings)
+        return _json({"object": "list", "data": [model_entry(name) for name in names]})
+
+    @app.get("/v1/models/{model:path}")
+    async def model(model: str) -> Response:
+        if model in _models(generations, documents, settings):
+            return _json(model_entry(model))
+        name = settings.model_name or ""
+        if model == name + DOCUMENT:
+            return _failed(ApiError(404, "model_not_found", NO_DOCUMENTS, param="model"))
+        return _failed(unknown_model(name))
 
     @app.get("/info")
     async def info() -> Response:
@@ -99,7 +111,7 @@ def add_routes(
                 name: facts[name]
                 for name in ("dim", "fields", "max_k", "max_texts", "model", "hybrid", "rerank")
             },
-            documents=facts["input_types"] != ["query"],
+            documents=documents is not None,
             keys=bool(settings.api_keys),
             version=_version(),
         )
@@ -122,6 +134,12 @@ async def _reload(generations: Generations, fleet: Fleet | None) -> Reply:
     if failed:
         raise ApiError(409, "not_reloaded", f"The old index goes on answering. {failed[0].message}")
     return Reply(as_json({"documents": reports[0].documents, "workers": len(reports)}))
+
+
+def _models(generations: Generations, documents: Encoding | None, settings: ServeSettings) -> list[str]:
+    """Names of the models that answer now."""
+    queries = generations.current.encoding is not None
+    return served_models(settings.model_name or "", queries=queries, documents=documents is not None)
 
 
 def _info(generations: Generations, documents: Encoding | None, settings: ServeSettings) -> dict[str, Any]:
@@ -149,9 +167,11 @@ async def _refuse(_: Request, error: Exception) -> Response:
         404: ("no_such_path", "There is no such path; see /docs."),
         405: ("method_not_allowed", "This path does not take that method; see /docs."),
     }.get(status, ("refused", "The request was refused."))
-    found = ApiError(status, code, message)
-    headers = getattr(error, "headers", None)
-    return Response(found.body(), status, media_type="application/json", headers=headers)
+    return _failed(ApiError(status, code, message), getattr(error, "headers", None))
+
+
+def _failed(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(error.body(), error.status, media_type="application/json", headers=headers)
 
 
 def _json(content: object, status: int = 200) -> Response:

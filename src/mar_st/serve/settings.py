@@ -24,13 +24,14 @@ class ServeSettings:
         port: Port to listen on; 0 takes a free one.
         workers: Processes that answer; they share the memory-mapped index.
         model_name: What the model is called in `/v1/embeddings`; default the name of the encoder's folder.
+            Followed by `-document` it stands for the encoder of documents.
         api_keys: Keys that callers must show; none means that no key is asked for.
         insecure: Allow a host that other machines can reach without keys.
         allow_hosts: More names that a request's `Host` may have; `*` allows any.
         backend: Back end of an exported query encoder, see `mar_st.online.load_query_encoder`.
         threads: Threads of one call of the query encoder; `mar serve` by default shares the processors out to
             the workers.
-        document_encoder: Model that answers `input_type: document`.
+        document_encoder: Model that encodes documents: for the model of that name, or `input_type: document`.
         reranker: A cross-encoder for `rerank`.
         max_body: Size of a request's body.
         max_texts: Texts of one `/v1/embeddings` request.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.serve.run import join_fleet, launch
 from mar_st.serve.settings import ServeSettings
-from tests.mar_st.serve.fakes import FakeEncoder
+from tests.mar_st.serve.fakes import FakeDocumentEncoder, FakeEncoder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 def make(index: str, settings: ServeSettings, seconds: float, per_text: float, folder: Path) -> Any:
     from mar_st.serve.app import create_app
 
+    documents = FakeDocumentEncoder() if settings.document_encoder is not None else None
     return create_app(
-        index, settings, encoder=FakeEncoder(seconds, per_text), fleet=join_fleet(folder, settings)
+        index,
+        settings,
+        encoder=FakeEncoder(seconds, per_text),
+        documents=documents,
+        fleet=join_fleet(folder, settings),
     )
 
 

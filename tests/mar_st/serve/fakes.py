@@ -49,6 +49,13 @@ class FakeEncoder:
         return [len(text) + 2 for text in texts]
 
 
+class FakeDocumentEncoder(FakeEncoder):
+    """Vectors of documents, the negatives of those of queries."""
+
+    def encode(self, texts: Any, prompt_name: str | None = None) -> np.ndarray:
+        return -super().encode(texts)
+
+
 class FakeHit:
     def __init__(self, **content: Any) -> None:
         self.content = content
@@ -93,7 +100,9 @@ class FakeSearcher:
 
 class _Index(SimpleNamespace):
     def __init__(self, count: int, words: bool) -> None:
-        super().__init__(dim=DIM, fields=FIELDS, has_words=words, has_texts=True)
+        super().__init__(
+            name="fake", space="fake-space", dim=DIM, fields=FIELDS, has_words=words, has_texts=True
+        )
         self.count = count
 
     def __len__(self) -> int:

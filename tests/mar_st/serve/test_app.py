@@ -12,8 +12,9 @@ import numpy as np
 import orjson
 import pytest
 
+from mar_st.errors import MarError
 from mar_st.online.waiting import Job
-from tests.mar_st.serve.fakes import DIM, DOCUMENTS, FakeEncoder, FakeSearcher, vector_of
+from tests.mar_st.serve.fakes import DIM, DOCUMENTS, FakeDocumentEncoder, FakeEncoder, FakeSearcher, vector_of
 
 QUERY = "头疼怎么办"
 
@@ -108,14 +109,62 @@ def test_input_type_document_needs_a_document_encoder(client, make_client):
     assert refused.status_code == 400
     assert "--document-encoder" in refused.json()["error"]["message"]
 
-    class Documents(FakeEncoder):
-        def encode(self, texts, prompt_name=None):
-            return -super().encode(texts)
-
-    both = make_client(documents=Documents())
+    both = make_client(documents=FakeDocumentEncoder())
     for kind, sign in (("query", 1), ("document", -1)):
         found = both.post("/v1/embeddings", {"input": "文档", "input_type": kind}).json()
         np.testing.assert_array_equal(np.float32(found["data"][0]["embedding"]), sign * vector_of("文档"))
+
+
+def test_the_name_of_the_model_chooses_the_side(make_client):
+    both = make_client(documents=FakeDocumentEncoder(), model_name="fake")
+    for model, sign in (("fake", 1), ("fake-document", -1)):
+        found = both.post("/v1/embeddings", {"input": "文档", "model": model}).json()
+        np.testing.assert_array_equal(np.float32(found["data"][0]["embedding"]), sign * vector_of("文档"))
+        assert found["model"] == model
+        entry = both.get(f"/v1/models/{model}").json()
+        assert entry == {"id": model, "object": "model", "created": 0, "owned_by": "medteb"}
+    assert [entry["id"] for entry in both.get("/v1/models").json()["data"]] == ["fake", "fake-document"]
+    redundant = {"input": "文档", "model": "fake-document", "input_type": "document"}
+    assert both.post("/v1/embeddings", redundant).status_code == 200
+    refused = both.post("/v1/embeddings", {**redundant, "input_type": "query"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "input_type")
+    for path in ("/v1/models/other", "/v1/models/a/b/c", "/v1/models/"):
+        missing = both.get(path)
+        assert (missing.status_code, missing.json()["error"]["type"]) == (404, "not_found_error")
+        assert "other" not in missing.text
+
+
+def test_a_name_with_a_slash_is_a_name(make_client):
+    client = make_client(documents=FakeDocumentEncoder(), model_name="medteb/mar-mini")
+    assert client.get("/v1/models/medteb/mar-mini-document").json()["id"] == "medteb/mar-mini-document"
+    assert client.get("/v1/models/medteb%2Fmar-mini").json()["id"] == "medteb/mar-mini"
+
+
+def test_without_a_document_encoder_its_model_says_how_to_get_one(client):
+    assert [entry["id"] for entry in client.get("/v1/models").json()["data"]] == ["fake"]
+    refused = client.post("/v1/embeddings", {"input": "文档", "model": "fake-document"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "model")
+    missing = client.get("/v1/models/fake-document")
+    assert missing.status_code == 404
+    assert all("--document-encoder" in answer.json()["error"]["message"] for answer in (refused, missing))
+
+
+def test_models_that_are_asked_for_one_by_one_are_counted_together(client):
+    for name in ("fake", "秘密"):
+        client.get(f"/v1/models/{name}")
+    metrics = client.get("/metrics").text
+    assert '"/v1/models/{model}"' in metrics
+    assert "秘密" not in metrics
+
+
+def test_a_document_encoder_of_another_space_is_refused(make_client):
+    documents = FakeDocumentEncoder()
+    documents.space = "another-space"
+    with pytest.raises(MarError, match="another document space"):
+        make_client(documents=documents)
+    documents.space, documents.dim = None, DIM - 1
+    with pytest.raises(MarError, match="15 dimensions"):
+        make_client(documents=documents)
 
 
 def test_long_texts_are_refused_or_cut(client):

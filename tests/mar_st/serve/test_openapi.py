@@ -8,7 +8,7 @@ import sys
 import pytest
 from jsonschema_rs import Draft202012Validator
 
-from tests.mar_st.serve.fakes import DIM
+from tests.mar_st.serve.fakes import DIM, FakeEncoder
 
 
 def test_the_document_has_the_bounds_of_this_index(client):
@@ -21,6 +21,24 @@ def test_the_document_has_the_bounds_of_this_index(client):
         whole = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
         Draft202012Validator(whole)  # raises if it is none
     assert set(document["paths"]) >= {"/search", "/v1/embeddings", "/healthz", "/readyz"}
+
+
+def test_the_document_names_the_model_of_documents(make_client):
+    client = make_client(documents=FakeEncoder(), model_name="fake")
+    document = client.get("/openapi.json").json()
+    request = document["components"]["schemas"]["EmbeddingsRequest"]
+    assert request["properties"]["model"]["anyOf"][0]["enum"] == ["fake", "fake-document"]
+    (name,) = document["paths"]["/v1/models/{model}"]["get"]["parameters"]
+    assert name["schema"]["enum"] == ["fake", "fake-document"]
+    valid = Draft202012Validator({**request, "components": document["components"]}).is_valid
+    for content in (
+        {"input": "x", "model": "fake-document"},
+        {"input": "x", "model": "fake-document", "input_type": "document"},
+        {"input": "x", "model": "fake-document", "input_type": "query"},
+        {"input": "x", "input_type": "document"},
+        {"input": "x", "model": "other"},
+    ):
+        assert valid(content) == (client.post("/v1/embeddings", content).status_code == 200)
 
 
 def schemathesis(server, examples, keys=()):

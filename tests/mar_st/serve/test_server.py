@@ -69,6 +69,18 @@ def test_a_stock_openai_client_and_searches(serve, index):
         assert (unknown.status_code, unknown.json()["error"]["param"]) == (400, "where")
 
 
+def test_stock_clients_name_the_side_by_the_model(serve):
+    server = serve(document_encoder="fake")
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+        assert [model.id for model in client.models.list()] == ["fake", "fake-document"]
+        for name, sign in (("fake", 1), ("fake-document", -1)):
+            assert client.models.retrieve(name).id == name
+            found = client.embeddings.create(model=name, input=["头疼"])
+            np.testing.assert_array_equal(np.float32(found.data[0].embedding), sign * vector_of("头疼"))
+        with pytest.raises(openai.NotFoundError, match="'fake-document'"):
+            client.models.retrieve("text-embedding-3-small")
+
+
 def test_a_query_never_reaches_the_log(serve):
     server = serve(access_log=True, max_body=2000)
     secret = "绝密病情"

@@ -1,0 +1,70 @@
+"""The models that callers name: the query side, and the document side under a name of its own.
+
+Stock clients of OpenAI's endpoint send a model's name and texts, and nothing that says whether the texts are
+queries or documents. So the name says it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from mar_st.serve.errors import ApiError, bad
+
+if TYPE_CHECKING:
+    from mar_st.serve.requests import EmbeddingsRequest
+
+InputType: TypeAlias = Literal["query", "document"]
+
+#: Follows the model's name where documents are meant.
+DOCUMENT = "-document"
+
+#: What a server says that encodes no documents.
+NO_DOCUMENTS = (
+    "This server encodes queries only: documents are encoded offline (mar encode). Start it with "
+    "--document-encoder to encode them here."
+)
+
+
+def served_models(name: str, *, queries: bool, documents: bool) -> list[str]:
+    """Names of the models that answer.
+
+    Args:
+        name: Name of the model.
+        queries: Whether queries are encoded.
+        documents: Whether documents are encoded.
+    """
+    return [name] * queries + [name + DOCUMENT] * documents
+
+
+def asked_side(request: EmbeddingsRequest, name: str) -> InputType:
+    """What the texts of a request are, by its model or its `input_type`.
+
+    Args:
+        request: The request.
+        name: Name of the model.
+
+    Raises:
+        ApiError: 404: another model. 400: the model of documents with `input_type: query`.
+    """
+    if request.model == name + DOCUMENT:
+        if request.input_type == "query" and "input_type" in request.model_fields_set:
+            raise bad(f"{name + DOCUMENT!r} encodes documents. Queries are for {name!r}.", "input_type")
+        return "document"
+    if request.model is not None and request.model != name:
+        raise unknown_model(name)
+    return request.input_type
+
+
+def model_entry(model: str) -> dict[str, Any]:
+    """What `/v1/models` says of a model."""
+    return {"id": model, "object": "model", "created": 0, "owned_by": "medteb"}
+
+
+def unknown_model(name: str) -> ApiError:
+    """The 404 of a name that this server does not have."""
+    return ApiError(
+        404,
+        "model_not_found",
+        f"This server has the model {name!r} for queries, and {name + DOCUMENT!r} if it encodes documents.",
+        param="model",
+    )

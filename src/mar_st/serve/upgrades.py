@@ -1,0 +1,40 @@
+"""Requests that offer another protocol beside HTTP/1.1, and are answered in HTTP/1.1.
+
+Java's `HttpClient` and `curl --http2` send `Upgrade: h2c` with their first request; a server may ignore it
+(RFC 9110, section 7.8). httptools does not: it takes what follows the head for the other protocol, so the
+body is lost, or read as the next request. Such a head is fed to the parser once more, without the offer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mar_st.serve.http import Header
+
+#: Headers that make the offer; `Connection` names them.
+_OFFER = frozenset({b"upgrade", b"http2-settings"})
+
+
+def without_offer(method: bytes, url: bytes, version: str, headers: Iterable[Header]) -> bytes:
+    """The head of a request, without what offers another protocol.
+
+    Args:
+        method: Its method.
+        url: Its target, as it came.
+        version: Version of HTTP, such as `1.1`.
+        headers: Names in lower case, and values, as a parser gave them: without line breaks.
+    """
+    lines = [b"%s %s HTTP/%s" % (method, url, version.encode())]
+    for name, value in headers:
+        if name in _OFFER:
+            continue
+        if name == b"connection":
+            tokens = [token.strip() for token in value.split(b",")]
+            value = b", ".join(token for token in tokens if token.lower() not in _OFFER)
+            if not value:
+                continue
+        lines.append(b"%s: %s" % (name, value))
+    return b"\r\n".join([*lines, b"", b""])
