@@ -1,4 +1,4 @@
-"""Sharing shards out to processes of this machine: one per GPU, or several on a CPU."""
+"""Sharing shards out to processes of this machine, on its GPUs or on its CPU."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def run_processes(
         MarError: What a worker raised, or that it was killed.
     """
     context = multiprocessing.get_context("spawn")
+    devices = devices[: len(numbers)]
     taken, reports = context.Value("q", 0), context.Queue()
     on_cpu = sum(device == "cpu" for device in devices)
     threads = max(1, (job.threads or processors()) // on_cpu) if on_cpu else None
@@ -48,7 +49,7 @@ def run_processes(
             args=(replace(job, device=device, threads=threads), tuple(numbers), taken, reports, os.getpid()),
             daemon=True,
         )
-        for device in devices[: len(numbers)]
+        for device in devices
     ]
     for worker in workers:
         worker.start()

@@ -69,8 +69,9 @@ def encode_corpus(
         corpus: See `mar_st.encode.corpus.read_corpus`. It is read twice: once before anything is computed.
         out: The folder.
         settings: Dimension, type, precision, ...
-        devices: A process for each, such as `["cuda:0", "cuda:1"]`; default the first GPU, or the CPU.
-        workers: Processes on a CPU; each holds the model. One with several threads is mostly as fast.
+        devices: A process for each, such as `["cuda:0", "cuda:1"]`; default by `workers`.
+        workers: Processes; each holds the model. They take the GPUs in turn, one each where there are enough.
+            Without a GPU they share the processors, where one with several threads is mostly as fast.
         threads: Batches computed at once on a CPU, over all workers; default all processors.
         engine: `local`, or `ray`: the shards are shared out on a Ray cluster, whose machines see the model,
             the corpus and `out` under the same paths.
@@ -82,13 +83,12 @@ def encode_corpus(
 
     Raises:
         EncodeError: The folder was begun with another model, other settings or another corpus, or another
-            process is at work there.
+            process is at work there; or `workers` goes with `devices` or Ray, which say it themselves.
         CorpusError: The corpus cannot be read, or an id is there twice.
         MarError: There is no such model, or it cannot do what the settings ask for.
     """
     settings, root = settings or Settings(), Path(out)
-
-    chosen = list(devices) if devices else ["cpu" if workers > 1 else default_device()] * workers
+    chosen = _devices(devices, workers, engine)
     with _alone(root):
         identity = model_identity(model)
         kinds = {device.partition(":")[0] for device in chosen}
@@ -106,6 +106,8 @@ def encode_corpus(
         remove_parts(root / SHARDS)
         total = sum(scan.size(number) for number in missing)
         say(f"{total:,} of {scan.count:,} documents to encode, in {len(missing)} shards")
+        if len(chosen) > 1:
+            say(f"{len(chosen)} processes on {', '.join(chosen)}")
         job = Job(str(resolve(model)), str(root.resolve()), scan, settings, chosen[0], kernel, threads)
         with tqdm(
             total=scan.count, initial=scan.count - total, desc="encoding", unit="documents",
@@ -120,13 +122,25 @@ def encode_corpus(
         return _finish(root, scan, identity, settings)
 
 
-def default_device() -> str:
-    """The first GPU, or the CPU."""
+def worker_devices(workers: int = 1) -> list[str]:
+    """Devices of so many processes: the GPUs in turn, or the CPU for all."""
     import torch
 
     if torch.cuda.is_available():
-        return "cuda:0"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
+        return [f"cuda:{place % torch.cuda.device_count()}" for place in range(workers)]
+    return ["mps" if torch.backends.mps.is_available() else "cpu"] * workers
+
+
+def _devices(devices: Sequence[str] | None, workers: int, engine: Executor) -> list[str]:
+    if workers < 1:
+        raise EncodeError(f"workers is at least 1; got {workers}.")
+    if workers > 1 and devices:
+        raise EncodeError(f"{', '.join(devices)} are a process each; leave workers={workers} out.")
+    if workers > 1 and engine == "ray":
+        raise EncodeError(
+            f"Ray starts as many workers as its cluster has room for; leave workers={workers} out."
+        )
+    return list(devices) if devices else worker_devices(workers)
 
 
 def _execute(

@@ -124,7 +124,7 @@ class Handlers:
         if len(texts) > self.settings.max_texts:
             raise bad(f"'input' may hold {self.settings.max_texts} texts.", "input", code="too_many_texts")
         with self.generations.current as engine:
-            name = self.settings.model_name
+            name = self.settings.model_name or ""
             side = asked_side(request, name)
             encoding = self._encoding(
                 engine, side, "input_type" if request.model in (None, name) else "model"
