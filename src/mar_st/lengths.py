@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mar_st.data import DataError, distinct_texts, locate, read_source
+from mar_st.data import DataError, Texts, Triples, distinct, distinct_texts, locate, read_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -108,8 +108,8 @@ def _stats(entry: Data, scale: float) -> EntryStats:
     source = read_source(entry, 0)
     rng = random.Random(0)
 
-    def some(texts: list[str]) -> list[str]:
-        return rng.sample(texts, SAMPLE) if len(texts) > SAMPLE else texts
+    def some(texts: Sequence[str]) -> list[str]:
+        return rng.sample(texts, SAMPLE) if len(texts) > SAMPLE else list(texts)
 
     if entry.form == "texts":
         texts = some(source.texts)
@@ -125,10 +125,10 @@ def _stats(entry: Data, scale: float) -> EntryStats:
         )
     queries, documents = distinct_texts(source.triples)
     if entry.symmetric:
-        queries, documents = list(dict.fromkeys([*queries, *documents])), []
+        queries, documents = distinct(queries, documents), Texts([])
     return EntryStats(
         triples=len(source.triples) * scale,
-        pairs=sum(len(triple.positives) for triple in source.triples) * scale,
+        pairs=int(Triples.of(source.triples).positives.sum()) * scale,
         queries=len(queries) * scale,
         documents=len(documents) * scale,
         sampled=True,

@@ -9,24 +9,24 @@ feeds other stages only are left out, so recipes that have a stage in common can
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from dataclasses import fields
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mar_st.data import Triple
+from mar_st.data.records import row_line
 from mar_st.errors import MarError
 from mar_st.names import model_folder
 from mar_st.schema import AlignStage, DistillStage, JointStage, RetroMAEStage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pydantic import BaseModel
 
-    from mar_st.data import Source
+    from mar_st.data import Source, Triple
     from mar_st.schema import Backbone, Data, Recipe, Side, Stage
 
 #: Raised when the same settings begin to train other weights.
@@ -98,11 +98,12 @@ def stage_entries(recipe: Recipe, stage: Stage) -> tuple[Data, ...]:
 
 def source_digest(source: Source) -> str:
     """sha256 of what was read for a data entry: its triples and texts."""
-    names = [field.name for field in fields(Triple)]
+    if source.digest is not None:
+        return source.digest
     digest = hashlib.sha256()
-    for row in (*source.triples, *source.texts):
-        value = row if isinstance(row, str) else {name: getattr(row, name) for name in names}
-        digest.update(json.dumps(value, ensure_ascii=False).encode() + b"\n")
+    rows: Iterable[Triple | str] = itertools.chain(source.triples, source.texts)
+    for row in rows:
+        digest.update(row_line(row))
     return digest.hexdigest()
 
 

@@ -14,6 +14,7 @@ from sentence_transformers.base.modules import Dense, Normalize
 from transformers import AutoConfig
 
 from mar_st.backbones import check_attention, shape_of
+from mar_st.data import Triples, distinct
 from mar_st.encoders import (
     check_source,
     keep_layers,
@@ -166,8 +167,8 @@ class Sides:
         assert backbone.config is not None  # noqa: S101 -- the recipe's validator saw to it
         assert backbone.tokenizer is not None  # noqa: S101
         used = {entry.name for entry in tokenizer_entries(self.recipe, backbone)}
-        texts = dict.fromkeys(
-            text for source in self.sources if source.entry.name in used for text in _texts(source)
+        texts = distinct(
+            *(part for source in self.sources if source.entry.name in used for part in _texts(source))
         )
         # A tokenizer puts the token there that the encoder is pooled at.
         style: Role = {"cls": "query", "lasttoken": "document"}.get(backbone.pooling or "", role)  # type: ignore[assignment]
@@ -183,9 +184,8 @@ class Sides:
         return config, tokenizer
 
 
-def _texts(source: Source) -> list[str]:
-    triples = [text for t in source.triples for text in (t.query, *t.positives, *t.negatives)]
-    return [*triples, *source.texts]
+def _texts(source: Source) -> list[Sequence[str]]:
+    return [Triples.of(source.triples).texts, source.texts]
 
 
 def _saved(folder: Path, role: Role, backbone: Backbone) -> list[Module]:

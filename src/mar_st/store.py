@@ -11,6 +11,7 @@ once written they stay.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -46,6 +47,9 @@ SHARD = 4096
 BLOCK = 512
 #: Bytes of a text's key (sha256, cut).
 KEY = 16
+
+#: Texts whose keys are made at once.
+BLOCK_KEYS = 4096
 #: Files that one array keeps open at most.
 OPEN_FILES = 256
 
@@ -74,8 +78,10 @@ def store_root(run: str | Path) -> Path:
 
 def text_keys(texts: Sequence[str]) -> np.ndarray:
     """Digests of texts, `(len(texts),)` of dtype `S16`."""
-    digests = b"".join(hashlib.sha256(text.encode()).digest()[:KEY] for text in texts)
-    return np.frombuffer(digests, dtype=f"S{KEY}")
+    rest, digests = iter(texts), bytearray()
+    while block := list(itertools.islice(rest, BLOCK_KEYS)):
+        digests += b"".join(hashlib.sha256(text.encode()).digest()[:KEY] for text in block)
+    return np.frombuffer(bytes(digests), dtype=f"S{KEY}")
 
 
 class KeyIndex:
@@ -285,7 +291,7 @@ class TeacherStore:
         if plan:
             folder.mkdir(parents=True, exist_ok=True)
             _write_json(folder.parent / "teacher.json", identity)
-            self._compute(encoder, role, folder, plan, np.dtype(dtype), show_progress=show_progress)
+            self._compute(encoder, texts, role, folder, plan, np.dtype(dtype), show_progress=show_progress)
             parts, index = _shards(folder)
         flat = index.find(keys)
         ends = np.cumsum([part.shape[0] for part in parts])
@@ -296,22 +302,25 @@ class TeacherStore:
 
     def _plan(
         self, texts: Sequence[str], keys: np.ndarray, index: KeyIndex
-    ) -> Iterator[tuple[str, list[str], np.ndarray]]:
-        """Shards to compute: name, texts and their keys."""
+    ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+        """Shards to compute: name, row numbers of the texts and their keys."""
         missing = np.flatnonzero(index.find(keys) < 0)
+        if not len(missing):
+            return
         missing = missing[np.unique(keys[missing], return_index=True)[1]]
-        order = sorted(missing.tolist(), key=lambda row: (-len(texts[row]), keys[row]))
+        lengths = np.fromiter((len(text) for text in texts), dtype=np.int32, count=len(texts))[missing]
+        order = missing[np.lexsort((keys[missing], -lengths))]
         for start in range(0, len(order), self.shard):
             rows = order[start : start + self.shard]
-            name = hashlib.sha256(keys[rows].tobytes()).hexdigest()[:16]
-            yield name, [texts[row] for row in rows], keys[rows]
+            yield hashlib.sha256(keys[rows].tobytes()).hexdigest()[:16], rows, keys[rows]
 
     def _compute(
         self,
         encoder: Encoder,
+        texts: Sequence[str],
         role: Side,
         folder: Path,
-        plan: list[tuple[str, list[str], np.ndarray]],
+        plan: list[tuple[str, np.ndarray, np.ndarray]],
         dtype: np.dtype[Any],
         *,
         show_progress: bool,
@@ -320,25 +329,26 @@ class TeacherStore:
         locks.mkdir(exist_ok=True)
         started = time.perf_counter()
         with tqdm(
-            total=sum(len(texts) for _, texts, _ in plan),
+            total=sum(len(rows) for _, rows, _ in plan),
             desc="teacher vectors", unit="texts", disable=not show_progress,
         ) as bar:  # fmt: skip
             waiting = plan
             for blocking in (False, True):  # first what nobody works on, then wait for the others
                 busy = []
-                for name, texts, keys in waiting:
+                for name, rows, keys in waiting:
                     try:
                         held = FileLock(locks / name).acquire(blocking=blocking)
                     except Timeout:
-                        busy.append((name, texts, keys))
+                        busy.append((name, rows, keys))
                         continue
                     with held:
                         if any(folder.glob(f"[0-9]*-{name}")):
-                            bar.update(len(texts))  # another process was faster
+                            bar.update(len(rows))  # another process was faster
                         else:
-                            _write_shard(folder, name, keys, _encode(encoder, texts, role, dtype, bar))
+                            asked = [texts[row] for row in rows.tolist()]
+                            _write_shard(folder, name, keys, _encode(encoder, asked, role, dtype, bar))
                 waiting = busy
-        logger.info(ENCODED, sum(len(texts) for _, texts, _ in plan), time.perf_counter() - started)
+        logger.info(ENCODED, sum(len(rows) for _, rows, _ in plan), time.perf_counter() - started)
 
 
 def _encode(

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import random
+from array import array
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mar_st.data.arrow import BLOCK, forget_pages
+from mar_st.data.cache import cache_key, cached_table
 from mar_st.data.records import DataError
+from mar_st.data.sequences import Texts, Triples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,7 +26,7 @@ Row = TypeVar("Row")
 
 
 def to_dataset(
-    triples: list[Triple],
+    triples: Sequence[Triple],
     *,
     negatives: int,
     seed: int,
@@ -27,7 +35,8 @@ def to_dataset(
 ) -> Dataset:
     """One row per (query, positive) with `negatives` hard negatives each, drawn with a seed.
 
-    The instruction of a triple is put before its query.
+    The instruction of a triple is put before its query. Of triples in a mapped file the columns are mapped
+    too: those of the triples themselves where nothing is drawn, else a file of the cache.
 
     Args:
         triples: The data.
@@ -43,47 +52,131 @@ def to_dataset(
     Raises:
         DataError: Negatives are asked for and a triple has none.
     """
-    from datasets import Dataset
-
-    without = [triple.query for triple in triples if not triple.negatives] if negatives else []
-    if without:
-        raise DataError(
-            f"The query {without[0][:30]!r} has no negatives but {negatives} are asked for; this holds for "
-            f"{len(without)} of {len(triples)} triples. Set 'negatives: 0' for this data entry, mine some "
-            "(mar mine), or select other rows ('where')."
-        )
-    rng = random.Random(seed)
+    table = Triples.of(triples)
+    if negatives:
+        _check_negatives(table, negatives)
     names = ["query", "positive", *(f"negative_{index + 1}" for index in range(negatives))]
-    rows: list[tuple[str, ...]] = []
-    left = weight
-    while left > 0:
-        drawn = [row for triple in triples for row in _drawn(triple, negatives, positives, rng)]
-        rows += drawn_share(drawn, min(left, 1.0), rng)
-        left -= 1
-    return Dataset.from_dict({name: [row[index] for row in rows] for index, name in enumerate(names)})
+    if not negatives and weight == 1 and _is_as_stored(table):
+        parts = [table.queries.chunks, table.documents.chunks]
+        columns = {name: pa.chunked_array(p, pa.string()) for name, p in zip(names, parts, strict=True)}
+        return dataset_of(pa.table(columns))
+    schema = pa.schema([(name, pa.string()) for name in names])
+
+    def drawn() -> Iterator[pa.RecordBatch]:
+        rows, documents = _drawn(table, negatives, positives, weight, random.Random(seed))
+        return _batches(table, rows, documents, schema)
+
+    if table.key is None:
+        return dataset_of(pa.Table.from_batches(drawn(), schema))
+    key = cache_key(triples=table.key, columns=names, positives=positives, weight=weight, seed=seed)
+    return dataset_of(cached_table(key, schema, drawn, dict)[0])
+
+
+def dataset_of(table: pa.Table, rows: np.ndarray | None = None) -> Dataset:
+    """A dataset over an Arrow table, which is not copied.
+
+    Args:
+        table: The table, in memory or mapped.
+        rows: Its rows that are in the dataset, in order; `None`: all.
+    """
+    from datasets import Dataset
+    from datasets.fingerprint import generate_random_fingerprint
+    from datasets.table import InMemoryTable
+
+    indices = None
+    if rows is not None:
+        indices = InMemoryTable(pa.table({"indices": pa.array(rows, pa.uint64())}))
+    # The fingerprint that `datasets` makes by itself reads the whole table.
+    return Dataset(InMemoryTable(table), indices_table=indices, fingerprint=generate_random_fingerprint())
+
+
+def column_texts(dataset: Dataset, column: str) -> Texts:
+    """The texts of a column of a dataset, which are not copied."""
+    chunks = [chunk.cast(pa.string()) for chunk in dataset.data.column(column).chunks]
+    indices = dataset._indices
+    return Texts(chunks, None if indices is None else indices.column(0).to_numpy().astype(np.int64))
 
 
 def drawn_share(rows: Sequence[Row], weight: float, rng: random.Random) -> list[Row]:
     """Rows in a share relative to their number: 0.5 keeps a drawn half, 2.5 gives two of each and a half."""
+    return [rows[index] for index in drawn_rows(len(rows), weight, rng).tolist()]
+
+
+def drawn_rows(number: int, weight: float, rng: random.Random) -> np.ndarray:
+    """Row numbers in a share, see `drawn_share`."""
     whole, rest = int(weight), weight - int(weight)
-    drawn = sorted(rng.sample(range(len(rows)), round(rest * len(rows)))) if rest else []
-    return [*list(rows) * whole, *(rows[index] for index in drawn)]
+    drawn = sorted(rng.sample(range(number), round(rest * number))) if rest else []
+    return np.concatenate([np.tile(np.arange(number), whole), np.array(drawn, dtype=np.int64)])
 
 
-def _drawn(triple: Triple, negatives: int, positives: str, rng: random.Random) -> Iterator[tuple[str, ...]]:
-    """Rows of one triple."""
-    query = triple.instruction + triple.query
-    kept = triple.positives if positives == "all" else (rng.choice(triple.positives),)
-    for positive in kept:
-        if len(triple.negatives) >= negatives:
-            found = rng.sample(triple.negatives, negatives)
+def _check_negatives(table: Triples, negatives: int) -> None:
+    without = np.flatnonzero(table.negatives == 0)
+    if len(without):
+        raise DataError(
+            f"The query {table[int(without[0])].query[:30]!r} has no negatives but {negatives} are asked "
+            f"for; this holds for {len(without)} of {len(table)} triples. Set 'negatives: 0' for this data "
+            "entry, mine some (mar mine), or select other rows ('where')."
+        )
+
+
+def _drawn(
+    table: Triples, negatives: int, positives: str, weight: float, rng: random.Random
+) -> tuple[np.ndarray, np.ndarray]:
+    """Triple of each row, `(rows,)`, and numbers of its documents in the data, `(rows, 1 + negatives)`."""
+    counts = table.positives
+    starts = np.concatenate([[0], np.cumsum(counts.astype(np.int64) + table.negatives)[:-1]])
+    whole_rows, whole_documents = [], []
+    left = weight
+    while left > 0:
+        if positives == "all" and not negatives:  # nothing to draw
+            rows = np.repeat(np.arange(len(table)), counts)
+            within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+            documents = (starts[rows] + within)[:, None]
         else:
-            found = rng.choices(triple.negatives, k=negatives)
-        yield (query, positive, *found)
+            rows, documents = _draw(table, negatives, positives, rng)
+            documents += starts[rows][:, None]
+        if left < 1:
+            share = drawn_rows(len(rows), left, rng)
+            rows, documents = rows[share], documents[share]
+        whole_rows.append(rows)
+        whole_documents.append(documents)
+        left -= 1
+    return np.concatenate(whole_rows), np.concatenate(whole_documents)
 
 
-def distinct_texts(triples: list[Triple]) -> tuple[list[str], list[str]]:
-    """All distinct queries and all distinct documents of the data, in order of first occurrence."""
-    queries = list(dict.fromkeys(triple.query for triple in triples))
-    documents = list(dict.fromkeys(text for t in triples for text in (*t.positives, *t.negatives)))
-    return queries, documents
+def _draw(
+    table: Triples, negatives: int, positives: str, rng: random.Random
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows once over: triple of each, and its documents counted from the first one of the triple."""
+    rows, documents = array("q"), array("q")
+    for row, (own, others) in enumerate(zip(table.positives.tolist(), table.negatives.tolist(), strict=True)):
+        for positive in range(own) if positives == "all" else (rng.choice(range(own)),):
+            if others >= negatives:
+                found = rng.sample(range(others), negatives)
+            else:
+                found = rng.choices(range(others), k=negatives)
+            rows.append(row)
+            documents.append(positive)
+            documents.extend(own + index for index in found)
+    return np.array(rows, dtype=np.int64), np.array(documents, dtype=np.int64).reshape(-1, 1 + negatives)
+
+
+def _is_as_stored(table: Triples) -> bool:
+    """Whether every triple has one document, so that its texts are a row as they stand."""
+    return not table.instructed and bool((table.positives == 1).all() and (table.negatives == 0).all())
+
+
+def _batches(
+    table: Triples, rows: np.ndarray, documents: np.ndarray, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    instructions = table.instructions
+    for number, start in enumerate(range(0, len(rows), BLOCK)):
+        block = slice(start, start + BLOCK)
+        queries = table.queries.gathered(rows[block])
+        if table.instructed:
+            queries = pc.binary_join_element_wise(instructions.gathered(rows[block]), queries, "")
+        of_columns = [table.documents.gathered(column) for column in documents[block].T]
+        yield pa.RecordBatch.from_arrays([queries, *of_columns], schema=schema)
+        if number % 64 == 63:
+            forget_pages()
+    forget_pages()

@@ -2,11 +2,11 @@
 
 Forms (`form` of a data entry; `auto` tells the first four apart by their columns):
 
-- `triples`: rows with `query`, `positive` or `positives`, optional `negative` or `negatives` (a string or a
-  list each), optional `instruction` and `source`; or a folder `corpus.jsonl` (`_id`, `title`, `text`),
-  `queries.jsonl` (`_id`, `text`), `triples.jsonl` (`query-id`, `positives`, `negatives`: lists of corpus
-  ids), as written beside a built edition. Rows that repeat a query are kept apart: a batch never holds two
-  of them.
+- `triples`: rows with a query, positives and maybe hard negatives, in any of the column names of
+  `mar_st.data.triples`, optional `instruction` and `source`; or a folder `corpus.jsonl` (`_id`, `title`,
+  `text`), `queries.jsonl` (`_id`, `text`), `triples.jsonl` (`query-id`, `positives`, `negatives`: lists of
+  corpus ids), as written beside a built edition. Rows that repeat a query are kept apart: a batch never holds
+  two of them.
 - `scored-pairs`: rows with `sentence1`, `sentence2`, `score` (STS, 0 to 1): pairs that share their first
   sentence become one triple, its positives those scored 0.5 or more; a sentence without any is left out.
 - `labelled-pairs`: the same with `label`, 1 for the same meaning.
@@ -16,8 +16,10 @@ Forms (`form` of a data entry; `auto` tells the first four apart by their column
 - `texts`: rows with `text`, and maybe `title`, which goes before it; of a folder `queries.jsonl` or
   `corpus.jsonl`, as `role` says.
 
-Files are JSONL (also gzipped) or Parquet, or a folder of Parquet shards or with a `triples.jsonl`;
-`hub:ORG/NAME` is a data set of the Hub.
+Files are JSONL, CSV or TSV with a header (also gzipped), or Parquet, or a folder of Parquet shards or with a
+`triples.jsonl`; `hub:ORG/NAME` is a data set of the Hub. Rows are checked one after another and held in Arrow
+tables; from `LARGE` bytes on the table is a file of the cache (`mar_st.data.cache`), made once for all
+processes of a machine.
 """
 
 from __future__ import annotations
@@ -25,10 +27,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from difflib import get_close_matches
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from mar_st.data.convert import converted
 from mar_st.data.records import DataError, Source, Triple
-from mar_st.data.rows import hub_rows, json_rows, locate, parquet_rows
+from mar_st.data.rows import Position, file_rows, hub_data, hub_rows, json_rows, locate
+from mar_st.data.sequences import TEXTS, TRIPLES, Texts, Triples
+from mar_st.data.triples import NAMES, ignored_columns, is_column, triple_of
 from mar_st.model import join_document
 
 if TYPE_CHECKING:
@@ -49,22 +55,24 @@ NLI_LABELS = {
 }  # fmt: skip
 
 
-#: Columns that some form reads.
+#: Columns that some form reads, besides `negative_1`, `negative_2`, ...
 COLUMNS = (
-    "query", "positive", "positives", "negative", "negatives", "instruction", "source",
-    "sentence1", "sentence2", "score", "label", "premise", "hypothesis", "text", "title",
+    *NAMES, "sentence1", "sentence2", "score", "label", "premise", "hypothesis", "text", "title",
 )  # fmt: skip
+
+#: Bytes of files from which on a table is mapped instead of held in memory.
+LARGE = 2**26
 
 #: How an instruction of a row is put before its query, unless the data entry says otherwise: the form of the
 #: released models.
 INSTRUCTED = "<instruct>{instruction}\n<query>"
 
 
-def read_triples(name: str) -> list[Triple]:
+def read_triples(name: str) -> Triples:
     """Read all triples of a source, its form told by its columns; instructions of rows are left out.
 
     Args:
-        name: JSONL or Parquet file, folder, `package:` or `hub:` name.
+        name: File, folder, `package:` or `hub:` name.
 
     Raises:
         DataError: Bad JSON, a missing column, an unknown id, or a triple without a positive; the message
@@ -72,7 +80,7 @@ def read_triples(name: str) -> list[Triple]:
     """
     from mar_st.schema import Data
 
-    return read_source(Data(name="data", path=name, instruction="")).triples
+    return Triples.of(read_source(Data(name="data", path=name, instruction="")).triples)
 
 
 def read_source(entry: Data, seed: int = 0) -> Source:
@@ -88,32 +96,43 @@ def read_source(entry: Data, seed: int = 0) -> Source:
     """
     rows = _Rows(entry)
     form = entry.form if entry.form != "auto" else rows.form()
-    found: list[Any] = list(_READERS[form](rows))
-    if not found:
+    table, about, key = converted(
+        rows,
+        lambda: _READERS[form](rows),
+        TEXTS if form == "texts" else TRIPLES,
+        settings={
+            "form": form,
+            "role": entry.role,
+            "columns": entry.columns,
+            "where": {column: list(values) for column, values in entry.where.items()},
+            "instruction": entry.instruction,
+        },
+        limit=entry.limit,
+        draw=lambda number, kept: sorted(random.Random(seed).sample(range(number), kept)),
+        seed=seed,
+        large=LARGE,
+    )
+    if not table.num_rows:
         what = "texts" if form == "texts" else "triples"
         kept = (
             f" with {', '.join(f'{c} in {list(v)}' for c, v in entry.where.items())}" if entry.where else ""
         )
         raise DataError(f"{entry.path} holds no {what}{kept}.")
-    if entry.limit is not None and len(found) > entry.limit:
-        drawn = sorted(random.Random(seed).sample(range(len(found)), entry.limit))
-        rows.left_out["beyond the limit"] += len(found) - len(drawn)
-        found = [found[index] for index in drawn]
-    left_out = dict(rows.left_out)
+    rest = {name: about[name] for name in ("left_out", "ignored", "digest")}
     if form == "texts":
-        return Source(entry, texts=found, left_out=left_out)
-    _check_instructions(entry, found)
-    return Source(entry, triples=found, left_out=left_out)
+        return Source(entry, texts=Texts(table.column("text").chunks), **rest)
+    triples = Triples(table, key)
+    _check_instructions(entry, triples)
+    return Source(entry, triples=triples, **rest)
 
 
-def _check_instructions(entry: Data, triples: list[Triple]) -> None:
-    with_one = sum(bool(triple.instruction) for triple in triples)
-    if not with_one:
+def _check_instructions(entry: Data, triples: Triples) -> None:
+    if not triples.instructed:
         return
-    if with_one < len(triples):
+    if triples.instructed < len(triples):
         raise DataError(
-            f"{entry.path}: {with_one} of {len(triples)} rows have an 'instruction'; give one to all or "
-            "to none."
+            f"{entry.path}: {triples.instructed} of {len(triples)} rows have an 'instruction'; give one to "
+            "all or to none."
         )
     if entry.symmetric:
         raise DataError(
@@ -133,8 +152,10 @@ class _Rows:
     def __init__(self, entry: Data) -> None:
         self.entry = entry
         self.left_out: Counter[str] = Counter()
+        self.ignored: dict[str, str] = {}
+        self.position = Position()
         for column in entry.columns:
-            if column not in COLUMNS:
+            if not is_column(column) and column not in COLUMNS:
                 near = get_close_matches(column, COLUMNS)
                 hint = f" Did you mean {near[0]!r}?" if near else ""
                 raise DataError(
@@ -153,12 +174,44 @@ class _Rows:
         _, first = next(json_rows(self.path / "triples.jsonl"), (0, {}))
         return None if "query" in first else self.path
 
+    @property
+    def files(self) -> list[Path]:
+        """The files that are read, in order; none of a data set of the Hub."""
+        if self.path is None:
+            return []
+        folder = self.folder
+        if folder is not None and self.entry.role is None:
+            return [folder / name for name in ("corpus.jsonl", "queries.jsonl", "triples.jsonl")]
+        if not self.path.is_dir():
+            return [self.path]
+        shards = sorted(self.path.glob("*.parquet"))
+        texts = {"query": "queries.jsonl", "document": "corpus.jsonl", None: "triples.jsonl"}
+        return shards or [self.path / texts[self.entry.role]]
+
+    @cached_property
+    def hub(self) -> Any:
+        """The data set of the Hub."""
+        return hub_data(self.entry.path)
+
+    @property
+    def size(self) -> int:
+        """Bytes that are read; of a data set of the Hub, of its table."""
+        if self.path is None:
+            return int(self.hub.data.nbytes)
+        return sum(file.stat().st_size for file in self.files if file.is_file())
+
+    @property
+    def name(self) -> str:
+        """What the data entry names, for messages."""
+        return self.entry.path
+
     def form(self) -> str:
         """What the columns of the first row say."""
         if self.folder is not None:
             return "triples"
         _, first = next(iter(self), ("", {}))
         self.left_out.clear()  # this was no reading
+        self.position = Position()
         if "premise" in first:
             return "nli"
         if "sentence1" in first:
@@ -167,6 +220,9 @@ class _Rows:
 
     def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
         entry = self.entry
+        if not entry.columns and not entry.where:
+            yield from self._raw()
+            return
         theirs = set(entry.columns.values())  # one column may serve twice: a text paired with itself
         for place, row in self._raw():
             missing = [column for column in (*entry.columns.values(), *entry.where) if column not in row]
@@ -180,32 +236,10 @@ class _Rows:
 
     def _raw(self) -> Iterator[tuple[str, dict[str, Any]]]:
         if self.path is None:
-            yield from hub_rows(self.entry.path)
+            yield from hub_rows(self.entry.path, self.hub)
             return
-        shards = sorted(self.path.glob("*.parquet")) if self.path.is_dir() else []
-        if self.path.suffix == ".parquet" or shards:
-            for shard in shards or [self.path]:
-                yield from parquet_rows(shard)
-            return
-        path = self.path
-        if path.is_dir():
-            texts = {"query": "queries.jsonl", "document": "corpus.jsonl", None: "triples.jsonl"}
-            path /= texts[self.entry.role]
-        for number, row in json_rows(path):
-            yield f"{path}:{number}", row
-
-
-def _texts(place: str, row: dict[str, Any], *names: str) -> tuple[str, ...]:
-    for name in names:
-        value = row.get(name)
-        if value:
-            texts = (value,) if isinstance(value, str) else tuple(value)
-            if not all(isinstance(text, str) and text.strip() for text in texts):
-                raise DataError(
-                    f"{place}: {name!r} should hold texts that are not empty; it holds {value!r}."
-                )
-            return texts
-    return ()
+        for file in self.files:
+            yield from file_rows(file, self.position)
 
 
 def _triples(rows: _Rows) -> Iterator[Triple]:
@@ -219,15 +253,10 @@ def _triples(rows: _Rows) -> Iterator[Triple]:
         yield from _from_folder(rows.folder)
         return
     template = INSTRUCTED if rows.entry.instruction is None else rows.entry.instruction
-    for place, row in rows:
-        query, positives = row.get("query"), _texts(place, row, "positive", "positives", "pos")
-        if not isinstance(query, str) or not query or not positives:
-            raise DataError(f"{place}: needs 'query' and 'positive' (or 'positives'); has {sorted(row)}.")
-        negatives = _texts(place, row, "negative", "negatives", "neg")
-        instruction = (
-            template.replace("{instruction}", str(row["instruction"])) if row.get("instruction") else ""
-        )
-        yield Triple(query, positives, negatives, instruction, str(row.get("source") or ""))
+    for number, (place, row) in enumerate(rows):
+        if number == 0:
+            rows.ignored = ignored_columns(row)
+        yield triple_of(place, row, template)
 
 
 def _grouped(judged: Iterable[tuple[dict[str, Any], str, str, bool]], rows: _Rows) -> Iterator[Triple]:
@@ -255,7 +284,8 @@ def _grouped(judged: Iterable[tuple[dict[str, Any], str, str, bool]], rows: _Row
 def _pairs(rows: _Rows, label: str) -> Iterator[Triple]:
     def judged() -> Iterator[tuple[dict[str, Any], str, str, bool]]:
         for place, row in rows:
-            first, second, score = row.get("sentence1"), row.get("sentence2"), row.get(label)
+            first, second = row.get("sentence1"), row.get("sentence2")
+            score = _number(row.get(label))
             if not first or not second or not isinstance(score, int | float):
                 raise DataError(f"{place}: needs 'sentence1', 'sentence2' and a number {label!r}.")
             if not 0 <= score <= 1 or (label == "label" and score not in (0, 1)):
@@ -264,6 +294,14 @@ def _pairs(rows: _Rows, label: str) -> Iterator[Triple]:
             yield row, first, second, score >= SAME_MEANING
 
     yield from _grouped(judged(), rows)
+
+
+def _number(value: Any) -> Any:
+    """The number that a field of a CSV file writes."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _nli(rows: _Rows) -> Iterator[Triple]:

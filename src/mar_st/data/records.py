@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from json.encoder import encode_basestring as _quoted
 from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mar_st.schema import Data
 
 
@@ -34,6 +37,17 @@ class Triple:
     source: str = ""
 
 
+def row_line(row: Triple | str) -> bytes:
+    """A triple or a text as a line of JSON, of which the digest of a source is taken."""
+    if isinstance(row, str):
+        return f"{_quoted(row)}\n".encode()
+    positives, negatives = (", ".join(map(_quoted, texts)) for texts in (row.positives, row.negatives))
+    return (
+        f'{{"query": {_quoted(row.query)}, "positives": [{positives}], "negatives": [{negatives}], '
+        f'"instruction": {_quoted(row.instruction)}, "source": {_quoted(row.source)}}}\n'
+    ).encode()
+
+
 @dataclass(frozen=True)
 class Source:
     """A data entry of a recipe with what was read for it: triples, or texts (form `texts`).
@@ -43,12 +57,16 @@ class Source:
         triples: Its triples.
         texts: Its texts, of the form `texts` alone.
         left_out: Rows, triples or texts of the files that are not in it, by reason.
+        ignored: Columns of other libraries that the files have and that are not read, with whose they are.
+        digest: sha256 of the content, where it was taken while reading, see `mar_st.lineage.source_digest`.
     """
 
     entry: Data
-    triples: list[Triple] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
+    triples: Sequence[Triple] = field(default_factory=list)
+    texts: Sequence[str] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
+    ignored: dict[str, str] = field(default_factory=dict)
+    digest: str | None = None
 
     def summary(self) -> str:
         """How much there is, and what was left out and why."""

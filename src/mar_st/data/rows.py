@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
+import sys
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from mar_st.data.records import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import TextIO
+    from collections.abc import Callable, Iterator
+
+#: Separator of the columns, by the end of a file's name.
+SEPARATED = {".csv": ",", ".tsv": "\t"}
+
+
+@dataclass
+class Position:
+    """How far the reading of a file has come, in bytes of the file."""
+
+    done: float = 0.0
 
 
 def locate(name: str) -> Path:
@@ -27,8 +40,8 @@ def locate(name: str) -> Path:
         path = Path(name).expanduser()
         if not path.exists():
             raise DataError(
-                f"No training data at {path}. Give a JSONL or Parquet file, or a folder with triples.jsonl "
-                "or Parquet files."
+                f"No training data at {path}. Give a JSONL, CSV, TSV or Parquet file, or a folder with "
+                "triples.jsonl or Parquet files."
             )
         return path
     package, _, inner = name.removeprefix("package:").partition("/")
@@ -43,7 +56,23 @@ def locate(name: str) -> Path:
     raise DataError(f"The installed {package} has no data {inner}; reinstall it.")
 
 
-def parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def file_rows(path: Path, position: Position) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rows of a file with their places; the end of its name says what it is, JSONL where it says nothing.
+
+    Raises:
+        DataError: It is missing, or not what its name says.
+    """
+    kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    if kind == ".parquet":
+        yield from parquet_rows(path, position)
+    elif kind in SEPARATED:
+        yield from separated_rows(path, SEPARATED[kind], position)
+    else:
+        for number, row in json_rows(path, position):
+            yield f"{path}:{number}", row
+
+
+def parquet_rows(path: Path, position: Position | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Rows of a Parquet file with their places.
 
     Raises:
@@ -57,26 +86,37 @@ def parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     except ArrowInvalid as error:
         raise DataError(f"{path} is no Parquet file ({error}).") from error
     number = 0
-    for batch in file.iter_batches():
+    bytes_per_row = path.stat().st_size / max(file.metadata.num_rows, 1)
+    for batch in file.iter_batches(batch_size=2**13):
         for row in batch.to_pylist():
             number += 1
             yield f"{path}, row {number}", row
+        if position is not None:
+            position.done += batch.num_rows * bytes_per_row
 
 
-def hub_rows(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of `hub:ORG/NAME[@REVISION][:CONFIG][:SPLIT]`; the split is `train` unless it is named."""
+def hub_data(name: str) -> Any:
+    """The data set `hub:ORG/NAME[@REVISION][:CONFIG][:SPLIT]`; the split is `train` unless it is named.
+
+    Raises:
+        DataError: It could not be loaded.
+    """
     from datasets import load_dataset
 
     path, *rest = name.removeprefix("hub:").split(":")
     path, _, revision = path.partition("@")
     config, split = (rest[0], rest[1]) if len(rest) > 1 else (None, rest[0] if rest else "train")
     try:
-        data = load_dataset(path, config, split=split, revision=revision or None)
+        return load_dataset(path, config, split=split, revision=revision or None)
     except Exception as error:  # datasets raises many kinds
         raise DataError(
             f"{name} could not be loaded ({type(error).__name__}: {str(error)[:200]}). Check the name and "
             "the network, or download it and give the file."
         ) from error
+
+
+def hub_rows(name: str, data: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rows of a data set of the Hub with their places."""
     # Numbers of NLI's classes differ between data sets; their names do not.
     named = {
         column: feature
@@ -88,13 +128,7 @@ def hub_rows(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{name}, row {number}", {**row, **classes}
 
 
-def _open(path: Path) -> TextIO:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
-    return path.open(encoding="utf-8")
-
-
-def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_rows(path: Path, position: Position | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
     """Rows of a JSONL file, maybe gzipped, with their line numbers.
 
     Raises:
@@ -104,14 +138,71 @@ def json_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise DataError(
             f"{path} is missing; training data need corpus.jsonl, queries.jsonl and triples.jsonl."
         )
-    with _open(path) as lines:
-        for number, line in enumerate(lines, 1):
+    with path.open("rb") as raw:
+        tell = _told(raw, position)
+        for number, line in enumerate(_content(path, raw), 1):
+            if number % 4096 == 0:
+                tell()
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = json.loads(line.decode())
             except ValueError as error:
                 raise DataError(f"{path}:{number}: not a JSON object ({error}).") from error
             if not isinstance(row, dict):
                 raise DataError(f"{path}:{number}: expected a JSON object, got {type(row).__name__}.")
             yield number, row
+        tell()
+
+
+def separated_rows(
+    path: Path, separator: str, position: Position | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rows of a CSV or TSV file with a header, maybe gzipped; empty fields are left out.
+
+    Raises:
+        DataError: It has no header, or a row with another number of fields.
+    """
+    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # texts of more than 128 kB are no mistake here
+    with path.open("rb") as raw:
+        tell = _told(raw, position)
+        text = io.TextIOWrapper(_content(path, raw), encoding="utf-8-sig", newline="")
+        lines = csv.reader(text, delimiter=separator, strict=True)
+        try:
+            header = [name.strip() for name in next(lines, [])]
+            if not all(header) or len(set(header)) < max(len(header), 1):
+                raise DataError(
+                    f"{path}:1: the first line of a CSV or TSV file names its columns, each once; it is "
+                    f"{header}."
+                )
+            for fields in lines:
+                if not fields:
+                    continue
+                if len(fields) != len(header):
+                    raise DataError(
+                        f"{path}:{lines.line_num}: has {len(fields)} fields, and the header names "
+                        f"{len(header)} columns. Quote fields that hold the separator or a line break."
+                    )
+                row = {name: field for name, field in zip(header, fields, strict=True) if field}
+                yield f"{path}:{lines.line_num}", row
+                tell()
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise DataError(f"{path}:{lines.line_num}: no row of a CSV or TSV file ({error}).") from error
+
+
+def _content(path: Path, raw: BinaryIO) -> Any:
+    return gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
+
+
+def _told(raw: BinaryIO, position: Position | None) -> Callable[[], None]:
+    """Adds what was read of a file since the last call to a position."""
+    last = 0
+
+    def tell() -> None:
+        nonlocal last
+        if position is not None:
+            now = raw.tell()
+            position.done += now - last
+            last = now
+
+    return tell

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
-from mar_st.data import distinct_texts
+from mar_st.data import Texts, Triples, numbered
 from mar_st.mining.rules import MiningError, Picked, Picker, Question, Rules
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from mar_st.data import Triple
@@ -45,6 +45,15 @@ class Mined:
     counts: dict[str, int]
     candidates: dict[str, int]
     scores: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class _Known:
+    """Documents that are known of a query, by number, while the triples are read."""
+
+    positives: dict[int, None] = field(default_factory=dict)
+    known: set[int] = field(default_factory=set)
+    labelled: set[int] = field(default_factory=set)
 
 
 @dataclass
@@ -127,10 +136,10 @@ class Miner:
             raise MiningError(
                 f"Mining needs a retriever and triples; got {len(retrievers)} and {len(triples)}."
             )
-        self.retrievers, self.triples, self.rules = list(retrievers), list(triples), rules or Rules()
+        self.retrievers, self.triples, self.rules = list(retrievers), triples, rules or Rules()
         self.scorer: Scorer = scorer or retrievers[0]
         self.symmetric = symmetric
-        self.corpus: list[str] = []
+        self.corpus = Texts([])
         self.questions: list[Question] = []
         self._number(corpus)
 
@@ -160,34 +169,45 @@ class Miner:
 
     def _number(self, corpus: Sequence[str] | None) -> None:
         """Number the documents; say for every query what is known about it."""
-        queries, documents = distinct_texts(self.triples)
-        if corpus is not None:
-            documents = [*corpus, *(text for triple in self.triples for text in triple.positives)]
+        table = Triples.of(self.triples)
+        is_positive = np.zeros(len(table.documents), dtype=bool)
+        starts = (
+            np.cumsum(table.positives.astype(np.int64) + table.negatives) - table.positives - table.negatives
+        )
+        for place in range(int(table.positives.max())):
+            is_positive[(starts + place)[table.positives > place]] = True
+        positives = table.documents.select(np.flatnonzero(is_positive))
+        queries, (of_triple, as_query) = numbered(table.queries, positives)
+        asked = int(of_triple.max()) + 1  # the first texts; the others are positives alone
+        queries = queries.select(np.arange(asked))
+        searched: list[Sequence[str]] = [table.documents] if corpus is None else [corpus, positives]
         if self.symmetric:
-            documents = [*documents, *queries]
-        self.corpus = list(dict.fromkeys(documents))
-        place = {text: number for number, text in enumerate(self.corpus)}
-        positives: dict[str, dict[int, None]] = {query: {} for query in queries}
-        known: dict[str, set[int]] = {query: set() for query in queries}
-        labelled: dict[str, set[int]] = {query: set() for query in queries}
-        for triple in self.triples:
-            found = [place[text] for text in triple.positives]
-            positives[triple.query].update(dict.fromkeys(found))
-            known[triple.query].update(found)
-            labelled[triple.query].update(place[text] for text in triple.negatives if text in place)
-            if triple.query in place:  # the other way round
-                for text in triple.positives:
-                    if text in known:
-                        known[text].add(place[triple.query])
+            searched.append(queries)
+        texts, places = numbered(*searched, table.documents, queries)
+        size = max(int(found.max()) for found in places[: len(searched)] if len(found)) + 1
+        self.corpus = texts.select(np.arange(size))
+        own = np.where(places[-1] < size, places[-1], -1).tolist()
+        found = [_Known() for _ in range(asked)]
+        rows = zip(
+            of_triple.tolist(),
+            _split(places[-2], table.positives + table.negatives),
+            table.positives.tolist(),
+            _split(as_query, table.positives),
+            strict=True,
+        )
+        for query, documents, number, other_queries in rows:
+            found[query].positives.update(dict.fromkeys(documents[:number]))
+            found[query].known.update(documents[:number])
+            found[query].labelled.update(document for document in documents[number:] if document < size)
+            if own[query] >= 0:  # the other way round
+                for other in other_queries:
+                    if other < asked:
+                        found[other].known.add(own[query])
         self.questions = [
             Question(
-                query,
-                tuple(positives[query]),
-                frozenset(known[query]),
-                place.get(query, -1),
-                frozenset(labelled[query] - known[query]),
+                text, tuple(one.positives), frozenset(one.known), place, frozenset(one.labelled - one.known)
             )
-            for query in queries
+            for text, one, place in zip(queries, found, own, strict=True)
         ]
 
     def identity(self) -> dict[str, Any]:
@@ -343,6 +363,14 @@ def _sums(
             sums[name] += sum(values)
             sums[f"{name} (number)"] += len(values)
     return sums
+
+
+def _split(values: np.ndarray, sizes: np.ndarray) -> Iterator[list[int]]:
+    """Consecutive parts of an array, as lists."""
+    start = 0
+    for end in np.cumsum(sizes, dtype=np.int64).tolist():
+        yield values[start:end].tolist()
+        start = end
 
 
 def _claim(work: Path, identity: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import ValidationError
 from transformers import set_seed
 
-from mar_st.data import Source, read_triples
+from mar_st.data import Source, column_texts, numbered, read_triples
 from mar_st.encode.space import SPACE_FILE, space_of
 from mar_st.encoders import check_source
 from mar_st.lineage import model_digest
@@ -242,16 +242,13 @@ class _Run:
         triples = read_triples(str(self.refine))
         negatives = options.refine_negatives
         if negatives is None:
-            negatives = int(all(triple.negatives for triple in triples))
+            negatives = int((triples.negatives > 0).all())
         entry = Data(name="refine", path=str(self.refine), negatives=negatives)
         columns = read_columns(Source(entry, triples), options.seed)
         names = [name for name in columns.column_names if name != "query"]
-        texts = list(dict.fromkeys(text for name in names for text in columns[name]))
-        place = {text: row for row, text in enumerate(texts)}
-        rows = [[place[text] for text in row] for row in zip(*(columns[name] for name in names), strict=True)]
+        texts, places = numbered(*(column_texts(columns, name) for name in names))
         # The documents stay in the columns, unread, so that no two rows of a batch share one.
-        contents = {name: list(columns[name]) for name in ("query", *names)}
-        data = {"refine": labelled(contents, rows, space.documents(texts))}
+        data = {"refine": labelled(columns.data.table, np.stack(places, axis=1), space.documents(texts))}
         rate = options.refine_learning_rate or self._learning_rate() / 5
         stage = JointStage(
             stage="joint", name="refine", freeze="document",

@@ -6,12 +6,13 @@ import random
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 from sentence_transformers.base.modules import Normalize
 
-from mar_st.data import distinct_texts
+from mar_st.data import Texts, dataset_of, distinct, distinct_texts
 from mar_st.errors import MarError
 from mar_st.losses import AlignmentLoss
 from mar_st.stages.labels import labelled, with_vectors
@@ -174,13 +175,11 @@ def _rows(
     model: MAR,
     teacher_of: Callable[[TextGroup], Teacher],
     group: TextGroup,
-    rows: Sequence[int],
+    rows: np.ndarray,
     second: TextGroup | None,
     seed: int,
 ) -> Dataset:
     """The rows of a group with the teacher's vectors, each beside a drawn text of `second`."""
-    from datasets import Dataset
-
     def vectors_of(texts: Sequence[str], asked: TextGroup) -> Vectors:
         vectors = teacher_of(asked).vectors(texts, asked.role)
         width = model.get_embedding_dimension()
@@ -191,13 +190,16 @@ def _rows(
             )
         return vectors
 
-    texts = [group.texts[row] for row in rows]
+    picked = group.texts if group.weight == 1 else group.texts.select(rows)
     if second is None:
-        return labelled({"text": texts}, rows, vectors_of(group.texts, group))
-    drawn = random.Random(f"{seed} {group.name}").choices(second.texts, k=len(rows))
+        places = np.zeros(group.texts.stored, dtype=np.int32)
+        places[group.texts.numbers()] = np.arange(len(group.texts))
+        return labelled(picked.table("text"), places, vectors_of(group.texts, group), picked.rows)
+    drawn = random.Random(f"{seed} {group.name}").choices(range(len(second.texts)), k=len(rows))
+    columns = {"text": picked, SECOND: second.texts.select(np.array(drawn))}
     by_role = {group.role: group, second.role: second}
     return with_vectors(
-        Dataset.from_dict({"text": texts, SECOND: drawn}),
+        dataset_of(pa.table({name: pa.chunked_array(list(c.blocks())) for name, c in columns.items()})),
         {"text": group.role, SECOND: second.role},
         lambda asked, role: vectors_of(asked, by_role[role]),
     )
@@ -213,7 +215,7 @@ def _documents(sources: Sequence[Source], stage: AlignStage) -> TextGroup:
             f"stage {stage.name}: text_weights ask for a second text per row, and its data ({names}) hold no "
             "documents to draw them from. Name data with documents, or give one weight."
         )
-    return TextGroup("second", "document", list(dict.fromkeys(chain(*found))), "")
+    return TextGroup("second", "document", distinct(*found), "")
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,7 @@ class TextGroup:
 
     name: str
     role: Side
-    texts: list[str]
+    texts: Texts
     prompt: str
     weight: float = 1.0
 
@@ -248,8 +250,8 @@ def text_groups(sources: Sequence[Source], stage: AlignStage) -> list[TextGroup]
         entry = source.entry
         queries, documents = distinct_texts(source.triples)
         if entry.symmetric:
-            queries, documents = list(dict.fromkeys([*queries, *documents])), []
-        own = list(dict.fromkeys(source.texts))
+            queries, documents = distinct(queries, documents), Texts([])
+        own = distinct(source.texts)
         if entry.role == "query":
             queries = own
         elif entry.role == "document":
@@ -269,8 +271,8 @@ def text_groups(sources: Sequence[Source], stage: AlignStage) -> list[TextGroup]
     return kept
 
 
-def weighted(number: int, weight: float, seed: int) -> list[int]:
+def weighted(number: int, weight: float, seed: int) -> np.ndarray:
     """Rows, `number * weight` in all: each as often as the weight is whole, the rest drawn with a seed."""
     whole, rest = divmod(round(number * weight), number)
     drawn = sorted(random.Random(seed).sample(range(number), rest))
-    return [*range(number)] * whole + drawn
+    return np.concatenate([np.tile(np.arange(number), whole), np.array(drawn, dtype=np.int64)])

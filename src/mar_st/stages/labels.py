@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import torch
+
+from mar_st.data import column_texts, dataset_of, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -19,22 +22,23 @@ if TYPE_CHECKING:
 __all__ = ["labelled", "with_vectors"]
 
 
-def labelled(columns: Mapping[str, list[str]], rows: Sequence[Any], vectors: Vectors) -> Dataset:
+def labelled(
+    table: pa.Table, places: np.ndarray, vectors: Vectors, rows: np.ndarray | None = None
+) -> Dataset:
     """A dataset whose `label` column is read from stored vectors when a batch is made.
 
     Args:
-        columns: Columns of texts.
-        rows: For each row of the dataset the row of its vector, or several of them.
+        table: Columns of texts.
+        places: For each row of the table the row of its vector, or several of them.
         vectors: The vectors.
+        rows: Rows of the table that are in the dataset, in order; `None`: all.
 
     Returns:
         A dataset with the first column and a `label`: `(dim,)` per row, or `(number, dim)` for several. The
         other columns are not handed out, but samplers can see them.
     """
-    from datasets import Dataset
-
-    dataset = Dataset.from_dict({**columns, "label": list(rows)})
-    return dataset.with_transform(_Labels(next(iter(columns)), vectors))
+    dataset = dataset_of(table.append_column("label", _label(places)), rows)
+    return dataset.with_transform(_Labels(table.column_names[0], vectors))
 
 
 def with_vectors(
@@ -52,16 +56,21 @@ def with_vectors(
     """
     names = dataset.column_names
     stores: dict[Side, Vectors] = {}
-    rows: dict[str, list[int]] = {}
+    rows: dict[str, np.ndarray] = {}
     for role in dict.fromkeys(roles[name] for name in names):
-        columns = {name: dataset[name][:] for name in names if roles[name] == role}
-        texts = list(dict.fromkeys(text for column in columns.values() for text in column))
-        position = {text: row for row, text in enumerate(texts)}
+        of_role = [name for name in names if roles[name] == role]
+        texts, places = numbered(*(column_texts(dataset, name) for name in of_role))
         stores[role] = vectors_of(texts, role)
-        rows |= {name: [position[text] for text in column] for name, column in columns.items()}
-    labels = np.stack([rows[name] for name in names], axis=1)
-    with_rows = dataset.add_column("label", list(labels))
+        rows |= zip(of_role, places, strict=True)
+    label = _label(np.stack([rows[name] for name in names], axis=1))
+    with_rows = dataset_of(dataset.data.table.append_column("label", label))
     return with_rows.with_transform(_ColumnVectors([(name, roles[name]) for name in names], stores))
+
+
+def _label(places: np.ndarray) -> pa.Array:
+    """Rows of vectors, `(rows,)` or `(rows, number)`, as a column of a table."""
+    flat = pa.array(places.reshape(-1).astype(np.int32))
+    return flat if places.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, places.shape[1])
 
 
 @dataclass(frozen=True)

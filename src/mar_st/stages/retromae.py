@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from safetensors.torch import load_file, save_file
 
-from mar_st.data import distinct_texts, drawn_share
+from mar_st.data import dataset_of, distinct, distinct_texts, drawn_rows
 from mar_st.errors import MarError
 from mar_st.lineage import HEAD, head_file
 from mar_st.losses.retromae import RetroMAELoss
@@ -52,16 +52,16 @@ def train_retromae(
     Raises:
         MarError: There are no texts, or `head` or `resume_head` is missing or of another shape.
     """
-    from datasets import Dataset
-
     del prompts
     data = {}
     for source in sources:
         queries, documents = distinct_texts(source.triples)
-        texts = list(dict.fromkeys([*source.texts, *queries, *documents]))
+        texts = distinct(source.texts, queries, documents)
         if texts:
-            rows = drawn_share(texts, source.entry.weight, random.Random(settings.seed))
-            data[source.entry.name] = Dataset.from_dict({"text": rows})
+            if source.entry.weight != 1:
+                rows = drawn_rows(len(texts), source.entry.weight, random.Random(settings.seed))
+                texts = texts.select(rows)
+            data[source.entry.name] = dataset_of(texts.table("text"), texts.rows)
     if not data:
         raise MarError(f"stage {stage.name}: its data hold no texts.")
     loss = RetroMAELoss(

@@ -15,6 +15,7 @@ from sentence_transformers.base.data_collator import DEFAULT_LABEL_COLUMNS
 from torch.utils.data import BatchSampler, Dataset
 from transformers.utils import logging
 
+from mar_st.data import column_texts, digests
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class BatchPlan:
             BatchError: There are not enough rows without a common text for a batch.
         """
         rng = np.random.default_rng([*self.seed, epoch])
-        order = rng.permutation(self.rows)
+        order = self._permutation(rng)
         together = max(self.groups, 1) * self.batch_size
         waiting = order[:0]
         given = 0
@@ -123,6 +124,10 @@ class BatchPlan:
                 given += 1
                 yield batches[index]
         yield from self._missing(len(self) - given, waiting, rng)
+
+    def _permutation(self, rng: np.random.Generator) -> np.ndarray:
+        """All rows in a random order; 4 bytes each."""
+        return rng.permutation(np.arange(self.rows, dtype=np.int32))
 
     def _cut(self, pool: np.ndarray, *, longest_first: bool) -> tuple[list[list[int]], np.ndarray]:
         """Full batches from a pool of rows, and the rows that are left."""
@@ -173,7 +178,7 @@ class BatchPlan:
             "filled up with rows that were used before."
         )
         for _ in range(number):
-            batch, rest = self._take(np.concatenate([waiting, rng.permutation(self.rows)]))
+            batch, rest = self._take(np.concatenate([waiting, self._permutation(rng)]))
             if len(batch) < self.batch_size:
                 raise BatchError(
                     f"Equal texts must not meet in a batch, and only {len(batch)} rows without a common text "
@@ -283,10 +288,6 @@ def text_columns(dataset: datasets.Dataset) -> list[str]:
     ]
 
 
-def _table(dataset: datasets.Dataset, columns: Sequence[str]) -> Any:
-    return dataset.select_columns(list(columns)).with_format("arrow")[:]
-
-
 def _joined(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
     present = [part for part in parts if part is not None]
     return np.concatenate(present) if present else None
@@ -294,35 +295,20 @@ def _joined(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
 
 def _keys(data: Mapping[str, datasets.Dataset]) -> dict[str, np.ndarray | None]:
     """Keys of all texts, `(rows, texts)` per dataset; equal texts have equal keys, over all datasets."""
-    import pyarrow as pa
-
-    columns = {name: text_columns(dataset) for name, dataset in data.items()}
-    chunks = []
-    for name, dataset in data.items():
-        table = _table(dataset, columns[name])
-        for column in columns[name]:
-            chunks.extend(table[column].cast(pa.large_string()).chunks)
-    coded = pa.chunked_array(chunks, pa.large_string()).dictionary_encode().unify_dictionaries()
-    codes = np.concatenate([chunk.indices.to_numpy() for chunk in coded.chunks])
-    result: dict[str, np.ndarray | None] = {}
-    start = 0
-    for name, dataset in data.items():
-        end = start + len(dataset) * len(columns[name])
-        result[name] = codes[start:end].reshape(len(columns[name]), len(dataset)).T
-        start = end
-    return result
+    return {
+        name: np.stack(
+            [digests(column_texts(dataset, column))[:, 0] for column in text_columns(dataset)], axis=1
+        )
+        for name, dataset in data.items()
+    }
 
 
 def _lengths(
     data: Mapping[str, datasets.Dataset], document_columns: Mapping[str, Sequence[str]]
 ) -> dict[str, np.ndarray | None]:
     """Characters of the longest document of each row; without documents, of the longest text."""
-    import pyarrow.compute as pc
-
     result: dict[str, np.ndarray | None] = {}
     for name, dataset in data.items():
         columns = document_columns.get(name) or text_columns(dataset)
-        table = _table(dataset, columns)
-        each = [pc.utf8_length(table[column]).to_numpy() for column in columns]
-        result[name] = np.max(each, axis=0)
+        result[name] = np.max([column_texts(dataset, column).lengths() for column in columns], axis=0)
     return result

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from datasets import Dataset
@@ -144,7 +145,7 @@ def test_the_document_route_does_not_run_in_the_loop(mar, sources, tmp_path, mon
 
 def test_vectors_are_not_copied_into_memory(mar, tmp_path):
     vectors = ModelTeacher.of_documents(mar, TeacherStore(tmp_path)).vectors(DOCUMENTS, "document")
-    data = labelled({"text": DOCUMENTS}, range(len(DOCUMENTS)), vectors)
+    data = labelled(pa.table({"text": DOCUMENTS}), np.arange(len(DOCUMENTS)), vectors)
     assert data.data.nbytes < vectors.shape[0] * vectors.shape[1] * 4
     np.testing.assert_array_equal(data[[5, 2]]["label"][1].numpy(), vectors[2])
     np.testing.assert_array_equal(data[7]["label"].numpy(), vectors[7])
@@ -154,7 +155,7 @@ def test_vectors_are_not_copied_into_memory(mar, tmp_path):
 def test_several_vectors_per_row(mar, tmp_path):
     vectors = ModelTeacher.of_documents(mar, TeacherStore(tmp_path)).vectors(DOCUMENTS, "document")
     columns = {"query": QUERIES[:2], "positive": DOCUMENTS[:2]}
-    data = labelled(columns, [[0, 9], [1, 8]], vectors)
+    data = labelled(pa.table(columns), np.array([[0, 9], [1, 8]]), vectors)
     assert data.column_names == ["query", "positive", "label"]
     row = data[[1]]
     assert set(row) == {"query", "label"}
@@ -206,7 +207,7 @@ def test_texts_of_the_stage(sources):
 
 
 def test_weights_are_shares_of_the_mixture(mar, sources, tmp_path, monkeypatch):
-    assert weighted(4, 1.0, 0) == [0, 1, 2, 3]
+    assert weighted(4, 1.0, 0).tolist() == [0, 1, 2, 3]
     assert weighted(4, 2.5, 0)[:8] == [0, 1, 2, 3, 0, 1, 2, 3]
     assert len(weighted(4, 2.5, 0)) == len(set(weighted(4, 0.5, 0))) + 8 == 10
     seen = {}

@@ -1,0 +1,155 @@
+"""Tables that are made once and mapped by all processes: training data that are too large to hold in memory.
+
+Each table is a folder `KEY/` of the cache: `rows.arrow` and `manifest.json`. The key is a digest of the
+content that it is made of and of all settings that decide it, so nothing in the cache is ever out of date,
+and every folder may be deleted while no run uses it. A table is written aside and then moved; of several
+processes that need one, the first makes it and the others wait.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+from transformers.utils import logging
+
+from mar_st.data.arrow import map_table, write_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+logger = logging.get_logger(__name__)
+
+#: Environment variable with the folder of the cache.
+VARIABLE = "MAR_DATA_CACHE"
+
+#: Raised when the same content and settings begin to give another table.
+FORMAT = 1
+
+ROWS, MANIFEST = "rows.arrow", "manifest.json"
+
+
+def cache_root() -> Path:
+    """Folder of the cache: `$MAR_DATA_CACHE`, else `mar` in the cache of `datasets`."""
+    given = os.environ.get(VARIABLE)
+    if given:
+        return Path(given).expanduser()
+    from datasets import config
+
+    return Path(config.HF_DATASETS_CACHE) / "mar"
+
+
+def cache_key(**content: Any) -> str:
+    """Digest of what a table is made of."""
+    text = json.dumps({"format": FORMAT, **content}, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def cached_table(
+    key: str,
+    schema: pa.Schema,
+    make: Callable[[], Iterable[pa.RecordBatch]],
+    about: Callable[[], dict[str, Any]],
+) -> tuple[pa.Table, dict[str, Any]]:
+    """A mapped table and what is known about it; it is made if it is not there.
+
+    Args:
+        key: See `cache_key`.
+        schema: Columns of the table.
+        make: Gives its record batches.
+        about: What to keep about it, as JSON; asked for after the last batch.
+    """
+    folder = cache_root() / key
+    if not _is_complete(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(folder.with_name(f"{key}.lock")):
+            if not _is_complete(folder):  # another process may have made it by now
+                _make(folder, schema, make, about)
+    manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    return map_table(folder / ROWS), manifest["about"]
+
+
+def file_digests(files: Sequence[Path]) -> list[str]:
+    """sha256 of files; of one that did not change since (size, time of change), the digest is remembered."""
+    return [_file_digest(file.resolve()) for file in files]
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    held = FileLock(lock)
+    try:
+        held.acquire(timeout=0)
+    except Timeout:
+        logger.info("another process converts the training data; waiting for it")
+        held.acquire()
+    try:
+        yield
+    finally:
+        held.release()
+
+
+def _is_complete(folder: Path) -> bool:
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return bool((folder / ROWS).stat().st_size == manifest["bytes"])
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _make(
+    folder: Path,
+    schema: pa.Schema,
+    make: Callable[[], Iterable[pa.RecordBatch]],
+    about: Callable[[], dict[str, Any]],
+) -> None:
+    part = folder.with_name(f"{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
+    part.mkdir()
+    rows = 0
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal rows
+        for batch in make():
+            rows += batch.num_rows
+            yield batch
+
+    try:
+        write_table(part / ROWS, schema, counted())
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    manifest = {"rows": rows, "bytes": (part / ROWS).stat().st_size, "about": about()}
+    _write(part / MANIFEST, json.dumps(manifest, ensure_ascii=False, indent=1))
+    shutil.rmtree(folder, ignore_errors=True)
+    part.rename(folder)
+
+
+def _file_digest(file: Path) -> str:
+    found = file.stat()
+    stamp = [str(file), found.st_size, found.st_mtime_ns]
+    memory = cache_root() / "digests" / f"{cache_key(stamp=stamp)}.txt"
+    if memory.is_file():
+        return memory.read_text(encoding="utf-8")
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    memory.parent.mkdir(parents=True, exist_ok=True)
+    part = memory.with_name(f"{memory.name}.{os.getpid()}-{threading.get_ident()}.part")
+    _write(part, digest)
+    part.replace(memory)
+    return digest
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())

@@ -1,0 +1,107 @@
+"""From a row of a file to a triple, whichever library the file was written for.
+
+| what | column |
+|---|---|
+| query | `query`, `anchor` |
+| positives | `positive`, `positives`, `pos`: a text or a list; `positive_passages`: Tevatron's passages |
+| hard negatives | `negative`, `negatives`, `neg`; `negative_1`, `negative_2`, ...; `negative_passages` |
+| others | `instruction`, `source` |
+
+A passage is an object with `text` and maybe `title`, which goes before it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from mar_st.data.records import DataError, Triple
+from mar_st.model import join_document
+
+QUERIES = ("query", "anchor")
+POSITIVES = ("positive", "positives", "pos", "positive_passages")
+NEGATIVES = ("negative", "negatives", "neg", "negative_passages")
+
+#: Columns that a triple is read from, besides `negative_1`, `negative_2`, ...
+NAMES = (*QUERIES, *POSITIVES, *NEGATIVES, "instruction", "source")
+
+_NUMBERED = re.compile(r"negative_(\d+)")
+
+#: Columns of other libraries that change how *they* train and are not read here: whose they are, and what
+#: takes their place.
+IGNORED = {
+    "prompt": "FlagEmbedding's; give the data entry a prompt, or rename the column to 'instruction'",
+    "type": "FlagEmbedding's",
+    "pos_scores": "FlagEmbedding's teacher scores",
+    "neg_scores": "FlagEmbedding's teacher scores",
+    "query_instruct": "Tevatron's; rename the column to 'instruction'",
+    "answers": "Tevatron's",
+    "label": "scores or labels of a row's texts",
+    "scores": "scores or labels of a row's texts",
+}
+
+
+def is_column(name: str) -> bool:
+    """Whether triples are read from a column of this name."""
+    return name in NAMES or _NUMBERED.fullmatch(name) is not None
+
+
+def ignored_columns(row: dict[str, Any]) -> dict[str, str]:
+    """Columns of a row that other libraries use and that are not read, with whose they are."""
+    return {name: whose for name, whose in IGNORED.items() if row.get(name) not in (None, "", [])}
+
+
+def triple_of(place: str, row: dict[str, Any], template: str) -> Triple:
+    """The triple of a row.
+
+    Args:
+        place: File and line, for messages.
+        row: The columns.
+        template: How an instruction is put before the query.
+
+    Raises:
+        DataError: There is no query or no positive, or a text is empty or none.
+    """
+    query = row.get("query") or row.get("anchor")
+    positives = _texts(place, row, POSITIVES)
+    if not isinstance(query, str) or not positives:
+        raise DataError(f"{place}: needs 'query' and 'positive' (or 'positives'); has {sorted(row)}.")
+    negatives = _texts(place, row, NEGATIVES)
+    if not negatives and len(row) > 2:  # no pair
+        negatives = _texts(place, row, _numbered(row), single=True)
+    instruction = row.get("instruction")
+    before = template.replace("{instruction}", str(instruction)) if instruction else ""
+    return Triple(query, positives, negatives, before, str(row.get("source") or ""))
+
+
+def _numbered(row: dict[str, Any]) -> list[str]:
+    found = [(int(match[1]), name) for name in row if (match := _NUMBERED.fullmatch(name))]
+    return [name for _, name in sorted(found)]
+
+
+def _texts(
+    place: str, row: dict[str, Any], names: tuple[str, ...] | list[str], *, single: bool = False
+) -> tuple[str, ...]:
+    """Texts of the first column that has any; with `single` the one text of every column."""
+    found: list[str] = []
+    for name in names:
+        value = row.get(name)
+        if not value:
+            continue
+        if isinstance(value, str) and not single and not value.isspace():
+            return (value,)
+        values = value if isinstance(value, list | tuple) else [value]
+        texts = [_text(text) for text in values]
+        if not all(isinstance(text, str) and text.strip() for text in texts):
+            raise DataError(f"{place}: {name!r} should hold texts that are not empty; it holds {value!r}.")
+        found += texts
+        if not single:
+            break
+    return tuple(found)
+
+
+def _text(value: Any) -> Any:
+    """The text of a passage; anything else as it is."""
+    if isinstance(value, dict) and isinstance(value.get("text"), str):
+        return join_document({"text": value["text"], "title": value.get("title") or ""})
+    return value
