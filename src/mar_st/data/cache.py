@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,9 @@ VARIABLE = "MAR_DATA_CACHE"
 
 #: Raised when the same content and settings begin to give another table.
 FORMAT = 1
+
+#: Age (ns) from which on another content of a file has another time of change, however coarse the clock.
+SETTLED = 2_000_000_000
 
 ROWS, MANIFEST = "rows.arrow", "manifest.json"
 
@@ -141,6 +145,8 @@ def _file_digest(file: Path) -> str:
         return memory.read_text(encoding="utf-8")
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if time.time_ns() - found.st_mtime_ns < SETTLED:
+        return digest
     memory.parent.mkdir(parents=True, exist_ok=True)
     part = memory.with_name(f"{memory.name}.{os.getpid()}-{threading.get_ident()}.part")
     _write(part, digest)
