@@ -180,6 +180,7 @@ def _rows(
     seed: int,
 ) -> Dataset:
     """The rows of a group with the teacher's vectors, each beside a drawn text of `second`."""
+
     def vectors_of(texts: Sequence[str], asked: TextGroup) -> Vectors:
         vectors = teacher_of(asked).vectors(texts, asked.role)
         width = model.get_embedding_dimension()

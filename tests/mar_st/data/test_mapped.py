@@ -162,9 +162,8 @@ def test_other_content_or_settings_make_another_table(tmp_path, monkeypatch):
 
     first = rows(PAIRS)
     assert rows(PAIRS[::-1]) == first[::-1]
-    assert [triple.query for triple in rows(PAIRS, columns={"query": "positive"})] == [
-        row["positive"] for row in PAIRS
-    ]
+    swapped = rows(PAIRS, columns={"query": "positive", "positive": "query"})
+    assert [triple.query for triple in swapped] == [row["positive"] for row in PAIRS]
     assert rows(PAIRS) == first
 
 
