@@ -43,9 +43,9 @@ class BatchError(MarError):
 class TrainRows(Dataset[dict[str, Any]]):
     """The rows of several datasets, one after another; each row also says which dataset it is from.
 
-    A batch is read with a few accesses per dataset instead of one per row. What it touches of mapped files is
-    given back at once: the kernel maps sixteen pages for each that is read, which would count as memory of the
-    process.
+    A batch is read with a few accesses per dataset, not one per row. What it touches of mapped files is
+    given back at once: the kernel maps sixteen pages for each that is read, which would count as memory of
+    the process.
 
     Args:
         data: Datasets by name.
