@@ -11,15 +11,13 @@ copy was at hand, the assembling is tested on folders of that shape with random 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from mar_st.encoders import load_encoder
 from mar_st.errors import MarError
 from mar_st.model import MAR, PUBLISHED_PROMPTS
 from mar_st.native_gte import fetch
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _QUERY_TYPES = ("new", "gte", "bert", "xlm-roberta", "modernbert")
 _DOCUMENT_TYPES = ("qwen3", "qwen2")
@@ -82,12 +80,15 @@ def find_encoders(root: Path) -> dict[str, Path]:
 
 
 def _model_type(folder: Path) -> str | None:
+    """Architecture of a transformers folder; of an adapter that of its base, or what its name says."""
     for name in ("config.json", "adapter_config.json"):
         file = folder / name
         if file.is_file():
             config = json.loads(file.read_text(encoding="utf-8"))
             if "model_type" in config:
                 return str(config["model_type"])
-            base = str(config.get("base_model_name_or_path") or "").lower()
-            return next((kind for kind in _DOCUMENT_TYPES if kind in base), None)
+            base = str(config.get("base_model_name_or_path") or "")
+            if (Path(base) / "config.json").is_file():
+                return _model_type(Path(base))
+            return next((kind for kind in _DOCUMENT_TYPES if kind in base.lower()), None)
     return None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig
 from safetensors.torch import save_file
 from transformers import GteForMaskedLM
 
@@ -119,6 +120,24 @@ def test_remote_code_checkpoint_is_read_natively(repository, mar, prefix):
     texts = ["头疼吃药", "高血压"]
     expected = mar.encode_queries(texts, prompt="")
     np.testing.assert_allclose(built.encode_queries(texts, prompt=""), expected, atol=1e-5)
+
+
+def test_an_adapter_names_its_base_by_any_folder(repository, mar, tmp_path_factory):
+    folder = repository / "document-encoder"
+    base = folder.rename(tmp_path_factory.mktemp("models") / "base")
+    document = mar.route_modules("document")[0]
+    document.model.add_adapter(LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights=False))
+    document.model.save_pretrained(folder)
+    document.tokenizer.add_eos_token = False
+    document.tokenizer.save_pretrained(folder)
+    settings = json.loads((folder / "adapter_config.json").read_text())
+    settings["base_model_name_or_path"] = str(base)
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+
+    built = assemble(repository, device="cpu")
+
+    expected = mar.encoder("document").encode(["感冒发热[EOS]", "头疼[EOS]"])[:, :32]
+    np.testing.assert_allclose(built.encode_corpus(["感冒发热", "头疼"]), expected, atol=1e-5)
 
 
 def test_variants_the_native_model_lacks_are_refused():

@@ -10,6 +10,7 @@ number of processors.
 
 from __future__ import annotations
 
+import copy
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -96,7 +97,7 @@ class Engine:
         from mar_st.teachers.model import route
 
         self.model, self.role, self.autocast = model, role, autocast
-        self._chain: list[Any] = route(model, role)
+        self._chain: list[Any] = [_full_precision(module) for module in route(model, role)]
         self.prompt = stored_prompt(model.prompts, role) if prompt is None else prompt
         self.max_length, self._rows = max_length, rows
         self._set_width(dim)
@@ -179,7 +180,7 @@ class Engine:
             }
         for module in self._chain:
             features = module(features)
-            # Half precision is for the transformer; pooling and what follows are cheap.
+            # Half precision is for the transformer; pooling and what follows are cheap, see _full_precision.
             if isinstance(module, Transformer) and not self.autocast:
                 features["token_embeddings"] = features["token_embeddings"].float()
         vectors = features["sentence_embedding"][:, : self.dim].float()
@@ -219,6 +220,13 @@ class Engine:
         if not close:
             logger.warning("This backbone does not go with packed texts; they are padded.")
             self._front, self.is_packed = front, False
+
+
+def _full_precision(module: Any) -> Any:
+    """A transformer as it is; of a smaller layer behind it in half precision a float32 copy."""
+    if isinstance(module, Transformer) or all(p.dtype == torch.float32 for p in module.parameters()):
+        return module
+    return copy.deepcopy(module).float()
 
 
 def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

@@ -148,6 +148,21 @@ def test_half_precision_is_near_and_is_pooled_in_full() -> None:
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
 
 
+@pytest.mark.parametrize("renormalise", [True, False])
+def test_the_cut_of_a_mar_in_half_precision_loses_nothing(
+    renormalise: bool, query_source: Any, document_source: Any
+) -> None:
+    options: Any = {"model_kwargs": {"dtype": torch.bfloat16}, "renormalise": renormalise}
+    mar = MAR.from_encoders(query_source, document_source, device="cpu", **options)
+    assert mar.dtype == torch.bfloat16
+
+    found = Engine(mar).encode(texts())
+
+    full = Engine(mar.encoder("document")).encode(texts())[:, : found.shape[1]]
+    expected = full / np.linalg.norm(full, axis=1, keepdims=True) if renormalise else full
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_autocast_and_few_rows() -> None:
     model = symmetric("gte")
     with torch.autocast("cpu", torch.bfloat16):
