@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mar_st.schema import Backbone, Data, Recipe, Side, Stage
 
 #: Raised when the same settings begin to train other weights.
-FORMAT = 1
+FORMAT = 2
 LIBRARIES = ("torch", "transformers", "sentence-transformers")
 
 #: Head and decoder of a finished `retromae` stage, beside its model.
@@ -85,6 +85,14 @@ def projects(recipe: Recipe, stage: Stage) -> bool:
     if isinstance(stage, RetroMAEStage):
         return False
     return joins(stage) or not any(joins(other) for other in recipe.stages)
+
+
+def renormalises_prefixes(recipe: Recipe, stage: Stage) -> bool:
+    """Whether Matryoshka prefixes of one encoder are brought to length 1 before they are scored.
+
+    They are, unless the model that the recipe makes cuts after its normalisation.
+    """
+    return recipe.renormalise or not getattr(stage, "dims", ())
 
 
 def stage_entries(recipe: Recipe, stage: Stage) -> tuple[Data, ...]:
@@ -170,6 +178,10 @@ def _stage(
         else:
             with head_file(stage.resume_head).open("rb") as stream:
                 content["head"] = hashlib.file_digest(stream, "sha256").hexdigest()
+    if isinstance(stage, DistillStage | JointStage) and stage.taught and stage.teacher_source:
+        content["teacher"] = model_digest(stage.teacher_source)
+    if not renormalises_prefixes(recipe, stage):
+        content["renormalise"] = False
     sides: dict[str, Side] = {"query": "query", "document": "document"}
     if joins(stage):
         content |= {"dim": recipe.dim, "renormalise": recipe.renormalise}
@@ -178,8 +190,6 @@ def _stage(
         used = {getattr(stage, "side", None)}
         if isinstance(stage, DistillStage):
             used.add(stage.teacher)
-            if stage.teacher not in sides:
-                content["teacher"] = model_digest(stage.teacher)
         sides = {name: side for name, side in sides.items() if name in used}
     for name, side in sides.items():
         content[name] = _encoder(recipe, side, data, trained)

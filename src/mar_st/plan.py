@@ -352,13 +352,13 @@ class _Planner:
         return 3 * tokens * per_token
 
     def _setup_flops(self, stage: Stage, groups: Sequence[Group]) -> float:
-        """One pass of the teacher over all texts of the stage; the document side of a MAR reads them bare."""
+        """One pass of the teacher over all texts of the stage."""
         teacher = self._teacher(stage)
         if teacher is None:
             return 0.0
-        bare = isinstance(stage, AlignStage)
         total = 0.0
         for entry, of_query, texts in self.work.texts(stage, groups):
+            bare = isinstance(stage, AlignStage) and of_query and stage.teacher_prompt == "document"
             column = self.work.column(teacher, entry, of_query, 1, stage, bare=bare)
             total += forward_flops(self.shapes[teacher], texts / self.world, column.mean)
         return total
@@ -367,7 +367,7 @@ class _Planner:
         """The side whose vectors are computed before the first step."""
         if isinstance(stage, AlignStage):
             return "document"
-        if isinstance(stage, DistillStage) and stage.teacher in self.shapes:
+        if isinstance(stage, DistillStage | JointStage) and stage.taught and stage.teacher in self.shapes:
             return stage.teacher
         return None
 

@@ -181,6 +181,11 @@ class RetroMAEStage(_Stage):
     side: Literal["query"] = "query"
     encoder_mask: float = Field(default=0.3, gt=0, lt=1)
     decoder_mask: float = Field(default=0.5, gt=0, lt=1)
+    mask_replacement: Literal["80-10-10", "mask"] = Field(
+        default="80-10-10",
+        description="what the encoder reads in the place of a masked token: the mask token, a random one or "
+        "the token itself in these shares (BERT, RetroMAE); or always the mask token",
+    )
     resume_head: str | None = Field(
         default=None,
         description="earlier stage, or its retromae.safetensors: head and decoder go on from there",
@@ -287,24 +292,71 @@ class AlignStage(_Stage):
         return self
 
 
-class DistillStage(_Contrastive):
-    """A symmetric student learns the scores of a symmetric teacher: KL + InfoNCE (RocketQAv2)."""
+#: Goes before the name of a cross-encoder in `teacher`.
+CROSS_ENCODER = "cross-encoder:"
+
+
+class _Taught(_Strict):
+    """A stage that learns the scores of a teacher."""
+
+    teacher: str = Field(
+        default="document",
+        description="'document': the document encoder as trained so far; else a folder or Hub name; "
+        "'cross-encoder:NAME' scores each query with its own documents",
+    )
+    kl_scope: Literal["group", "batch"] | None = Field(
+        default=None,
+        description="documents that the KL compares for a query: 'group', its own positive and hard "
+        "negatives (RocketQAv2, FlagEmbedding); 'batch', those of all queries. Default: 'group', or 'batch' "
+        "where some data have no hard negatives",
+    )
+    contrastive_weight: float = Field(default=1.0, ge=0)
+    teacher_temperature: float | None = Field(
+        default=None, gt=0, description="default: that of the student; 1 for a cross-encoder"
+    )
+
+    @property
+    def cross_encoder(self) -> str | None:
+        """Folder or Hub name of the cross-encoder that teaches, if one does."""
+        return self.teacher.removeprefix(CROSS_ENCODER) if self.teacher.startswith(CROSS_ENCODER) else None
+
+    @property
+    def teacher_source(self) -> str | None:
+        """Folder or Hub name of the teacher; `None` where it is a side of the recipe."""
+        return None if self.teacher in ("query", "document") else self.teacher.removeprefix(CROSS_ENCODER)
+
+    @model_validator(mode="after")
+    def _pairs(self) -> Self:
+        if self.cross_encoder is not None and self.kl_scope == "batch":
+            raise ValueError("a cross-encoder scores each query with its own documents; use kl_scope: group")
+        return self
+
+
+class DistillStage(_Contrastive, _Taught):
+    """A symmetric student learns the scores of a teacher: KL + InfoNCE (RocketQAv2)."""
 
     stage: Literal["distill"]
     side: Side = "query"
-    teacher: str = Field(
-        default="document",
-        description="'document': the other side as trained so far; else a folder or Hub name",
-    )
     kl_weight: float = Field(default=1.0, gt=0)
-    contrastive_weight: float = Field(default=1.0, ge=0)
-    teacher_temperature: float | None = Field(default=None, gt=0, description="default: that of the student")
+
+    @property
+    def taught(self) -> bool:
+        """Whether the stage learns from a teacher."""
+        return True
 
 
-class JointStage(_Contrastive, _LoRA):
-    """Stage II: both encoders on labelled triples; the document side through LoRA if `lora_r` is given."""
+class JointStage(_Contrastive, _LoRA, _Taught):
+    """Stage II: both encoders on labelled triples; the document side through LoRA if `lora_r` is given.
+
+    With `kl_weight` they also learn the scores of a teacher: of the document encoder as the stage found it,
+    at its full width, unless `teacher` names another.
+    """
 
     stage: Literal["joint"]
+    both_directions: bool = Field(default=False, description="also rank the queries for each document")
+    kl_weight: float = Field(
+        default=0.0, ge=0, description="of the KL with the teacher's scores; 0: no teacher"
+    )
     freeze: Side | None = Field(default=None, description="a side that is not trained")
     document_learning_rate: float | None = Field(default=None, gt=0, description="default: learning_rate")
     dims: tuple[int, ...] = Field(default=(), description="Matryoshka dimensions of the shared space")
@@ -313,7 +365,16 @@ class JointStage(_Contrastive, _LoRA):
     def _frozen(self) -> Self:
         if self.freeze == "document" and (self.lora_r is not None or self.document_learning_rate is not None):
             raise ValueError("the documents are frozen; leave out lora_r and document_learning_rate")
+        if self.teacher == "query":
+            raise ValueError("teacher: the query encoder is the student; name 'document' or a model")
+        if not self.kl_weight + self.contrastive_weight:
+            raise ValueError("kl_weight and contrastive_weight are both zero; give at least one")
         return self
+
+    @property
+    def taught(self) -> bool:
+        """Whether the stage learns from a teacher."""
+        return self.kl_weight > 0
 
 
 Stage: TypeAlias = Annotated[
@@ -443,6 +504,8 @@ class Recipe(_Strict):
                 )
             if stage.mini_batch_size is not None and stage.mini_batch_size > stage.batch_size:
                 raise ValueError(f"stage {stage.name}: mini_batch_size exceeds batch_size")
+            if isinstance(stage, DistillStage | JointStage) and stage.taught:
+                self._check_groups(stage)
             if not isinstance(stage, RetroMAEStage | AlignStage):
                 texts = [name for name in stage.data or () if forms[name] == "texts"]
                 if texts:
@@ -451,6 +514,18 @@ class Recipe(_Strict):
                     )
                 if all(form == "texts" for form in forms.values()):
                     raise ValueError(f"stage {stage.name} needs pairs; all data are single texts")
+
+    def _check_groups(self, stage: DistillStage | JointStage) -> None:
+        if stage.kl_scope != "group" and stage.cross_encoder is None:
+            return
+        what = "kl_scope: group" if stage.cross_encoder is None else "a cross-encoder"
+        advice = "" if stage.cross_encoder else ", or kl_scope: batch"
+        for entry in self.data_of(stage):
+            if not (entry.negatives if stage.negatives is None else stage.negatives):
+                raise ValueError(
+                    f"stage {stage.name}: {what} compares a query's own documents, and the data "
+                    f"{entry.name!r} give it one alone (negatives: 0). Give negatives{advice}."
+                )
 
     def data_of(self, stage: Stage) -> tuple[Data, ...]:
         """The data entries that a stage uses: those it names, else all that it can."""

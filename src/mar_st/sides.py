@@ -6,10 +6,10 @@ import json
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
 from transformers import AutoConfig
 
@@ -22,12 +22,19 @@ from mar_st.encoders import (
     load_encoder,
     write_encoder,
 )
-from mar_st.lineage import head_file, joins, projects, tokenizer_entries, trained_sides
+from mar_st.lineage import (
+    head_file,
+    joins,
+    projects,
+    renormalises_prefixes,
+    tokenizer_entries,
+    trained_sides,
+)
 from mar_st.model import MAR
 from mar_st.modules import is_truncation
 from mar_st.names import model_source
 from mar_st.saved_modules import saved_modules
-from mar_st.schema import DistillStage, RetroMAEStage
+from mar_st.schema import DistillStage, JointStage, RetroMAEStage
 from mar_st.tokenizers import train_tokenizer
 
 if TYPE_CHECKING:
@@ -62,8 +69,8 @@ def check_models(recipe: Recipe) -> None:
         if backbone.attn_implementation is not None:
             check_attention(shape_of(backbone, recipe.document), backbone.attn_implementation)
     for stage in recipe.stages:
-        if isinstance(stage, DistillStage) and stage.teacher not in ("query", "document"):
-            check_source(stage.teacher, what=f"teacher of stage {stage.name}")
+        if isinstance(stage, DistillStage | JointStage) and stage.taught and stage.teacher_source:
+            check_source(stage.teacher_source, what=f"teacher of stage {stage.name}")
         if isinstance(stage, RetroMAEStage) and stage.resume_head is not None:
             head_file(stage.resume_head)
 
@@ -94,20 +101,32 @@ class Sides:
             )
         return self._symmetric(stage.side, stage)  # type: ignore[union-attr]
 
-    def teacher(self, stage: DistillStage) -> SentenceTransformer:
-        """The model that a stage learns from: the other side, or a model of its own."""
+    def teacher(self, stage: DistillStage | JointStage) -> SentenceTransformer | CrossEncoder | None:
+        """The model that a stage learns from: the other side, or a model of its own.
+
+        A joint stage has the document encoder at hand, which teaches before it is trained; for that there is
+        `None`.
+        """
         own: dict[str, Role] = {"query": "query", "document": "document"}
-        if stage.teacher in own:
-            return self._symmetric(own[stage.teacher], stage)
-        return SentenceTransformer(model_source(stage.teacher))
+        if stage.cross_encoder is not None:
+            scoring: CrossEncoder = CrossEncoder(stage.cross_encoder)
+            return scoring
+        if stage.teacher not in own:
+            return SentenceTransformer(model_source(stage.teacher))
+        return None if isinstance(stage, JointStage) else self._symmetric(own[stage.teacher], stage)
 
     def _symmetric(self, role: Role, stage: Stage) -> SentenceTransformer:
         modules: list[Any] = self._encoder(role, stage)
         prompts = {"document": "", **self.recipe.prompts}
         if not self.recipe.normalise:
             return SentenceTransformer(modules=modules, prompts=prompts, similarity_fn_name="dot")
+        # Where a MAR cuts after the normalisation, so are the prefixes cut that its encoders are trained on:
+        # scores are then dot products of vectors of length 1, and of prefixes of these.
+        similarity: Literal["cosine", "dot"] = (
+            "cosine" if renormalises_prefixes(self.recipe, stage) else "dot"
+        )
         return SentenceTransformer(
-            modules=[*modules, Normalize()], prompts=prompts, similarity_fn_name="cosine"
+            modules=[*modules, Normalize()], prompts=prompts, similarity_fn_name=similarity
         )
 
     def _encoder(self, role: Role, stage: Stage) -> list[Module]:

@@ -29,7 +29,7 @@ from mar_st.stages.trainer import Settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from sentence_transformers import SentenceTransformer
+    from sentence_transformers import CrossEncoder, SentenceTransformer
 
     from mar_st.modules.retromae_decoder import MLMHead
     from mar_st.schema import Data, Recipe, Stage
@@ -269,7 +269,8 @@ class Run:
         ]
         set_seed(settings.seed)
         model = self.sides.for_stage(stage)
-        teacher = self.sides.teacher(stage) if isinstance(stage, DistillStage) else None
+        learns = isinstance(stage, DistillStage | JointStage) and stage.taught
+        teacher = self.sides.teacher(stage) if learns else None  # type: ignore[arg-type]
         head = self._source_head(stage) if isinstance(stage, RetroMAEStage) else None
         _dispatch(model, sources, stage, settings, recipe.prompts, teacher=teacher, head=head)
         return model
@@ -326,7 +327,7 @@ def _dispatch(
     settings: Settings,
     prompts: dict[str, str],
     *,
-    teacher: SentenceTransformer | None,
+    teacher: SentenceTransformer | CrossEncoder | None,
     head: MLMHead | None,
 ) -> None:
     """Hand a stage to the module of its kind."""
@@ -350,7 +351,7 @@ def _dispatch(
         case JointStage():
             from mar_st.stages.joint import train_joint
 
-            train_joint(model, sources, stage, settings, prompts)
+            train_joint(model, sources, stage, settings, prompts, teacher=teacher)
 
 
 def _finished(folder: Path, identity: str) -> bool:

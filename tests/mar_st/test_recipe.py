@@ -172,6 +172,55 @@ def test_stage_checks(tmp_path, content):
         _load(tmp_path, {**content, "stages": [content["stages"][0]] * 2})
 
 
+TAUGHT = {"stage": "joint", "name": "joint", "batch_size": 8, "learning_rate": 1e-3, "temperature": 0.1,
+          "kl_weight": 1.0}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"kl_scope": "group", "negatives": 0},
+            "kl_scope: group compares .*, or kl_scope: batch",
+        ),
+        ({"teacher": "cross-encoder:x", "negatives": 0}, "a cross-encoder compares .* Give negatives[.]"),
+        ({"teacher": "cross-encoder:x", "kl_scope": "batch"}, "use kl_scope: group"),
+        ({"teacher": "query"}, "the query encoder is the student"),
+        ({"kl_weight": 0.0, "contrastive_weight": 0.0}, "both zero"),
+    ],
+)
+def test_what_no_teacher_can_teach_is_refused(tmp_path, content, fields, message):
+    stages = [*content["stages"][:-1], {**TAUGHT, **fields}]
+    with pytest.raises(RecipeError, match=message):
+        _load(tmp_path, {**content, "stages": stages})
+
+
+def test_raw_vectors_have_no_scores_to_contrast(tmp_path, content):
+    with pytest.raises(RecipeError, match="vectors: raw has no scores to contrast"):
+        _load(tmp_path, content, ["stages.align.vectors=raw"])
+    changes = ["stages.align.vectors=raw", "stages.align.contrastive_weight=0"]
+    assert _load(tmp_path, content, changes).stages[-2].vectors == "raw"
+
+
+def test_published_forms_are_the_ones_of_the_recipes():
+    def stage(recipe, name):
+        return next(stage for stage in load_recipe(recipe).stages if stage.name == name)
+
+    kale = stage("kale", "align")
+    assert (kale.vectors, kale.text_weights, kale.kl_weight, kale.kl_temperature) == ("raw", (0.6, 0.2), 1, 1)
+    assert stage("scalingnote", "align").vectors == "raw"
+    assert stage("wang-lyu", "align").vectors == "normalised"
+    assert stage("distill", "distill").kl_scope == "group"
+    assert stage("mar-0.3b-4b", "retromae").mask_replacement == "80-10-10"
+    assert stage("mar-0.3b-4b", "align").teacher_prompt == "query"
+    full, lora = (stage(name, "joint") for name in ("hotelmatch", "hotelmatch-lora"))
+    assert (full.lora_r, full.learning_rate, full.document_learning_rate) == (None, 5e-4, 5e-6)
+    assert (lora.lora_r, lora.learning_rate) == (32, 5e-4)
+    assert lora.document_learning_rate > 5 * full.document_learning_rate
+    # Reported figures are of these variants.
+    assert stage("mar-mini", "align").teacher_prompt == "document"
+
+
 def test_unknown_names_list_the_known():
     with pytest.raises(RecipeError, match="Did you mean 'mar-mini'"):
         load_recipe("mar-mimi")

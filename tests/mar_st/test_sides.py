@@ -16,8 +16,11 @@ from sentence_transformers import SentenceTransformer
 from mar_st import MAR
 from mar_st.data import read_source
 from mar_st.errors import MarError
+from mar_st.losses import AsymInfoNCELoss
 from mar_st.recipe import load_recipe
+from mar_st.stages import joint as stages_joint
 from mar_st.train import TrainError, train
+from tests.mar_st.stages.helpers import cross_encoder
 
 ROWS = [(s + q, a.format(s)) for s in ("头疼", "发热", "咳嗽", "胸闷") for q, a in
         (("吃什么药", "{}患者可以服用药物"), ("挂什么科", "{}应到门诊挂号"))]  # fmt: skip
@@ -208,6 +211,49 @@ def test_distill_gets_its_teacher(recipe, tmp_path, monkeypatch, encoder_folder,
     expected = SentenceTransformer(str(folder), device="cpu").encode(["头疼"])
     np.testing.assert_allclose(given.encode(["头疼"]), expected, atol=1e-5)
     assert student.get_embedding_dimension() == 16
+
+
+@pytest.mark.parametrize("teacher", ["document", "folder", "cross-encoder"])
+def test_joint_gets_its_teacher(recipe, tmp_path, monkeypatch, encoder_folder, teacher):
+    taught_by = []
+    monkeypatch.setattr(
+        stages_joint, "train_joint", lambda *args, teacher, **options: taught_by.append(teacher)
+    )
+    scoring = cross_encoder(tmp_path / "scoring")
+    names = {"folder": str(encoder_folder), "cross-encoder": f"cross-encoder:{tmp_path / 'scoring'}"}
+    taught = {**JOINT, "kl_weight": 1.0, "teacher": names.get(teacher, "document"), "negatives": 1}
+    train(recipe(stages=[DOCUMENT_INIT, taught]), tmp_path / "out", say=_silent)
+    (given,) = taught_by
+    if teacher == "document":
+        assert given is None  # the stage has it
+    elif teacher == "folder":
+        expected = SentenceTransformer(str(encoder_folder), device="cpu").encode(["头疼"])
+        np.testing.assert_allclose(given.encode(["头疼"]), expected, atol=1e-5)
+    else:
+        pairs = [("头疼", "感冒"), ("头疼", "医生")]
+        np.testing.assert_allclose(given.predict(pairs), scoring.predict(pairs), atol=1e-6)
+
+
+@pytest.mark.parametrize("renormalise", [True, False])
+def test_prefixes_are_renormalised_where_the_model_is(recipe, tmp_path, monkeypatch, renormalise):
+    """With a cut after the normalisation `document-init` scores prefixes as the finished model scores."""
+    seen = []
+    step = AsymInfoNCELoss.parts
+
+    def spy(self, queries, documents, scope):
+        seen.append((queries.shape[1], documents.detach().norm(dim=1)))
+        return step(self, queries, documents, scope)
+
+    monkeypatch.setattr(AsymInfoNCELoss, "parts", spy)
+    init = {**DOCUMENT_INIT, "dims": [16, 24], "max_steps": 1}
+    built = recipe(renormalise=renormalise, stages=[init, {**JOINT, "max_steps": 1}])
+    out = train(built, tmp_path / "out", say=_silent)
+    lengths = dict(seen[:2])
+    torch.testing.assert_close(lengths[24], torch.ones_like(lengths[24]))
+    assert bool(torch.allclose(lengths[16], torch.ones_like(lengths[16]))) is renormalise
+    saved = SentenceTransformer(str(tmp_path / "out/01-document-init/model"), device="cpu")
+    np.testing.assert_allclose(np.linalg.norm(saved.encode(["头疼"]), axis=1), 1, atol=1e-5)
+    assert MAR.from_pretrained(out, device="cpu").encode_corpus(["头疼"]).shape == (1, 16)
 
 
 def test_pre_training_comes_first(recipe, tmp_path):

@@ -97,10 +97,14 @@ class AsymInfoNCELoss(InBatchLoss):
 
     def parts(self, queries: Tensor, documents: Tensor, scope: Scope) -> dict[str, Tensor]:
         """InfoNCE of some rows, summed over them."""
-        loss = infonce(queries[scope.rows] @ documents.T, scope, self.false_negative_margin)
-        if self.both_directions:
-            answers = documents[scope.rows] @ queries.T
-            loss = (loss + infonce(answers, scope, self.false_negative_margin)) / 2
+        loss = both_infonce(
+            queries[scope.rows] @ documents.T,
+            queries,
+            documents,
+            scope,
+            both_directions=self.both_directions,
+            margin=self.false_negative_margin,
+        )
         return {"dim": loss}
 
     def get_config_dict(self) -> dict[str, Any]:
@@ -110,6 +114,31 @@ class AsymInfoNCELoss(InBatchLoss):
             "both_directions": self.both_directions,
             "false_negative_margin": self.false_negative_margin,
         }
+
+
+def both_infonce(
+    scores: Tensor,
+    queries: Tensor,
+    documents: Tensor,
+    scope: Scope,
+    *,
+    both_directions: bool,
+    margin: float | None,
+) -> Tensor:
+    """InfoNCE of some rows, summed over them, alone or as the mean with that of the other direction.
+
+    Args:
+        scores: Scores of the rows, `(rows, blocks * world)`.
+        queries: Vectors of all queries.
+        documents: Vectors of all documents, positives first.
+        scope: Which rows, and tau.
+        both_directions: Also rank the queries for each positive.
+        margin: See `infonce`.
+    """
+    loss = infonce(scores, scope, margin)
+    if not both_directions:
+        return loss
+    return (loss + infonce(documents[scope.rows] @ queries.T, scope, margin)) / 2
 
 
 def check_margin(margin: float | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 
     from sentence_transformers import SentenceTransformer
 
+Replacement: TypeAlias = Literal["80-10-10", "mask"]
+
 #: Mask patterns drawn per text; every row of the decoder takes one of them.
 PATTERNS = 256
+#: Shares of the masked tokens that are replaced by the mask token, and by a random one.
+MASKED, RANDOM = 0.8, 0.1
 #: Targets whose logits are held at a time; those of more are computed again in the backward pass.
 TARGETS = 2048
 
@@ -25,9 +29,12 @@ TARGETS = 2048
 class RetroMAELoss(nn.Module):
     """RetroMAE v1 with enhanced decoding (arXiv 2205.12035, sections 3.1 to 3.3).
 
-    The encoder reads a text of which `encoder_mask` of the words are masked and predicts them (`L_enc`); its
-    CLS state `h` is the sentence vector. A decoder of one layer predicts *every* token from `h`, its position
-    and the tokens that its row sees, about `1 - decoder_mask` of the others (`L_dec`):
+    The encoder reads a text of which `encoder_mask` of the words are masked and predicts them (`L_enc`): of
+    the tokens of these words 80 % are replaced by the mask token, 10 % by a random token, and 10 % stay as
+    they are, as in BERT and in the collator that RetroMAE was published with
+    (`DataCollatorForWholeWordMask`). Its CLS state `h` is the sentence vector. A decoder of one layer
+    predicts *every* token from `h`, its position and the tokens that its row sees, about `1 - decoder_mask`
+    of the others (`L_dec`):
 
         L = L_enc + L_dec,    both mean cross-entropies over their targets, one shared head
 
@@ -38,6 +45,8 @@ class RetroMAELoss(nn.Module):
         model: `[Transformer, ...]` of an encoder whose texts begin with CLS.
         encoder_mask: Share of the words that the encoder does not see.
         decoder_mask: Share of the tokens that a row of the decoder does not see.
+        replacement: What the encoder reads in the place of a masked token: `80-10-10` as above, or always the
+            `mask` token.
         bf16: Compute under autocast.
 
     Requirements:
@@ -70,6 +79,7 @@ class RetroMAELoss(nn.Module):
         *,
         encoder_mask: float = 0.3,
         decoder_mask: float = 0.5,
+        replacement: Replacement = "80-10-10",
         bf16: bool = False,
     ) -> None:
         super().__init__()
@@ -77,10 +87,11 @@ class RetroMAELoss(nn.Module):
             raise ValueError(f"Mask rates lie between 0 and 1; got {encoder_mask} and {decoder_mask}.")
         self.model = model
         self.encoder_mask, self.decoder_mask, self.bf16 = encoder_mask, decoder_mask, bf16
+        self.replacement: Replacement = replacement
         transformer: Any = model[0]
         tokenizer, encoder = transformer.tokenizer, transformer.model
         embeddings = encoder.get_input_embeddings().weight
-        self.mask_id = mask_token_id(tokenizer)
+        self.mask_id, self.vocabulary = mask_token_id(tokenizer), len(tokenizer)
         self.decoder = EnhancedDecoder(encoder.config, transformer.max_seq_length).to(embeddings.device)
         self.head = MLMHead(embeddings.shape[1], embeddings.shape[0]).to(embeddings.device)
         self.special: Tensor
@@ -112,7 +123,7 @@ class RetroMAELoss(nn.Module):
         embeddings = encoder.get_input_embeddings()
         with torch.autocast(tokens.device.type, dtype=torch.bfloat16, enabled=self.bf16):
             states = encoder(
-                input_ids=tokens.masked_fill(masked, self.mask_id),
+                input_ids=self._corrupted(tokens, masked),
                 attention_mask=features[0]["attention_mask"],
             ).last_hidden_state
             decoded = self.decoder(states[:, 0], embeddings(tokens), visible)
@@ -122,6 +133,11 @@ class RetroMAELoss(nn.Module):
             }
         self.last_parts = {name: part.detach() for name, part in parts.items()}
         return parts["encoder"] + parts["decoder"]
+
+    def _corrupted(self, tokens: Tensor, masked: Tensor) -> Tensor:
+        if self.replacement == "mask":
+            return tokens.masked_fill(masked, self.mask_id)
+        return replace_tokens(tokens, masked, self.mask_id, self.vocabulary)
 
     def _cross_entropy(self, states: Tensor, targets: Tensor, embeddings: Tensor) -> Tensor:
         if not len(targets):  # a batch of texts of one word
@@ -139,7 +155,11 @@ class RetroMAELoss(nn.Module):
 
     def get_config_dict(self) -> dict[str, Any]:
         """Settings, for the model card."""
-        return {"encoder_mask": self.encoder_mask, "decoder_mask": self.decoder_mask}
+        return {
+            "encoder_mask": self.encoder_mask,
+            "decoder_mask": self.decoder_mask,
+            "replacement": self.replacement,
+        }
 
 
 def mask_token_id(tokenizer: Any) -> int:
@@ -195,6 +215,22 @@ def draw_words(plain: Tensor, continues: Tensor, rate: float) -> Tensor:
     none = ~drawn.any(dim=1) & plain.any(dim=1)
     lowest = chance.masked_fill(~plain, torch.inf).amin(dim=1, keepdim=True)
     return drawn | (none[:, None] & plain & (chance == lowest))
+
+
+def replace_tokens(tokens: Tensor, masked: Tensor, mask_id: int, vocabulary: int) -> Tensor:
+    """Tokens of which those at `masked` become the mask token (80 %), a random token (10 %), or stay (10 %).
+
+    Args:
+        tokens: Token ids, `(batch, length)` int64.
+        masked: Which ones are to be predicted, `(batch, length)` bool.
+        mask_id: Id of the mask token.
+        vocabulary: Ids that a random token is drawn from.
+    """
+    chance = torch.rand(tokens.shape, device=tokens.device)
+    drawn = torch.randint_like(tokens, vocabulary)
+    replaced = torch.where(chance < MASKED + RANDOM, drawn, tokens)
+    replaced = replaced.masked_fill(chance < MASKED, mask_id)
+    return torch.where(masked, replaced, tokens)
 
 
 def draw_visible(attended: Tensor, plain: Tensor, rate: float) -> Tensor:

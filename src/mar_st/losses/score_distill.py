@@ -1,37 +1,66 @@
-"""Score distillation: a symmetric student learns how a teacher ranks the documents of a batch."""
+"""Score distillation: a student learns how a teacher ranks documents."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import torch
 from torch.nn.functional import kl_div, log_softmax
 
-from mar_st.losses.asym_infonce import check_margin
-from mar_st.losses.in_batch import InBatchLoss, Scope, blocks, infonce
+from mar_st.losses.asym_infonce import both_infonce, check_margin
+from mar_st.losses.in_batch import InBatchLoss, Scope, blocks
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sentence_transformers import SentenceTransformer
     from torch import Tensor
+
+KLScope: TypeAlias = Literal["group", "batch"]
+
+
+@dataclass
+class Taught:
+    """What a teacher says of the rows of all processes.
+
+    Attributes:
+        queries: Its vectors of the queries, `(world, width)`.
+        documents: Its vectors of the documents, `(blocks * world, width)`.
+        scores: Its scores of each query with its own documents, `(world, blocks)`, in the place of vectors.
+    """
+
+    queries: Tensor | None = None
+    documents: Tensor | None = None
+    scores: Tensor | None = None
 
 
 class ScoreDistillLoss(InBatchLoss):
     """KL between the scores of teacher and student, and InfoNCE (RocketQAv2; `kl_div` of FlagEmbedding).
 
-    With the student's scores `s_ij` and the teacher's `t_ij` of query `i` and document `j`, `j` over the
-    documents of the whole batch (the query's own positive and hard negatives, and those of the others):
+    With the student's scores `s_ij` and the teacher's `t_ij` of query `i` and document `j`:
 
-        L = w_k * mean_i KL( softmax_j(t_ij / T) || softmax_j(s_ij / tau) )
-          + w_c * mean_i -log( exp(s_ii+ / tau) / sum_j exp(s_ij / tau) )
+        L = w_k * mean_i KL( softmax_j(t_ij / T) || softmax_j(s_ij / tau) ),       j in the scope of i
+          + w_c * mean_i -log( exp(s_ii+ / tau) / sum_j exp(s_ij / tau) ),          j in the batch
 
-    The teacher's vectors are computed once and given as labels, so a step costs the student alone, and the
-    widths of teacher and student may differ: only scores meet.
+    The scope of the KL is the group of the query, its own positive and hard negatives, as published; or the
+    documents of the whole batch, which needs no hard negatives.
+
+    With `dims` it is the mean over Matryoshka prefixes of the student, and with `both_directions` the InfoNCE
+    part is that of `AsymInfoNCELoss`.
+
+    What the teacher says is computed once and given as labels, so a step costs the student alone: its
+    vectors, whose widths may differ from the student's as only scores meet, or its scores of the group.
 
     Args:
-        model: The student.
+        model: The student, a symmetric model or a MAR.
         temperature: tau.
         teacher_temperature: T; default tau.
         kl_weight: `w_k`.
         contrastive_weight: `w_c`.
+        kl_scope: `group` or `batch`.
+        dims: Matryoshka dimensions; empty means the full width alone.
+        both_directions: Also rank the queries for each positive, in the contrastive part.
         false_negative_margin: Leave out of the *contrastive* part documents of other rows that score more
             than this above the row's own positive; the KL keeps them, the teacher knows what they are worth.
         gather_across_devices: Also use the documents of the other processes.
@@ -40,17 +69,19 @@ class ScoreDistillLoss(InBatchLoss):
 
     Requirements:
         1. Columns `query`, `positive`, then any number of negatives, in this order.
-        2. A `label` column with the teacher's vectors of a row's texts in the order of the columns. Their dot
-           product is the teacher's score, so they have length 1 for a teacher that scores by cosine.
+        2. At least one negative for the scope `group`.
+        3. A `label` column with the teacher's vectors of a row's texts in the order of the columns. Their dot
+           product is the teacher's score, so they have length 1 for a teacher that scores by cosine. Or, for
+           the scope `group`, its scores of the query with each of the row's documents (a cross-encoder).
 
     Inputs:
         | columns                                | labels                                            |
         |----------------------------------------|---------------------------------------------------|
         | (query, positive, negative_1, ..., _n) | teacher vectors `(batch, 2 + n, width)`           |
+        | (query, positive, negative_1, ..., _n) | teacher scores `(batch, 1 + n)`                   |
 
     Relations:
-        - `DistillKLDivLoss` takes scores, of each query's own candidates; here all documents of the batch are
-          candidates, so that a row needs no hard negatives.
+        - `DistillKLDivLoss` takes scores of each query's own candidates, too, and has no contrastive part.
         - `AsymInfoNCELoss` is the contrastive part.
         - `AlignmentLoss` learns vectors instead of scores; widths must then agree.
 
@@ -75,6 +106,9 @@ class ScoreDistillLoss(InBatchLoss):
         teacher_temperature: float | None = None,
         kl_weight: float = 1.0,
         contrastive_weight: float = 1.0,
+        kl_scope: KLScope = "group",
+        dims: Sequence[int] = (),
+        both_directions: bool = False,
         false_negative_margin: float | None = None,
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
@@ -82,6 +116,7 @@ class ScoreDistillLoss(InBatchLoss):
         super().__init__(
             model,
             temperature=temperature,
+            dims=dims,
             gather_across_devices=gather_across_devices,
             mini_batch_size=mini_batch_size,
         )
@@ -95,42 +130,82 @@ class ScoreDistillLoss(InBatchLoss):
         check_margin(false_negative_margin)
         self.teacher_temperature = teacher_temperature or temperature
         self.kl_weight, self.contrastive_weight = kl_weight, contrastive_weight
+        self.kl_scope: KLScope = kl_scope
+        self.both_directions = both_directions
         self.false_negative_margin = false_negative_margin
 
-    def targets(self, labels: Tensor | None, columns: int) -> tuple[Tensor, Tensor]:
-        """The teacher's vectors of all queries `(world, width)` and documents `(blocks * world, width)`.
+    def targets(self, labels: Tensor | None, columns: int) -> Taught:
+        """What the teacher says of all rows.
 
         Raises:
-            ValueError: There are none, or not one for each text.
+            ValueError: There are no labels, or not one for each text, or they do not serve the scope.
         """
-        if labels is None or labels.ndim != 3 or labels.shape[1] != columns:
+        shape = () if labels is None else tuple(labels.shape[1:])
+        if labels is None or (shape[:-1] != (columns,) and shape != (columns - 1,)):
             got = "no labels" if labels is None else f"labels of shape {tuple(labels.shape)}"
             raise ValueError(
                 f"ScoreDistillLoss needs the teacher's vectors of the {columns} texts of each row as labels, "
-                f"(batch, {columns}, width); got {got}."
+                f"(batch, {columns}, width), or its scores of the documents, (batch, {columns - 1}); got "
+                f"{got}."
+            )
+        if self.kl_scope == "group" and columns < 3 and self.kl_weight:
+            raise ValueError(
+                "The KL over the group of a query needs hard negatives, and the rows have none. Give some, "
+                "or take kl_scope='batch'."
+            )
+        if self.kl_scope == "batch" and len(shape) == 1 and self.kl_weight:
+            raise ValueError(
+                "The labels are scores of each row's own documents; kl_scope='batch' needs the teacher's "
+                "vectors. Take kl_scope='group'."
             )
         whole = self.gathered(labels.detach().to(self.log_scale.device).float())
-        return whole[:, 0], blocks(whole[:, 1:])
+        if len(shape) == 1:
+            return Taught(scores=whole)
+        return Taught(whole[:, 0], blocks(whole[:, 1:]))
 
     def parts(self, queries: Tensor, documents: Tensor, scope: Scope) -> dict[str, Tensor]:
         """Both parts of some rows, weighted and summed over them."""
-        scores = queries[scope.rows] @ documents.T
+        whole = self.contrastive_weight or self.kl_scope == "batch"
+        scores = queries[scope.rows] @ documents.T if whole else None
         found = {}
         if self.kl_weight:
-            of_queries, of_documents = scope.targets
-            wanted = of_queries[scope.rows] @ of_documents.T / self.teacher_temperature
             divergence = kl_div(
-                log_softmax(scores * scope.scale, dim=1),
-                log_softmax(wanted, dim=1).to(scores.dtype),
+                log_softmax(self._students(queries, documents, scores, scope) * scope.scale, dim=1),
+                log_softmax(self._teachers(scope) / self.teacher_temperature, dim=1).to(queries.dtype),
                 reduction="sum",
                 log_target=True,
             )
             found["kl"] = self.kl_weight * divergence
         if self.contrastive_weight:
-            found["contrastive"] = self.contrastive_weight * infonce(
-                scores, scope, self.false_negative_margin
+            assert scores is not None  # noqa: S101 -- computed for this weight
+            found["contrastive"] = self.contrastive_weight * both_infonce(
+                scores,
+                queries,
+                documents,
+                scope,
+                both_directions=self.both_directions,
+                margin=self.false_negative_margin,
             )
         return found
+
+    def _students(self, queries: Tensor, documents: Tensor, scores: Tensor | None, scope: Scope) -> Tensor:
+        """Scores of the rows within the scope of the KL."""
+        if scores is None:
+            return group_scores(queries, documents, scope)
+        if self.kl_scope == "batch":
+            return scores
+        order = torch.arange(len(scores), device=scores.device)
+        return scores.view(len(scores), -1, scope.world)[order, :, scope.rows]
+
+    def _teachers(self, scope: Scope) -> Tensor:
+        taught: Taught = scope.targets
+        if taught.scores is not None:
+            return taught.scores[scope.rows]
+        assert taught.queries is not None  # noqa: S101 -- `targets` saw to it
+        assert taught.documents is not None  # noqa: S101
+        if self.kl_scope == "group":
+            return group_scores(taught.queries, taught.documents, scope)
+        return taught.queries[scope.rows] @ taught.documents.T
 
     def get_config_dict(self) -> dict[str, Any]:
         """Settings, for the model card."""
@@ -139,5 +214,13 @@ class ScoreDistillLoss(InBatchLoss):
             "teacher_temperature": self.teacher_temperature,
             "kl_weight": self.kl_weight,
             "contrastive_weight": self.contrastive_weight,
+            "kl_scope": self.kl_scope,
+            "both_directions": self.both_directions,
             "false_negative_margin": self.false_negative_margin,
         }
+
+
+def group_scores(queries: Tensor, documents: Tensor, scope: Scope) -> Tensor:
+    """Scores of some rows' queries with their own documents, `(rows, blocks)`."""
+    own = documents.view(-1, scope.world, documents.shape[1])[:, scope.rows]
+    return torch.einsum("nd,bnd->nb", queries[scope.rows], own)

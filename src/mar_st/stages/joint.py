@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
-from mar_st.losses import AsymInfoNCELoss
+from mar_st.losses import AsymInfoNCELoss, ScoreDistillLoss
 from mar_st.modules import is_truncation
 from mar_st.stages.contrastive import (
     add_stage_lora,
@@ -14,10 +14,14 @@ from mar_st.stages.contrastive import (
     stage_columns,
 )
 from mar_st.stages.deepspeed import check_deepspeed
+from mar_st.stages.teaching import kl_scope, taught, teacher_temperature
 from mar_st.stages.trainer import Settings, fit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from datasets import Dataset
+    from sentence_transformers import CrossEncoder, SentenceTransformer
 
     from mar_st.data import Source
     from mar_st.model import MAR
@@ -37,6 +41,8 @@ def train_joint(
     stage: JointStage,
     settings: Settings,
     prompts: Mapping[str, str],
+    *,
+    teacher: SentenceTransformer | CrossEncoder | None = None,
 ) -> None:
     """Train the routes in place with Asym-InfoNCE over hard and in-batch negatives.
 
@@ -45,6 +51,10 @@ def train_joint(
     optimiser state, and no dropout. With `stage.dims` the loss is the mean over Matryoshka prefixes of the
     shared space. Both columns of symmetric data go through the query encoder.
 
+    With `stage.kl_weight` the scores of the routes also learn those of a teacher (listwise KL, see
+    `ScoreDistillLoss`): of the document encoder as it is when the stage begins, for queries and documents
+    alike, at its full width and with the prompts it was initialised with; or of another model.
+
     Args:
         model: An aligned MAR.
         sources: Data settings with their triples.
@@ -52,8 +62,10 @@ def train_joint(
         settings: Run folder, seed, precision.
         prompts: Prompt texts by name: that of the data entry stands before queries (both columns of symmetric
             data), the one called `document`, if any, before documents.
+        teacher: A model to learn scores from in the place of the document encoder.
 
     Raises:
+        DistillError: The teacher scores by neither cosine nor dot product.
         JointError: The queries are frozen and some data have nothing but queries.
         LoRAError: The document encoder lacks one of `stage.lora_targets`.
         ArgumentsError: DeepSpeed is asked for and cannot do the stage.
@@ -69,31 +81,57 @@ def train_joint(
     for route in ("query", "document"):
         for module in model.route_modules(route):
             module.requires_grad_(stage.freeze != route and not is_truncation(module))
-    document: Any = model.route_modules("document")[0]
-    add_stage_lora(document, stage)
     data = stage_columns(sources, stage, settings)
     mapping = {}
     for source in sources:
         other = "query" if source.entry.symmetric else "document"
         columns = data[source.entry.name].column_names
         mapping[source.entry.name] = {column: "query" if column == "query" else other for column in columns}
-    loss = AsymInfoNCELoss(
-        model,
-        temperature=stage.temperature,
-        dims=stage.dims,
-        false_negative_margin=stage.false_negative_margin,
-        gather_across_devices=stage.cross_device_negatives,
-        mini_batch_size=stage.mini_batch_size,
-    )
+    of_columns = column_prompts(sources, data, prompts)
+    if stage.taught:
+        data = taught(data, teacher or _document_teacher(model, prompts), sources, stage, settings)
+        if teacher is not None:
+            teacher.to("cpu")
+    document: Any = model.route_modules("document")[0]
+    add_stage_lora(document, stage)  # the teacher was the encoder without it
     rate = stage.document_learning_rate
     fit(
         model,
         data,
-        loss,
+        _loss(model, stage, data),
         stage,
         settings,
-        prompts=column_prompts(sources, data, prompts),
+        prompts=of_columns,
         router_mapping=mapping,
         learning_rate_mapping=None if rate is None else {DOCUMENT_PARAMETERS: rate},
     )
     merge_stage_lora(document, stage)
+
+
+def _document_teacher(model: MAR, prompts: Mapping[str, str]) -> SentenceTransformer:
+    """The document encoder at its full width, with the prompts that it was initialised with."""
+    teacher = model.encoder("document")
+    teacher.prompts = dict(prompts)
+    return teacher
+
+
+def _loss(model: MAR, stage: JointStage, data: Mapping[str, Dataset]) -> AsymInfoNCELoss | ScoreDistillLoss:
+    """The loss of a stage: Asym-InfoNCE, and with a teacher the KL beside it."""
+    options: dict[str, Any] = {
+        "temperature": stage.temperature,
+        "dims": stage.dims,
+        "both_directions": stage.both_directions,
+        "false_negative_margin": stage.false_negative_margin,
+        "gather_across_devices": stage.cross_device_negatives,
+        "mini_batch_size": stage.mini_batch_size,
+    }
+    if not stage.taught:
+        return AsymInfoNCELoss(model, **options)
+    return ScoreDistillLoss(
+        model,
+        teacher_temperature=teacher_temperature(stage),
+        kl_weight=stage.kl_weight,
+        contrastive_weight=stage.contrastive_weight,
+        kl_scope=kl_scope(stage, data),
+        **options,
+    )

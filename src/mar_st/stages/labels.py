@@ -1,7 +1,8 @@
-"""Datasets whose labels are stored vectors, read when a batch is made."""
+"""Datasets whose labels are stored vectors or scores, read when a batch is made."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,14 @@ import torch
 from mar_st.data import column_texts, dataset_of, numbered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from datasets import Dataset
 
     from mar_st.schema import Side
     from mar_st.store import Vectors
 
-__all__ = ["labelled", "with_vectors"]
+__all__ = ["labelled", "with_scores", "with_vectors"]
 
 
 def labelled(
@@ -67,10 +68,56 @@ def with_vectors(
     return with_rows.with_transform(_ColumnVectors([(name, roles[name]) for name in names], stores))
 
 
+def with_scores(dataset: Dataset, scores_of: Callable[[Sequence[tuple[str, str]]], Vectors]) -> Dataset:
+    """The columns of a dataset with a `label` that holds the stored scores of its pairs.
+
+    Args:
+        dataset: Columns `query`, `positive`, then any number of negatives.
+        scores_of: Gives the scores of (query, document) pairs, as vectors of width 1.
+
+    Returns:
+        The columns, and `label`: `(1 + negatives,)` float32 per row, in the order of the columns.
+    """
+    pairs = _Pairs([column_texts(dataset, name) for name in dataset.column_names])
+    label = _label(np.arange(len(pairs)).reshape(len(dataset), -1))
+    with_rows = dataset_of(dataset.data.table.append_column("label", label))
+    return with_rows.with_transform(_Scores(tuple(dataset.column_names), scores_of(pairs)))
+
+
+class _Pairs(Sequence[tuple[str, str]]):
+    """The first text of each row with each of the others, read when asked for."""
+
+    def __init__(self, columns: Sequence[Sequence[str]]) -> None:
+        self._queries, *self._documents = columns
+
+    def __len__(self) -> int:
+        return len(self._queries) * len(self._documents)
+
+    def __getitem__(self, index: Any) -> Any:
+        row, column = divmod(index, len(self._documents))
+        return self._queries[row], self._documents[column][row]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for query, *documents in zip(self._queries, *self._documents, strict=True):
+            for document in documents:
+                yield query, document
+
+
 def _label(places: np.ndarray) -> pa.Array:
     """Rows of vectors, `(rows,)` or `(rows, number)`, as a column of a table."""
     flat = pa.array(places.reshape(-1).astype(np.int32))
     return flat if places.ndim == 1 else pa.FixedSizeListArray.from_arrays(flat, places.shape[1])
+
+
+@dataclass(frozen=True)
+class _Scores:
+    columns: tuple[str, ...]
+    scores: Vectors
+
+    def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        rows = np.asarray(batch["label"])
+        label = torch.from_numpy(self.scores[rows.reshape(-1)].reshape(rows.shape))
+        return {**{name: batch[name] for name in self.columns}, "label": list(label)}
 
 
 @dataclass(frozen=True)

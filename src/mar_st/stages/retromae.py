@@ -68,6 +68,7 @@ def train_retromae(
         model,
         encoder_mask=stage.encoder_mask,
         decoder_mask=stage.decoder_mask,
+        replacement=stage.mask_replacement,
         bf16=settings.precision == "bf16",
     )
     if stage.resume_head is not None:

@@ -124,6 +124,12 @@ class StageTrainer(ResumableTrainer):
         self.validate_column_names(dataset, dataset_name=dataset_name)
         return dataset
 
+    def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
+        """Leave scalars, such as a learnt temperature, out of the weight decay: zero is no neutral value."""
+        names = super().get_decay_parameter_names(model)
+        scalars = {name for name, parameter in model.named_parameters() if parameter.ndim == 0}
+        return [name for name in names if name not in scalars]
+
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
         """No automatic model card; `mar_st.card` writes one."""
 

@@ -2,13 +2,14 @@
 
 A teacher is anything that gives vectors of texts: a model at hand (`ModelTeacher`), vectors that were encoded
 before (`FolderTeacher`), an embeddings endpoint (`EndpointTeacher`). All give a `mar_st.store.Vectors`: rows
-on disk, whatever their number.
+on disk, whatever their number. A `CrossEncoderTeacher` gives scores of pairs instead.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mar_st.teachers.cross_encoder import CrossEncoderTeacher
 from mar_st.teachers.endpoint import EndpointTeacher
 from mar_st.teachers.folder import FolderTeacher, is_vector_folder
 from mar_st.teachers.model import Ask, ModelTeacher, modules_digest
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Ask",
+    "CrossEncoderTeacher",
     "EndpointTeacher",
     "FolderTeacher",
     "ModelTeacher",

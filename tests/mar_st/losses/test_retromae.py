@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 from mar_st.encoders import load_encoder
 from mar_st.losses import retromae
-from mar_st.losses.retromae import RetroMAELoss, draw_visible, draw_words, word_pieces
+from mar_st.losses.retromae import RetroMAELoss, draw_visible, draw_words, replace_tokens, word_pieces
 from tests.mar_st.stages.helpers import TRIPLES, encoder
 
 
@@ -64,6 +64,41 @@ def test_words_are_masked_whole():
     assert drawn.any(dim=1).all()
 
 
+def test_masked_tokens_are_replaced_as_in_bert():
+    torch.manual_seed(0)
+    tokens = torch.randint(10, 1000, (200, 100))
+    masked = torch.rand(tokens.shape) < 0.3
+    found = replace_tokens(tokens, masked, 4, 1000)
+    assert torch.equal(found[~masked], tokens[~masked])
+    of_masked = found[masked]
+    shares = [
+        float(share.float().mean())
+        for share in (
+            of_masked == 4,
+            of_masked == tokens[masked],
+            (of_masked != 4) & (of_masked != tokens[masked]),
+        )
+    ]
+    assert shares == pytest.approx([0.8, 0.1, 0.1], abs=0.02)
+    random = of_masked[(of_masked != 4) & (of_masked != tokens[masked])]
+    assert (random.min() < 50, random.max() > 950) == (True, True)
+
+
+@pytest.mark.parametrize(("replacement", "share"), [("80-10-10", 0.8), ("mask", 1.0)])
+def test_the_encoder_reads_what_the_setting_says(model, queries, replacement, share):
+    torch.manual_seed(0)
+    loss = RetroMAELoss(model, encoder_mask=0.9, replacement=replacement)
+    features = model.preprocess(queries * 40)
+    read = []
+    model[0].model.register_forward_pre_hook(
+        lambda module, args, kwargs: read.append(kwargs["input_ids"]), with_kwargs=True
+    )
+    loss([features])
+    plain = features["attention_mask"].bool() & ~loss.special[features["input_ids"]]
+    assert float((read[0] == loss.mask_id)[plain].float().mean()) == pytest.approx(0.9 * share, abs=0.04)
+    assert loss.get_config_dict()["replacement"] == replacement
+
+
 class _Vocabulary:
     def __init__(self, *tokens):
         self.tokens = {token: index for index, token in enumerate(tokens)}
@@ -82,7 +117,7 @@ def test_equals_a_loop_over_rows(model, queries, monkeypatch):
     """The decoder, row by row with an attention written out, on masks drawn once."""
     torch.manual_seed(3)
     model.eval()
-    loss = RetroMAELoss(model)
+    loss = RetroMAELoss(model, replacement="mask")
     features = model.preprocess(queries)
     tokens, mask = features["input_ids"], features["attention_mask"].bool()
     plain = mask & ~loss.special[tokens]

@@ -23,30 +23,38 @@ def _teacher(batch=5, columns=3, dim=12):
     return normalize(torch.randn(batch, columns, dim), dim=2)
 
 
-def _naive(students, teachers, tau, teacher_tau):
+def _naive(students, teachers, tau, teacher_tau, scope="batch"):
     """KL and InfoNCE, row by row, from the definitions."""
     students = [normalize(column, dim=1) for column in students]
     documents = [(c, j) for c in range(1, len(students)) for j in range(len(students[0]))]
     kl, contrastive = [], []
     for i, query in enumerate(students[0]):
-        s = torch.stack([query @ students[c][j] for c, j in documents]) / tau
-        t = torch.stack([teachers[i, 0] @ teachers[j, c] for c, j in documents]) / teacher_tau
+        scored = documents if scope == "batch" else [(c, i) for c in range(1, len(students))]
+        s = torch.stack([query @ students[c][j] for c, j in scored]) / tau
+        t = torch.stack([teachers[i, 0] @ teachers[j, c] for c, j in scored]) / teacher_tau
         q, p = s.exp() / s.exp().sum(), t.exp() / t.exp().sum()
         kl.append((p * (p / q).log()).sum())
-        contrastive.append(-q[i].log())
+        whole = torch.stack([query @ students[c][j] for c, j in documents]) / tau
+        contrastive.append(whole.logsumexp(dim=0) - whole[i])
     return torch.stack(kl).mean(), torch.stack(contrastive).mean()
 
 
+@pytest.mark.parametrize("scope", ["group", "batch"])
 @pytest.mark.parametrize("scores", [in_batch.SCORES, 20])
 @pytest.mark.parametrize(("weights", "teacher"), [((1, 1), None), ((2.0, 0.0), 0.1), ((0.5, 3.0), 0.9)])
-def test_equals_the_naive_formula(mar, monkeypatch, weights, teacher, scores):
+def test_equals_the_naive_formula(mar, monkeypatch, weights, teacher, scores, scope):
     monkeypatch.setattr(in_batch, "SCORES", scores)
     students, teachers = _student(), _teacher()
     loss = ScoreDistillLoss(
-        mar, temperature=0.3, teacher_temperature=teacher, kl_weight=weights[0], contrastive_weight=weights[1]
+        mar,
+        temperature=0.3,
+        teacher_temperature=teacher,
+        kl_weight=weights[0],
+        contrastive_weight=weights[1],
+        kl_scope=scope,
     )
     value = loss.compute_loss_from_embeddings(students, teachers)
-    parts = _naive(students, teachers, 0.3, teacher or 0.3)
+    parts = _naive(students, teachers, 0.3, teacher or 0.3, scope)
     naive = sum(weight * part for weight, part in zip(weights, parts, strict=True))
     torch.testing.assert_close(value, naive)
     ours, theirs = (torch.autograd.grad(v, students) for v in (value, naive))
@@ -57,12 +65,40 @@ def test_equals_the_naive_formula(mar, monkeypatch, weights, teacher, scores):
         torch.testing.assert_close(loss.last_parts["kl"], weights[0] * parts[0].detach())
         torch.testing.assert_close(loss.last_parts["contrastive"], weights[1] * parts[1].detach())
     assert parts[0] > 0.01
+    other = _naive(students, teachers, 0.3, teacher or 0.3, "group" if scope == "batch" else "batch")
+    assert (parts[0] - other[0]).abs() > 1e-3
+
+
+def test_scores_of_the_group_are_as_good_as_vectors(mar):
+    students, teachers = _student(), _teacher()
+    loss = ScoreDistillLoss(mar, temperature=0.3, teacher_temperature=0.5)
+    scores = torch.einsum("nd,ncd->nc", teachers[:, 0], teachers[:, 1:])
+    values = [loss.compute_loss_from_embeddings(students, labels) for labels in (teachers, scores)]
+    torch.testing.assert_close(*values)
+    grads = [torch.autograd.grad(value, students) for value in values]
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
+    changed = loss.compute_loss_from_embeddings(students, scores.flip(1))
+    assert (changed - values[0]).abs() > 1e-3
+
+
+def test_dims_are_the_mean_over_prefixes_with_the_teacher_at_its_full_width(mar):
+    students, teachers = _student(), _teacher()
+    options = {"temperature": 0.3, "both_directions": True}
+    plain, dims = ScoreDistillLoss(mar, **options), ScoreDistillLoss(mar, dims=(8, 3), **options)
+    whole = dims.compute_loss_from_embeddings(students, teachers)
+    parts = [
+        plain.compute_loss_from_embeddings([column[:, :dim] for column in students], teachers)
+        for dim in (8, 3)
+    ]
+    torch.testing.assert_close(whole, sum(parts) / 2)
+    assert (parts[0] - parts[1]).abs() > 1e-3
 
 
 def test_gradient_is_that_of_the_cross_entropy_with_the_teacher(mar):
     """FlagEmbedding takes the cross-entropy; it differs by the teacher's entropy, a constant."""
     students, teachers = _student(), _teacher()
-    loss = ScoreDistillLoss(mar, temperature=0.3, contrastive_weight=0)
+    loss = ScoreDistillLoss(mar, temperature=0.3, contrastive_weight=0, kl_scope="batch")
     value = loss.compute_loss_from_embeddings(students, teachers)
     wanted = (teachers[:, 0] @ torch.cat([teachers[:, 1], teachers[:, 2]]).T / 0.3).softmax(dim=1)
     queries, *documents = [normalize(column, dim=1) for column in students]
@@ -75,18 +111,20 @@ def test_gradient_is_that_of_the_cross_entropy_with_the_teacher(mar):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
 
 
-def test_a_student_with_the_scores_of_its_teacher_has_no_distance(mar):
+@pytest.mark.parametrize("scope", ["group", "batch"])
+def test_a_student_with_the_scores_of_its_teacher_has_no_distance(mar, scope):
     teachers = _teacher()
     students = list(teachers.unbind(dim=1))
-    loss = ScoreDistillLoss(mar, temperature=0.3, contrastive_weight=0)
+    loss = ScoreDistillLoss(mar, temperature=0.3, contrastive_weight=0, kl_scope=scope)
+    assert loss.compute_loss_from_embeddings(_student(dim=12), teachers) > 0.01
     assert loss.compute_loss_from_embeddings(students, teachers).abs() < 1e-6
 
 
 def test_without_kl_it_is_its_sibling(mar):
     students, teachers = _student(), _teacher()
-    for margin in (None, 0.0):
-        ours = ScoreDistillLoss(mar, temperature=0.3, kl_weight=0, false_negative_margin=margin)
-        plain = AsymInfoNCELoss(mar, temperature=0.3, false_negative_margin=margin)
+    for margin, both in ((None, False), (0.0, False), (0.0, True)):
+        options = {"temperature": 0.3, "both_directions": both, "false_negative_margin": margin}
+        ours, plain = ScoreDistillLoss(mar, kl_weight=0, **options), AsymInfoNCELoss(mar, **options)
         assert torch.equal(
             ours.compute_loss_from_embeddings(students, teachers),
             plain.compute_loss_from_embeddings(students, None),
@@ -104,8 +142,16 @@ def test_the_margin_leaves_the_kl_alone(mar):
     assert values[1]["contrastive"] < values[0]["contrastive"] - 1e-3
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_gradcache_equals_plain(mar, size):
+@pytest.mark.parametrize(
+    ("size", "options", "given"),
+    [
+        (1, {}, "vectors"),
+        (3, {"kl_scope": "batch"}, "vectors"),
+        (3, {"dims": (32, 8), "both_directions": True}, "scores"),
+    ],
+)
+def test_gradcache_equals_plain(mar, size, options, given):
+    labels = _teacher(batch=4) if given == "vectors" else _teacher(batch=4)[:, 0, :2]
     for module in mar.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
@@ -117,8 +163,8 @@ def test_gradcache_equals_plain(mar, size):
             mar.preprocess(texts, task=task)
             for texts, task in zip(TEXTS, ("query", *["document"] * 2), strict=True)
         ]
-        loss = ScoreDistillLoss(mar, temperature=0.1, mini_batch_size=mini_batch_size)
-        value = loss(features, _teacher(batch=4))
+        loss = ScoreDistillLoss(mar, temperature=0.1, mini_batch_size=mini_batch_size, **options)
+        value = loss(features, labels)
         (2.5 * value).backward()
         grads = {name: p.grad.clone() for name, p in mar.named_parameters() if p.grad is not None}
         results.append((value.detach(), grads, loss.last_parts))
@@ -133,10 +179,16 @@ def test_gradcache_equals_plain(mar, size):
 
 def test_bad_labels_and_settings_are_refused(mar):
     loss = ScoreDistillLoss(mar)
-    with pytest.raises(ValueError, match=r"\(batch, 3, width\); got no labels"):
+    with pytest.raises(ValueError, match=r"\(batch, 3, width\), or .* \(batch, 2\); got no labels"):
         loss.compute_loss_from_embeddings(_student(), None)
     with pytest.raises(ValueError, match=r"got labels of shape \(5, 2, 12\)"):
         loss.compute_loss_from_embeddings(_student(), _teacher(columns=2))
+    with pytest.raises(ValueError, match=r"got labels of shape \(5, 3\)"):
+        loss.compute_loss_from_embeddings(_student(), torch.zeros(5, 3))
+    with pytest.raises(ValueError, match="needs hard negatives, and the rows have none"):
+        loss.compute_loss_from_embeddings(_student(columns=2), _teacher(columns=2))
+    with pytest.raises(ValueError, match="kl_scope='batch' needs the teacher's vectors"):
+        ScoreDistillLoss(mar, kl_scope="batch").compute_loss_from_embeddings(_student(), torch.zeros(5, 2))
     with pytest.raises(ValueError, match="nor all zero"):
         ScoreDistillLoss(mar, kl_weight=0, contrastive_weight=0)
     with pytest.raises(ValueError, match="teacher_temperature must be positive"):

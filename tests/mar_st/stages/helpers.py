@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize
+from transformers import AutoModelForSequenceClassification
 
 from mar_st import MAR
 from mar_st.data import Source, Triple
@@ -49,6 +50,16 @@ def encoder(model_type="gte", width=16, seed=0, *, normalise=True, dropout=0.0):
     if not normalise:
         return SentenceTransformer(modules=modules, similarity_fn_name="dot", device="cpu")
     return SentenceTransformer(modules=[*modules, Normalize()], similarity_fn_name="cosine", device="cpu")
+
+
+def cross_encoder(folder, seed=4, labels=1):
+    """A cross-encoder with random weights, saved in a folder."""
+    torch.manual_seed(seed)
+    config = make_config("bert", 16)
+    config.num_labels = labels
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
+    make_tokenizer("query").save_pretrained(folder)
+    return CrossEncoder(str(folder), device="cpu")
 
 
 def mar(dropout=0.0, **options):

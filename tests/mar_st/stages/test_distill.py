@@ -6,9 +6,20 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from mar_st.stages import distill
-from mar_st.stages.distill import DistillError, train_distill
-from mar_st.teachers import ModelTeacher
-from tests.mar_st.stages.helpers import TRIPLES, apart, changed, encoder, settings, source, stage, weights
+from mar_st.stages.distill import train_distill
+from mar_st.stages.teaching import DistillError
+from mar_st.teachers import CrossEncoderTeacher, ModelTeacher
+from tests.mar_st.stages.helpers import (
+    TRIPLES,
+    apart,
+    changed,
+    cross_encoder,
+    encoder,
+    settings,
+    source,
+    stage,
+    weights,
+)
 
 QUERIES = [triple.query for triple in TRIPLES]
 DOCUMENTS = [triple.positives[0] for triple in TRIPLES]
@@ -27,9 +38,9 @@ def _teacher(**options):
     return encoder("qwen3", 32, seed=7, **options)
 
 
-def _train(folder, student=None, teacher=None, sources=None, prompts=None, **fields):
+def _train(folder, student=None, teacher=None, sources=None, prompts=None, named="document", **fields):
     student, teacher = student or encoder(), teacher or _teacher()
-    made = stage("distill", **fields)
+    made = stage("distill", teacher=named, **fields)
     train_distill(student, teacher, sources or [source()], made, settings(folder), prompts or {})
     return student
 
@@ -52,6 +63,7 @@ def test_the_student_takes_over_the_scores_of_a_wider_teacher(tmp_path, size):
         teacher=teacher,
         max_steps=30,
         contrastive_weight=0.0,
+        kl_scope="batch",
         learning_rate=1e-2,
         mini_batch_size=size,
     )
@@ -76,6 +88,7 @@ def test_every_field_reaches_the_loss(tmp_path, given):
     fields = {
         "teacher_temperature": 0.7,
         "kl_weight": 2.0,
+        "kl_scope": "batch",
         "contrastive_weight": 0.5,
         "false_negative_margin": 0.25,
         "mini_batch_size": 2,
@@ -89,6 +102,9 @@ def test_every_field_reaches_the_loss(tmp_path, given):
     _train(tmp_path, cross_device_negatives=False)
     assert given["loss"].gather_across_devices is False
     assert given["loss"].teacher_temperature == pytest.approx(0.1)
+    assert given["loss"].kl_scope == "group"
+    _train(tmp_path, negatives=0)
+    assert given["loss"].kl_scope == "batch"  # a query with one document has no group
 
 
 @pytest.mark.parametrize("normalise", [True, False])
@@ -188,3 +204,46 @@ def test_a_teacher_with_other_scores_is_refused(tmp_path):
         _train(tmp_path, teacher=teacher)
     with pytest.raises(DistillError, match="there is none"):
         train_distill(encoder(), None, [source()], stage("distill"), settings(tmp_path), {})
+
+
+def test_the_scope_matters(tmp_path):
+    start = weights(encoder())
+    group, batch = (weights(_train(tmp_path / scope, kl_scope=scope)) for scope in ("group", "batch"))
+    assert apart(group, batch, start) > 0.05
+
+
+def test_a_cross_encoder_teaches_by_its_logits(tmp_path, given):
+    teacher = cross_encoder(tmp_path / "teacher")
+    _train(tmp_path, teacher=teacher, negatives=2, named="cross-encoder:any")
+    rows = given["data"]["qa"][[3, 0, 20]]
+    assert list(rows) == ["query", "positive", "negative_1", "negative_2", "label"]
+    for row, label in enumerate(rows["label"]):
+        pairs = [(rows["query"][row], rows[name][row]) for name in list(rows)[1:-1]]
+        expected = teacher.predict(pairs, activation_fn=torch.nn.Identity())
+        np.testing.assert_allclose(label.numpy(), expected, atol=1e-5)
+    assert np.ptp(rows["label"][0].numpy()) > 1e-3
+    assert given["loss"].teacher_temperature == 1.0
+
+
+def test_scores_of_a_cross_encoder_are_computed_once(tmp_path, monkeypatch):
+    asked = []
+    encode = CrossEncoderTeacher.encode
+
+    def spy(self, texts, role):
+        asked.extend(texts)
+        return encode(self, texts, role)
+
+    monkeypatch.setattr(CrossEncoderTeacher, "encode", spy)
+    teacher = cross_encoder(tmp_path / "teacher")
+    start = weights(encoder())
+    first = weights(_train(tmp_path, teacher=teacher, named="cross-encoder:any", contrastive_weight=0.0))
+    assert len(asked) == len(set(asked)) == 2 * len(TRIPLES)
+    (tmp_path / "run" / "01-stage").rename(tmp_path / "run" / "02-before")
+    again = weights(_train(tmp_path, teacher=teacher, named="cross-encoder:any", contrastive_weight=0.0))
+    assert len(asked) == 2 * len(TRIPLES)
+    assert apart(first, again, start) == 0
+    assert any(not torch.equal(first[name], start[name]) for name in start)
+    other = cross_encoder(tmp_path / "other", seed=9)
+    (tmp_path / "run" / "01-stage").rename(tmp_path / "run" / "03-before")
+    _train(tmp_path, teacher=other, named="cross-encoder:any")
+    assert len(asked) == 4 * len(TRIPLES)

@@ -1,13 +1,26 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from mar_st.adapters import has_adapter
+from mar_st.losses import AsymInfoNCELoss, ScoreDistillLoss
 from mar_st.stages import joint
 from mar_st.stages.joint import JointError, train_joint
 from mar_st.stages.monitor import MetricsFile
-from tests.mar_st.stages.helpers import TRIPLES, apart, changed, mar, settings, source, stage, weights
+from mar_st.teachers import ModelTeacher
+from tests.mar_st.stages.helpers import (
+    TRIPLES,
+    apart,
+    changed,
+    cross_encoder,
+    mar,
+    settings,
+    source,
+    stage,
+    weights,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -18,9 +31,10 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
-def _train(folder, model=None, sources=None, prompts=None, **fields):
+def _train(folder, model=None, sources=None, prompts=None, taught_by=None, **fields):
     model = model or mar()
-    train_joint(model, sources or [source()], stage("joint", **fields), settings(folder), prompts or {})
+    made = stage("joint", **fields)
+    train_joint(model, sources or [source()], made, settings(folder), prompts or {}, teacher=taught_by)
     return model
 
 
@@ -99,7 +113,12 @@ def test_two_learning_rates(tmp_path, optimised):
 def test_every_field_reaches_the_loss(tmp_path, monkeypatch):
     given = {}
     monkeypatch.setattr(joint, "fit", lambda *args, **options: given.update(loss=args[2], **options))
-    fields = {"dims": (16, 4), "false_negative_margin": 0.25, "mini_batch_size": 2}
+    fields = {
+        "dims": (16, 4),
+        "both_directions": True,
+        "false_negative_margin": 0.25,
+        "mini_batch_size": 2,
+    }
     sources = [source(prompt="query"), source("sts", symmetric=True, prompt="STS")]
     _train(tmp_path, sources=sources, prompts={"query": "医生", "STS": "药"}, negatives=2, **fields)
     config = given["loss"].get_config_dict()
@@ -158,3 +177,99 @@ def test_symmetric_data_with_frozen_queries_are_refused(tmp_path):
         JointError, match="the symmetric data sts go through the query encoder, which is frozen"
     ):
         _train(tmp_path, sources=sources, freeze="query")
+
+
+# -- learning scores --
+
+NAMES = ("query", "positive", "negative_1")
+
+
+def _given(monkeypatch):
+    found = {}
+
+    def fit(model, data, loss, stage, settings, **options):
+        found.update(data=data, loss=loss, **options)
+
+    monkeypatch.setattr(joint, "fit", fit)
+    return found
+
+
+def test_the_document_encoder_teaches_at_its_full_width(tmp_path, monkeypatch):
+    given, model = _given(monkeypatch), mar()
+    sources = [source(prompt="query"), source("sts", symmetric=True, prompt="STS")]
+    prompts = {"query": "医生", "STS": "药", "document": "你好"}
+    fields = {"kl_scope": "batch", "teacher_temperature": 0.7, "contrastive_weight": 0.5, "kl_weight": 2.0}
+    alone = mar().encoder("document")
+    _train(tmp_path, model, sources, prompts, lora_r=2, lora_targets=("q_proj",), **fields)
+    config = given["loss"].get_config_dict()
+    assert {name: config[name] for name in fields} == fields
+    for name, own in (("qa", ("医生", "你好", "你好")), ("sts", ("药", "药", "药"))):
+        row = given["data"][name][5]
+        assert row["label"].shape == (3, 32)
+        for vector, column, prompt in zip(row["label"], NAMES, own, strict=True):
+            np.testing.assert_allclose(vector.numpy(), alone.encode(row[column], prompt=prompt), atol=1e-5)
+    routes = dict(zip(NAMES, ("query", "document", "document"), strict=True))
+    assert given["router_mapping"]["qa"] == routes
+    _train(tmp_path)
+    assert type(given["loss"]) is AsymInfoNCELoss
+
+
+def test_the_kl_is_zero_where_queries_and_documents_are_the_teachers(tmp_path, monkeypatch):
+    given, model = _given(monkeypatch), mar()
+    _train(tmp_path, model, kl_weight=1.0)
+    rows = given["data"]["qa"][:]
+    loss = ScoreDistillLoss(model, temperature=0.1, contrastive_weight=0)
+
+    def divergence(vectors):
+        columns = [torch.from_numpy(column) for column in vectors]
+        return float(loss.compute_loss_from_embeddings(columns, torch.stack(rows["label"])))
+
+    teacher = model.encoder("document")
+    assert divergence([teacher.encode(rows[name]) for name in NAMES]) < 1e-6
+    tasks = ("query", "document", "document")
+    both = [model.encode(rows[name], task=task, prompt="") for name, task in zip(NAMES, tasks, strict=True)]
+    assert divergence(both) > 1e-3
+
+
+@pytest.mark.parametrize("fields", [{}, {"kl_scope": "batch", "dims": [16, 4], "both_directions": True}])
+def test_gradcache_trains_the_same_weights_with_a_teacher(tmp_path, fields):
+    start = weights(mar())
+    plain, cached = (
+        weights(_train(tmp_path / str(size), kl_weight=2.0, mini_batch_size=size, **fields))
+        for size in (None, 3)
+    )
+    assert apart(plain, cached, start) < 1e-2
+    other = weights(_train(tmp_path / "other", **fields))
+    assert apart(plain, other, start) > 0.05
+
+
+def test_stored_vectors_teach_a_second_run(tmp_path, monkeypatch):
+    first = weights(_train(tmp_path, kl_weight=1.0))
+    assert (tmp_path / "teacher-store").is_dir()
+    (tmp_path / "run" / "01-stage").rename(tmp_path / "run" / "02-before")
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("the teacher was asked again")
+
+    monkeypatch.setattr(ModelTeacher, "encode", refuse)
+    again = weights(_train(tmp_path, kl_weight=1.0))
+    for name, value in first.items():
+        assert torch.equal(value, again[name])
+    with pytest.raises(AssertionError, match="asked again"):
+        _train(tmp_path / "b", kl_weight=1.0)
+
+
+def test_a_cross_encoder_teaches_both_encoders(tmp_path, monkeypatch):
+    teacher = cross_encoder(tmp_path / "teacher")
+    model = mar()
+    before = weights(model)
+    fields = {"kl_weight": 1.0, "contrastive_weight": 0.0, "teacher": "cross-encoder:any"}
+    _train(tmp_path, model, taught_by=teacher, **fields)
+    assert _sides(changed(model, before)) == {"query", "document"}
+    given = _given(monkeypatch)
+    _train(tmp_path, taught_by=teacher, **fields)
+    assert given["loss"].teacher_temperature == 1.0
+    row = given["data"]["qa"][0]
+    pairs = [(row["query"], row[name]) for name in NAMES[1:]]
+    expected = teacher.predict(pairs, activation_fn=torch.nn.Identity())
+    np.testing.assert_allclose(row["label"].numpy(), expected, atol=1e-5)

@@ -68,6 +68,23 @@ def test_weight_decay_and_gradient_norm_reach_the_optimizer(tmp_path, monkeypatc
     assert max(moved.values()) < 0.3 * max((free[name] - before[name]).abs().max() for name in before)
 
 
+def test_a_learnt_temperature_does_not_decay(tmp_path, monkeypatch):
+    def take(state, kwargs):
+        return {
+            (parameter.ndim, group["weight_decay"])
+            for group in kwargs["optimizer"].param_groups
+            for parameter in group["params"]
+        }
+
+    def loss(model):
+        return AsymInfoNCELoss(model, temperature=0.1, learnable_temperature=True)
+
+    seen = spied(monkeypatch, take)
+    train(tmp_path, loss=loss, weight_decay=0.3, max_steps=1)
+    assert {decay for dimensions, decay in seen[0] if dimensions == 0} == {0.0}
+    assert (2, 0.3) in seen[0]
+
+
 def test_two_learning_rates_reach_the_optimizer(tmp_path, monkeypatch):
     def take(state, kwargs):
         counts = Counter()

@@ -1,0 +1,123 @@
+"""What a teacher says of labelled rows, computed once and given to the loss as labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from sentence_transformers import CrossEncoder
+
+from mar_st.errors import MarError
+from mar_st.stages.labels import with_scores, with_vectors
+from mar_st.store import TeacherStore, store_root
+from mar_st.teachers import Ask, CrossEncoderTeacher, ModelTeacher
+from mar_st.teachers.model import DOCUMENT_PROMPTS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from datasets import Dataset
+    from sentence_transformers import SentenceTransformer
+
+    from mar_st.data import Source
+    from mar_st.schema import Data, DistillStage, JointStage, Side
+    from mar_st.stages.trainer import Settings
+    from mar_st.store import Vectors
+
+
+class DistillError(MarError):
+    """A teacher that a student cannot learn scores from."""
+
+
+def taught(
+    data: Mapping[str, Dataset],
+    teacher: SentenceTransformer | CrossEncoder | None,
+    sources: Sequence[Source],
+    stage: DistillStage | JointStage,
+    settings: Settings,
+) -> dict[str, Dataset]:
+    """The rows of a stage with a `label` of what its teacher says of them.
+
+    Vectors and scores are computed before the first step and kept in a store beside the run folder (or in
+    `$MAR_STORE`), where a run that was killed, and other runs, find them. Of a bi-encoder the labels are
+    vectors of all texts, asked with its own prompts (see `teacher_vectors`); of a cross-encoder its logits of
+    each query with its own documents.
+
+    Args:
+        data: Columns of each data entry, see `mar_st.stages.contrastive.stage_columns`.
+        teacher: The teacher.
+        sources: Data settings.
+        stage: The stage.
+        settings: Run folder and precision.
+
+    Raises:
+        DistillError: There is no teacher, or it scores by neither cosine nor dot product.
+    """
+    store = TeacherStore(store_root(settings.folder.resolve().parent))
+    if isinstance(teacher, CrossEncoder):
+        scores = CrossEncoderTeacher(teacher, store).scores
+        return {name: with_scores(columns, scores) for name, columns in data.items()}
+    if teacher is None or teacher.similarity_fn_name not in ("cosine", "dot"):
+        got = "there is none" if teacher is None else f"this one scores by {teacher.similarity_fn_name}"
+        raise DistillError(f"stage {stage.name}: the teacher must score by cosine or dot product; {got}.")
+    encoder: Any = teacher.eval()
+    autocast = settings.precision == "bf16"
+    found = {}
+    for source in sources:
+        entry, columns = source.entry, data[source.entry.name]
+        roles: dict[str, Side] = {
+            name: "query" if entry.symmetric or name == "query" else "document"
+            for name in columns.column_names
+        }
+        vectors = teacher_vectors(encoder, store, entry, autocast=autocast).vectors
+        found[entry.name] = with_vectors(columns, roles, vectors)
+    return found
+
+
+def kl_scope(stage: DistillStage | JointStage, data: Mapping[str, Dataset]) -> Literal["group", "batch"]:
+    """The scope of a stage's KL; by default a query's own documents, where all queries have several."""
+    if stage.kl_scope is not None:
+        return stage.kl_scope
+    texts = ([name for name in columns.column_names if name != "label"] for columns in data.values())
+    return "batch" if any(len(names) < 3 for names in texts) else "group"
+
+
+def teacher_temperature(stage: DistillStage | JointStage) -> float | None:
+    """Temperature of the teacher's scores; logits of a cross-encoder are taken as they are."""
+    if stage.teacher_temperature is None and stage.cross_encoder is not None:
+        return 1.0
+    return stage.teacher_temperature
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A teacher with the prompts of a data entry; the dot product of its vectors is its score."""
+
+    teacher: ModelTeacher
+    unit: bool
+
+    def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
+        """Vectors of texts, of length 1 for a teacher that scores by cosine."""
+        return self.teacher.vectors(texts, role).cut(None, normalised=self.unit)
+
+
+def teacher_vectors(
+    teacher: SentenceTransformer, store: TeacherStore, entry: Data, *, autocast: bool = False
+) -> Asked:
+    """The teacher as it is asked for the texts of a data entry.
+
+    A query gets the teacher's prompt of the name that the entry gives, else its `query`; a document its
+    `document`.
+
+    Args:
+        teacher: A symmetric model, in evaluation mode.
+        store: Where its vectors are kept.
+        entry: The data entry; `prompt` names the prompt before its queries.
+        autocast: Compute in bfloat16 where torch deems it safe.
+    """
+    own = {name: text or "" for name, text in teacher.prompts.items()}
+    query = own.get(entry.prompt, own.get("query", "")) if entry.prompt else ""
+    document = next((own[name] for name in DOCUMENT_PROMPTS if own.get(name)), "")
+    asks: dict[Side, Ask] = {"query": Ask("query", query), "document": Ask("document", document)}
+    model = ModelTeacher(teacher, store, asks, autocast=autocast)
+    return Asked(model, teacher.similarity_fn_name == "cosine")
