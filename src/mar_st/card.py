@@ -134,6 +134,10 @@ def _results(recipe: Recipe, stages: Mapping[str, Path]) -> list[str]:
         if not losses:
             continue
         evaluations = evaluation_results(records)
+        if recipe.evaluation is not None and recipe.evaluation.keep == "best":
+            # The score that decides is the first of a record; where training began is no candidate.
+            tried = [entry for entry in evaluations if entry[0] > 0]
+            evaluations = [max(tried, key=lambda entry: next(iter(entry[1].values())))] if tried else []
         scores = evaluations[-1][1] if evaluations else {}
         shown = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
         last = losses[-1]
@@ -145,7 +149,8 @@ def _results(recipe: Recipe, stages: Mapping[str, Path]) -> list[str]:
     lines = ["## Results", ""]
     if recipe.evaluation is not None:
         evaluation = recipe.evaluation
-        lines += [f"Development set: `{evaluation.path}` ({evaluation.split}), at the end of each stage.", ""]
+        when = "the best of each stage, whose weights it left" if evaluation.keep == "best" else "at its end"
+        lines += [f"Evaluation: {evaluation.label}, {when}.", ""]
     header = ["| stage | kind | steps | last loss | development set |", "|---|---|---|---|---|"]
     return [*lines, *header, *rows, ""]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -60,6 +61,12 @@ def train(
     ] = None,
     resume: Annotated[bool, typer.Option(help="Go on with a run; an error if there is none.")] = False,
     fresh: Annotated[bool, typer.Option(help="Delete the run folder first instead of going on.")] = False,
+    report_to: Annotated[
+        list[str] | None, typer.Option(help="Tracker: wandb, mlflow, ...; may be given several times.")
+    ] = None,
+    push_to_hub: Annotated[
+        str | None, typer.Option(help="ORG/NAME that the finished model is uploaded to, as a private one.")
+    ] = None,
     tiny: Annotated[
         bool, typer.Option(help="Small random encoders of the same architectures, packaged data.")
     ] = False,
@@ -85,9 +92,13 @@ def train(
         raise typer.BadParameter("--fresh deletes the run that --resume would go on with; give one of them.")
     if fresh and folder.exists():
         _delete_run(folder)
+    if push_to_hub is not None:
+        from mar_st.hub import check_repository
+
+        check_repository(push_to_hub)  # not after hours of training
     from mar_st.train import train as run
 
-    run(
+    trained = run(
         loaded,
         folder,
         save_steps=save_steps,
@@ -95,7 +106,25 @@ def train(
         until=stage,
         resume=resume,
         stages=stages,
+        report_to=report_to or (),
     )
+    if push_to_hub is not None and os.environ.get("RANK", "0") == "0":
+        from mar_st.hub import push as upload
+
+        print(f"pushed: {upload(trained, push_to_hub)}")
+
+
+@app.command()
+def push(
+    model: Annotated[Path, typer.Argument(help="A run folder, or the folder of a model.")],
+    repository: Annotated[str, typer.Argument(help="ORG/NAME on the Hub.")],
+    public: Annotated[bool, typer.Option(help="Make it visible to everyone; private otherwise.")] = False,
+    revision: Annotated[str | None, typer.Option(help="Branch to upload to; made if need be.")] = None,
+) -> None:
+    """Upload a finished model to the Hugging Face Hub."""
+    from mar_st.hub import push as upload
+
+    print(upload(model, repository, public=public, revision=revision))
 
 
 @app.command()

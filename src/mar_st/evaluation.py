@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from sentence_transformers.base.evaluation import BaseEvaluator
 
+from mar_st.data import locate
+from mar_st.errors import MarError
 from mar_st.study.schema import Task
 from mar_st.study.tasks import load_task, score
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mar_st.schema import Evaluation
     from mar_st.study.tasks import TaskData
 
@@ -56,6 +60,103 @@ class DevEvaluator(BaseEvaluator):
         return {"path": self.data.task.path, "split": self.data.task.split, "metric": self.data.metric}
 
 
+class EvaluationError(MarError):
+    """Tasks that cannot be evaluated on; the message says what to do."""
+
+
+class TaskEvaluator(BaseEvaluator):
+    """Main scores of mteb tasks, as `mteb run` gives them, and their mean.
+
+    Nothing is written into mteb's cache: the model is not finished.
+
+    Args:
+        tasks: Names of tasks that mteb knows; those of an installed plugin are among them.
+
+    Raises:
+        EvaluationError: mteb is not installed, or has no such task.
+    """
+
+    def __init__(self, tasks: Sequence[str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.tasks = mteb_tasks(tasks)
+        self.primary_metric: str = "mteb_mean"
+
+    @property
+    def description(self) -> str:
+        """What is evaluated, for the log."""
+        return ", ".join(task.metadata.name for task in self.tasks)
+
+    def __call__(
+        self,
+        model: Any,
+        output_path: str | None = None,
+        epoch: int = -1,
+        steps: int = -1,
+    ) -> dict[str, float]:
+        """The scores of a model, `{"mteb_mean": value, "mteb_TASK": value, ...}`."""
+        import mteb
+
+        del output_path, epoch, steps
+        training = model.training
+        model.eval()
+        try:
+            results = mteb.evaluate(
+                model, self.tasks, cache=None, co2_tracker=False, show_progress_bar=False
+            ).task_results
+        finally:
+            model.train(training)
+        scores = {f"mteb_{result.task_name}": float(result.get_score()) for result in results}
+        return {self.primary_metric: sum(scores.values()) / len(scores), **scores}
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Settings, for the model card."""
+        return {"tasks": [task.metadata.name for task in self.tasks]}
+
+
+def mteb_tasks(names: Sequence[str]) -> list[Any]:
+    """Tasks of mteb by name; their data are read when they are evaluated.
+
+    Raises:
+        EvaluationError: mteb is not installed, or has no such task.
+    """
+    try:
+        import mteb
+    except ImportError as error:
+        raise EvaluationError("evaluation on 'tasks' needs mteb: pip install mteb") from error
+    try:
+        return list(mteb.get_tasks(tasks=list(names)))
+    except (KeyError, ValueError) as error:
+        reason = str(error.args[0] if error.args else error)
+        raise EvaluationError(
+            f"evaluation: mteb has no such task ({reason[:300]}). 'mteb available-tasks' lists them, "
+            "those of installed plugins too."
+        ) from error
+
+
+def check_evaluation(evaluation: Evaluation) -> None:
+    """Make sure that what is evaluated on is there, before anything is trained.
+
+    Raises:
+        DataError: There is no such development set.
+        EvaluationError: mteb is not installed, or has no such task.
+    """
+    if evaluation.path is not None:
+        locate(evaluation.path)
+    else:
+        mteb_tasks(evaluation.tasks or ())
+
+
+def evaluator_of(evaluation: Evaluation) -> DevEvaluator | TaskEvaluator:
+    """The evaluator that a recipe asks for; `primary_metric` names the score that decides.
+
+    Raises:
+        DataError: See `dev_evaluator`.
+        StudyError: See `dev_evaluator`.
+        EvaluationError: mteb is not installed, or has no such task.
+    """
+    return dev_evaluator(evaluation) if evaluation.tasks is None else TaskEvaluator(evaluation.tasks)
+
+
 def dev_evaluator(evaluation: Evaluation) -> DevEvaluator:
     """Evaluator of a recipe's development set.
 
@@ -68,5 +169,7 @@ def dev_evaluator(evaluation: Evaluation) -> DevEvaluator:
         StudyError: The metric does not go with the task.
     """
     return DevEvaluator(
-        load_task(Task(name="dev", path=evaluation.path, split=evaluation.split, metric=evaluation.metric))
+        load_task(
+            Task(name="dev", path=str(evaluation.path), split=evaluation.split, metric=evaluation.metric)
+        )
     )

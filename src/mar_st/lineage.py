@@ -16,6 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mar_st.card import data_digest
 from mar_st.data.records import row_line
 from mar_st.errors import MarError
 from mar_st.names import model_folder
@@ -172,6 +173,10 @@ def _stage(
         "precision": recipe.precision,
         "compile": recipe.compile,
     }
+    if recipe.evaluation is not None and recipe.evaluation.decides:
+        content["evaluation"] = recipe.evaluation.model_dump(mode="json", exclude={"path"})
+        if recipe.evaluation.path is not None:
+            content["evaluation"]["content"] = data_digest(recipe.evaluation.path)
     if isinstance(stage, RetroMAEStage):
         if stage.resume_head is None:
             content["head"] = "of the backbone" if getattr(recipe.query, "source", None) else "random"

@@ -136,12 +136,43 @@ class Data(_Strict):
 
 
 class Evaluation(_Strict):
-    """Retrieval on a development set while a stage trains."""
+    """Scores while a stage trains: on a development set, or on tasks of mteb."""
 
-    path: str = Field(description="folder with corpus.jsonl, queries.jsonl and qrels, or 'package:'")
-    split: str = "test"
+    path: str | None = Field(
+        default=None, description="folder with corpus.jsonl, queries.jsonl and qrels, or 'package:'"
+    )
+    tasks: tuple[str, ...] | None = Field(
+        default=None, min_length=1, description="names of mteb tasks, each with its own main score"
+    )
+    split: str = Field(default="test", description="of 'path'")
     every: int = Field(default=500, gt=0, description="optimiser steps between two evaluations")
-    metric: str = "ndcg@10"
+    metric: str = Field(default="ndcg@10", description="of 'path'")
+    patience: int | None = Field(
+        default=None, gt=0, description="end a stage after so many evaluations without a new best score"
+    )
+    keep: Literal["last", "best"] = Field(
+        default="last", description="which weights a stage leaves: the last, or those with the best score"
+    )
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if (self.path is None) == (self.tasks is None):
+            raise ValueError("give 'path' (a development set) or 'tasks' (names of mteb tasks), one of them")
+        return self
+
+    @property
+    def decides(self) -> bool:
+        """Whether the scores decide which weights a stage leaves."""
+        return self.patience is not None or self.keep == "best"
+
+    @property
+    def label(self) -> str:
+        """What is evaluated, for people."""
+        return (
+            f"`{self.path}` ({self.split})"
+            if self.path is not None
+            else f"mteb: {', '.join(self.tasks or ())}"
+        )
 
 
 class _Stage(_Strict):

@@ -71,7 +71,7 @@ def shrink(recipe: Recipe) -> Recipe:
     content["data"] = [_data(entry) for entry in recipe.data]
     content["stages"] = [_stage(stage, widths) for stage in recipe.stages]
     if recipe.evaluation is not None:
-        content["evaluation"] |= {"path": RETRIEVAL, "split": "test"}
+        content["evaluation"] |= {"path": RETRIEVAL, "tasks": None, "split": "test"}
     return Recipe.model_validate(content)
 
 

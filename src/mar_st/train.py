@@ -16,14 +16,16 @@ from transformers import set_seed
 from transformers.utils import logging
 
 from mar_st.card import data_digest, write_card
-from mar_st.data import Source, locate, read_source
+from mar_st.data import Source, read_source
 from mar_st.errors import MarError
+from mar_st.evaluation import check_evaluation
 from mar_st.lineage import projects, source_digest, stage_digests, stage_entries, trained_sides
 from mar_st.packing import pack
 from mar_st.saved_modules import with_source_prompts
 from mar_st.schema import AlignStage, ContrastiveStage, DistillStage, JointStage, RetroMAEStage
 from mar_st.sides import Sides, check_models
 from mar_st.stages.memory import release
+from mar_st.stages.reports import check_callbacks, check_reports
 from mar_st.stages.trainer import Settings
 
 if TYPE_CHECKING:
@@ -56,6 +58,8 @@ def train(
     resume: bool = False,
     stages: str | Path | None = None,
     read: Callable[[Data, int], Source] | None = None,
+    callbacks: Sequence[Any] = (),
+    report_to: str | Sequence[str] = (),
 ) -> Path:
     """Run a recipe, or go on with a run that was interrupted.
 
@@ -71,6 +75,10 @@ def train(
         stages: Folder in which stages are kept by digest, for several runs to share; default `$MAR_STAGES`,
             or else the run folder itself, as `out/01-NAME`.
         read: Reads a data entry with a seed; default `mar_st.data.read_source`.
+        callbacks: transformers callbacks, instances or classes; every stage has a trainer of its own and
+            calls them.
+        report_to: Trackers that transformers reports to: `wandb`, `mlflow`, ...; a run of theirs per stage,
+            called `RUN/STAGE`. Records of TensorBoard are written wherever it is installed.
 
     Returns:
         Folder of the finished model (`out/model`), a plain sentence-transformers folder; with `until` that of
@@ -80,11 +88,13 @@ def train(
         TrainError: The folder belongs to another recipe, there is nothing to resume, or no such stage.
         DataError: Training data are missing or broken.
         MarError: A backbone or a teacher does not exist.
+        ReportError: Something that is no callback, or a tracker that is unknown or not installed.
     """
+    heard = check_callbacks(callbacks), check_reports(report_to)
     store = stages or os.environ.get(STORE_VARIABLE) or None
     check_models(recipe)
     recipe = with_source_prompts(recipe)
-    run = Run(recipe, Path(out), save_steps, say, Path(store) if store else None, read or read_source)
+    run = Run(recipe, Path(out), save_steps, say, Path(store) if store else None, read or read_source, *heard)
     last = run.position(until)
     if resume:
         run.check_resumable()
@@ -124,6 +134,8 @@ class Run:
     say: Callable[[str], None]
     store: Path | None
     read: Callable[[Data, int], Source]
+    callbacks: tuple[Any, ...] = ()
+    report_to: tuple[str, ...] = ()
     sources: list[Source] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
     sides: Sides = field(init=False)
@@ -150,7 +162,7 @@ class Run:
         if marker.exists() and json.loads(marker.read_text(encoding="utf-8"))["name"] != mine["name"]:
             raise TrainError(f"{self.out} holds a run of another recipe; choose another --out or delete it.")
         if self.recipe.evaluation is not None:
-            locate(self.recipe.evaluation.path)
+            check_evaluation(self.recipe.evaluation)
         self._check_dims()
         self.sources = [self.read(entry, self.recipe.seed) for entry in self.recipe.data]
         self.sides = Sides(self.recipe, self.sources)
@@ -259,7 +271,14 @@ class Run:
     def _train(self, stage: Stage, folder: Path) -> SentenceTransformer:
         recipe = self.recipe
         settings = Settings(
-            folder, recipe.seed, recipe.precision, self.save_steps, recipe.evaluation, compile=recipe.compile
+            folder,
+            recipe.seed,
+            recipe.precision,
+            self.save_steps,
+            recipe.evaluation,
+            compile=recipe.compile,
+            callbacks=self.callbacks,
+            report_to=self.report_to,
         )
         entries = {entry.name: entry for entry in stage_entries(recipe, stage)}
         sources = [

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 
 import pytest
 
 from mar_st.data import DataError
-from mar_st.evaluation import dev_evaluator
+from mar_st.evaluation import EvaluationError, check_evaluation, dev_evaluator, evaluator_of
 from mar_st.schema import Evaluation
 
 
@@ -48,3 +49,36 @@ def test_training_mode_is_kept(mar, folder):
 def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(DataError, match="nothing-here"):
         dev_evaluator(Evaluation(path=str(tmp_path / "nothing-here")))
+
+
+def test_mteb_tasks_are_scored_as_mteb_scores_them(mar):
+    mteb = pytest.importorskip("mteb")
+    evaluator = evaluator_of(Evaluation(tasks=("MedTEBSTS",)))
+    mar.train()
+    prompts = dict(mar.prompts)
+    scores = evaluator(mar)
+    assert mar.training
+    assert mar.prompts == prompts
+    expected = mteb.evaluate(mar.eval(), mteb.get_tasks(tasks=["MedTEBSTS"]), cache=None, co2_tracker=False)
+    assert scores == {
+        name: pytest.approx(expected[0].get_score()) for name in ("mteb_mean", "mteb_MedTEBSTS")
+    }
+    assert evaluator.primary_metric in scores
+
+
+def test_a_task_that_mteb_lacks_is_named():
+    pytest.importorskip("mteb")
+    with pytest.raises(EvaluationError, match=r"no such task.*MedTEBSTSS"):
+        check_evaluation(Evaluation(tasks=("MedTEBSTSS",)))
+
+
+def test_without_mteb_tasks_say_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mteb", None)
+    with pytest.raises(EvaluationError, match="pip install mteb"):
+        check_evaluation(Evaluation(tasks=("MedTEBSTS",)))
+
+
+@pytest.mark.parametrize("fields", [{}, {"path": "dev", "tasks": ["MedTEBSTS"]}])
+def test_one_of_a_path_and_tasks(fields):
+    with pytest.raises(ValueError, match="one of them"):
+        Evaluation(**fields)

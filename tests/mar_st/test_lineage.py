@@ -96,6 +96,9 @@ BOTH = ["align", "joint"]
         (["data.triples.path=elsewhere.jsonl"], []),
         (["data.triples.expected_rows=7"], []),
         (["evaluation={path: somewhere}"], []),
+        # what decides which weights a stage leaves
+        (["evaluation={tasks: [MedTEBSTS], patience: 2}"], [*QUERY, *DOCUMENT, *BOTH]),
+        (["evaluation={tasks: [MedTEBSTS], keep: best}"], [*QUERY, *DOCUMENT, *BOTH]),
         # how an entry is used
         (["data.triples.weight=2"], ["query-init", *DOCUMENT, *BOTH]),
         (["data.triples.negatives=3"], ["query-init", *DOCUMENT, *BOTH]),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sentence_transformers import SentenceTransformerTrainingArguments
 
 from mar_st.errors import MarError
+from mar_st.stages.reports import OWN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,6 +64,7 @@ def training_arguments(
     device: torch.device,
     *,
     evaluate: bool,
+    metric: str | None = None,
     prompts: Mapping[str, Mapping[str, str]],
     router_mapping: Mapping[str, Mapping[str, str]],
     learning_rate_mapping: Mapping[str, float],
@@ -74,6 +76,7 @@ def training_arguments(
         settings: Those of the run.
         device: Device of the model.
         evaluate: Whether to evaluate every `settings.evaluation.every` steps and at the end.
+        metric: The score that decides, where the scores decide which weights stay.
         prompts: Dataset name -> column -> prompt text.
         router_mapping: Dataset name -> column -> route.
         learning_rate_mapping: Pattern of parameter names -> learning rate.
@@ -81,6 +84,9 @@ def training_arguments(
     Raises:
         ArgumentsError: A batch that the devices cannot share, or a DeepSpeed configuration of no use.
     """
+    evaluation = settings.evaluation if evaluate else None
+    decides = evaluation is not None and evaluation.decides
+    reports = [name for name in settings.report_to if name != OWN]
     world = world_size()
     on_cpu = device.type == "cpu"
     deepspeed = _deepspeed(settings)
@@ -106,17 +112,24 @@ def training_arguments(
         logging_steps=LOGGING_STEPS,
         # The filter reads every loss back from the device; the watch sees bad ones without waiting.
         logging_nan_inf_filter=False,
-        eval_strategy="steps" if evaluate else "no",
-        eval_steps=settings.evaluation.every if evaluate and settings.evaluation else None,
+        eval_strategy="no" if evaluation is None else "steps",
+        eval_steps=None if evaluation is None else evaluation.every,
+        metric_for_best_model=metric if decides else None,
+        greater_is_better=True if decides else None,
+        # Patience is counted on where a killed run stopped.
+        restore_callback_states_from_checkpoint=decides or bool(settings.callbacks),
         save_strategy="steps",
         save_steps=settings.save_steps,
         save_total_limit=1,
-        report_to="none",
+        report_to=reports or "none",
+        run_name=f"{settings.folder.parent.name}/{settings.folder.name}",
         deepspeed=deepspeed,
         prompts={name: dict(columns) for name, columns in prompts.items()},
         router_mapping={name: dict(columns) for name, columns in router_mapping.items()},
         learning_rate_mapping=dict(learning_rate_mapping),
     )
+    # The arguments' own check wants multiples of `eval_steps`; here a new best is saved wherever it is found.
+    arguments.load_best_model_at_end = evaluation is not None and evaluation.keep == "best"
     if arguments.world_size != world:
         raise ArgumentsError(
             f"WORLD_SIZE says {world} processes and torch.distributed has {arguments.world_size}. Start with "

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer
 from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from mar_st.errors import MarError
 
@@ -64,10 +65,34 @@ class ResumableTrainer(SentenceTransformerTrainer):
         if self.args.world_size > 1:
             torch.distributed.barrier()
 
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        better = super()._determine_best_metric(metrics, trial)
+        if self.args.load_best_model_at_end and better:
+            self.control.should_save = True
+        elif self.control.should_training_stop and self.state.global_step < self.state.max_steps:
+            # A run that is killed from here on evaluates this step again and stops there again.
+            self.control.should_save = False
+        return better
+
+    def _finalize_training(self, trial: Any, num_train_samples: int, start_time: float) -> Any:
+        if self.args.load_best_model_at_end and self.state.best_global_step:
+            # The path that was saved is another one where the run folder was moved.
+            name = f"{PREFIX_CHECKPOINT_DIR}-{self.state.best_global_step}"
+            self.state.best_model_checkpoint = str(Path(str(self.args.output_dir)) / name)
+        return super()._finalize_training(trial, num_train_samples, start_time)  # type: ignore[no-untyped-call]
+
+    def _load_best_model(self) -> None:
+        self._load_from_checkpoint(str(self.state.best_model_checkpoint))
+
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         del model
         trained = self.trained_parameters()
-        tensors = load_file(Path(resume_from_checkpoint) / TRAINED_NAME)
+        file = Path(resume_from_checkpoint) / TRAINED_NAME
+        if not file.is_file():
+            raise CheckpointError(
+                f"{file} is gone, and the stage cannot go on; delete the stage's folder to start again."
+            )
+        tensors = load_file(file)
         if trained.keys() != tensors.keys():
             raise CheckpointError(
                 f"{resume_from_checkpoint} holds other parameters than this stage trains; delete the folder."

@@ -14,6 +14,7 @@ from sentence_transformers.base.modules import Router, Transformer
 from sentence_transformers.base.modules.module import Module
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.utils.data import DataLoader
+from transformers import EarlyStoppingCallback
 from transformers.trainer_callback import ProgressCallback
 from transformers.utils import logging
 
@@ -26,6 +27,7 @@ from mar_st.stages.compiling import compiled
 from mar_st.stages.memory import ReturnMemory
 from mar_st.stages.meter import Meter, own_modules
 from mar_st.stages.monitor import METRICS, TIMING, LastStep, MetricsFile, ProgressBar, TensorBoard, plot_run
+from mar_st.stages.reports import end_reports
 from mar_st.stages.samplers import TrainRows, text_columns, train_batches
 from mar_st.stages.token_dropout import TokenDropout
 from mar_st.stages.watch import NonFiniteWatch
@@ -62,6 +64,8 @@ class Settings:
         deepspeed: Path of a DeepSpeed configuration (ZeRO 0 to 2); default: environment `MAR_DEEPSPEED`.
         workers: Processes that tokenize ahead; 0 does it between the steps.
         compile: Compile the encoders with `torch.compile`.
+        callbacks: transformers callbacks of the caller, for every stage.
+        report_to: Trackers that transformers reports to (`wandb`, `mlflow`, ...).
     """
 
     folder: Path
@@ -72,6 +76,8 @@ class Settings:
     deepspeed: str | Path | None = None
     workers: int = 0
     compile: bool = False
+    callbacks: tuple[Any, ...] = ()
+    report_to: tuple[str, ...] = ()
 
 
 def read_columns(source: Source, seed: int) -> Dataset:
@@ -270,6 +276,7 @@ def fit(
         settings,
         model.device,
         evaluate=evaluator is not None,
+        metric=None if evaluator is None else evaluator.primary_metric,
         prompts=prompts,
         router_mapping=router_mapping,
         learning_rate_mapping=learning_rate_mapping or {},
@@ -306,7 +313,7 @@ def fit(
             if share
             else None,
         ),
-        callbacks=_callbacks(settings.folder),
+        callbacks=_callbacks(settings),
     )
     _train(trainer, stage, settings)
 
@@ -330,24 +337,28 @@ def _train(trainer: StageTrainer, stage: Stage, settings: Settings) -> None:
             trainer.train(resume_from_checkpoint=checkpoint)
     finally:
         _unwrap(trainer)
+        end_reports(settings.report_to)
     if arguments.process_index == 0:
         plot_run(folder)
     model.eval()
 
 
-def _callbacks(folder: Path) -> list[Any]:
+def _callbacks(settings: Settings) -> list[Any]:
+    folder, evaluation = settings.folder, settings.evaluation
     callbacks: list[Any] = [MetricsFile(folder / METRICS), LastStep(), ReturnMemory()]
     if find_spec("tensorboard") is not None:
         callbacks.append(TensorBoard(folder / "tensorboard"))
-    return callbacks
+    if evaluation is not None and evaluation.patience is not None:
+        callbacks.append(EarlyStoppingCallback(evaluation.patience))
+    return [*callbacks, *settings.callbacks]
 
 
 def _evaluator(evaluation: Evaluation | None) -> Any:
     if evaluation is None:
         return None
-    from mar_st.evaluation import dev_evaluator
+    from mar_st.evaluation import evaluator_of
 
-    return dev_evaluator(evaluation)
+    return evaluator_of(evaluation)
 
 
 def _document_columns(

@@ -71,6 +71,92 @@ def test_evaluation_at_the_start_in_between_and_at_the_end(tmp_path, scores):
     assert equal(weights(model), weights(train(tmp_path / "b", model=encoder(0.2), max_steps=10)))
 
 
+class Course(BaseEvaluator):
+    """Evaluates with the scores of a given course, by step."""
+
+    def __init__(self, course):
+        super().__init__()
+        self.primary_metric = "score"
+        self.course, self.steps = course, []
+
+    def __call__(self, model, output_path=None, epoch=-1, steps=-1):
+        self.steps.append(steps)
+        return {"score": self.course[steps]}
+
+
+#: Best after step 4, then nothing better.
+COURSE = {0: 0.9, 2: 0.3, 4: 0.5, 6: 0.4, 8: 0.5, 10: 0.1, 12: 0.2}
+
+
+@pytest.fixture
+def course(monkeypatch):
+    made = []
+
+    def evaluator(evaluation):
+        made.append(Course(COURSE))
+        return made[-1]
+
+    monkeypatch.setattr(trainer_module, "_evaluator", evaluator)
+    return made
+
+
+def judged(folder, save_steps=1000, **fields):
+    settings = {"evaluation": Evaluation(path="dev", every=2, **fields), "save_steps": save_steps}
+    return train(folder, model=encoder(0.2), settings=settings, max_steps=12)
+
+
+def test_the_weights_with_the_best_score_are_kept(tmp_path, monkeypatch, course):
+    at = {}
+
+    def on_step_end(self, args, state, control, **kwargs):
+        at[state.global_step] = weights(kwargs["model"])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetricsFile, "on_step_end", on_step_end, raising=False)
+        best = judged(tmp_path / "best", keep="best")
+    assert course[0].steps == [0, 2, 4, 6, 8, 10, 12]
+    assert equal(weights(best), at[4])
+    assert equal(weights(judged(tmp_path / "last")), at[12])
+    assert not equal(at[4], at[12])
+
+
+def test_a_stage_ends_when_patience_does(tmp_path, course):
+    judged(tmp_path / "a", patience=2)
+    assert course[0].steps == [0, 2, 4, 6, 8]
+    judged(tmp_path / "b", patience=3)
+    assert course[1].steps == [0, 2, 4, 6, 8, 10]
+
+
+@pytest.mark.parametrize("fields", [{"patience": 2}, {"patience": 2, "keep": "best"}, {"keep": "best"}])
+@pytest.mark.parametrize("kill", [3, 5, 7])
+def test_patience_and_the_best_weights_outlive_a_kill(tmp_path, monkeypatch, course, fields, kill):
+    expected = weights(judged(tmp_path / "whole", save_steps=3, **fields))
+    with monkeypatch.context() as patch:
+        killed_after(kill, patch)
+        with pytest.raises(_Killed):
+            judged(tmp_path / "killed", save_steps=3, **fields)
+    moved = tmp_path / "moved"  # the paths in a checkpoint are no longer right
+    (tmp_path / "killed").rename(moved)
+    assert equal(weights(judged(moved, save_steps=3, **fields)), expected)
+    assert course[2].steps[-1] == course[0].steps[-1]
+
+
+def test_a_kill_after_the_last_evaluation_ends_in_the_same_step(tmp_path, monkeypatch, course):
+    fields = {"patience": 2, "keep": "best", "save_steps": 4}
+    expected = weights(judged(tmp_path / "whole", **fields))
+
+    def die(self, args, state, control, **kwargs):
+        if state.global_step == 8:
+            raise _Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetricsFile, "on_train_end", die, raising=False)
+        with pytest.raises(_Killed):
+            judged(tmp_path / "killed", **fields)
+    assert equal(weights(judged(tmp_path / "killed", **fields)), expected)
+    assert course[2].steps[-1] == 8
+
+
 # -- stopping and going on --
 
 

@@ -1,0 +1,71 @@
+"""Who else hears of a run: callbacks of the caller, and the trackers that transformers reports to."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from transformers import TrainerCallback
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+#: Stages write event files of their own, which a resumed run goes on with, wherever tensorboard is installed.
+OWN = "tensorboard"
+
+
+class ReportError(MarError):
+    """A callback or a tracker that a run cannot use."""
+
+
+def check_callbacks(callbacks: Iterable[Any]) -> tuple[Any, ...]:
+    """The callbacks, each an instance or a class of transformers' `TrainerCallback`.
+
+    Raises:
+        ReportError: Something else.
+    """
+    found = tuple(callbacks)
+    for callback in found:
+        kind = callback if inspect.isclass(callback) else type(callback)
+        if not issubclass(kind, TrainerCallback):
+            raise ReportError(
+                f"A callback is a transformers.TrainerCallback or a class of it; got {kind.__name__}. Derive "
+                "it from TrainerCallback and define on_log, on_evaluate, ..."
+            )
+    return found
+
+
+def check_reports(report_to: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Names of the trackers to report to, as transformers knows them: `wandb`, `mlflow`, `tensorboard`, ...
+
+    Raises:
+        ReportError: An unknown name, or a tracker whose package is not installed.
+    """
+    names = (report_to,) if isinstance(report_to, str) else tuple(report_to or ())
+    for name in names:
+        callback: Any = INTEGRATION_TO_CALLBACK.get(name)
+        if callback is None:
+            near = get_close_matches(name, INTEGRATION_TO_CALLBACK)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ReportError(
+                f"No tracker {name!r}; transformers knows {', '.join(INTEGRATION_TO_CALLBACK)}.{hint}"
+            )
+        try:
+            callback()
+        except (RuntimeError, ImportError) as error:
+            reason = " ".join(str(error).split())
+            raise ReportError(f"report_to {name}: {reason} Install it, or leave report_to out.") from error
+    return tuple(dict.fromkeys(names))
+
+
+def end_reports(names: Iterable[str]) -> None:
+    """End the tracker's run of a stage, where transformers leaves it open, so that the next has its own."""
+    for name in names:
+        module: Any = sys.modules.get(name)
+        if name == "wandb" and module is not None and module.run is not None:
+            module.finish()
