@@ -88,7 +88,7 @@ def _ids(model, texts=TEXTS):
 def test_qwen3_embedding_is_a_document_encoder_as_it_is(qwen3_embedding, query_source):
     stock = SentenceTransformer(str(qwen3_embedding), device="cpu")
     mar = MAR.from_encoders(query_source, qwen3_embedding, dim=32, device="cpu")
-    transformer, pooling = mar.route_modules("document")
+    transformer, pooling = mar.route_modules("document")[:2]
     assert _ids(transformer) == _ids(stock)
     assert {ids[-1] for ids in _ids(transformer)} == {transformer.tokenizer.pad_token_id}
     assert transformer.tokenizer.padding_side == "left"
@@ -120,7 +120,7 @@ def _saved(folder, mode="mean", *, prompts=None, length=24, **options):
 def test_pooling_length_and_prompts_are_those_of_the_folder(tmp_path, document_source):
     model = _saved(tmp_path / "e5", prompts={"query": "头疼："}, include_prompt=False)
     mar = MAR.from_encoders(tmp_path / "e5", document_source, dim=32, device="cpu")
-    transformer, pooling = mar.route_modules("query")
+    transformer, pooling = mar.route_modules("query")[:2]
     assert (pooling.pooling_mode, pooling.include_prompt) == ("mean", False)
     assert transformer.max_seq_length == 24
     assert mar.prompts["query"] == "头疼："
