@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from mar_st.encoders import Role
 
+_NOTED = ("is_local", "local_files_only")
+
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[EOS]")
 
 
@@ -96,11 +98,14 @@ def append_eos(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
     )
     backend = Tokenizer.from_str(json.dumps(content))
     kept = ("model_max_length", "padding_side", "truncation_side", "chat_template", "model_input_names")
+    # What transformers notes of a tokenizer that it read from a folder: saved again it gives the same files.
+    noted = {name: tokenizer.init_kwargs[name] for name in _NOTED if name in tokenizer.init_kwargs}
     result = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=backend,
         clean_up_tokenization_spaces=False,
         **{name: getattr(tokenizer, name) for name in kept if getattr(tokenizer, name, None) is not None},
         **tokenizer.special_tokens_map,
+        **noted,
     )
     wanted = [*tokenizer("a")["input_ids"], tokenizer.eos_token_id]
     if result("a")["input_ids"] != wanted:

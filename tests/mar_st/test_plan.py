@@ -241,7 +241,7 @@ def test_every_shipped_recipe_can_be_planned(name):
 
 def test_errors():
     recipe = load_recipe("medical-embedder-4b")
-    with pytest.raises(PlanError, match="No device 'H1000'; known are H200, H100"):
+    with pytest.raises(PlanError, match="No device 'H1000'; known are H200, H200-NVL, H100"):
         plan(recipe, device="H1000")
     with pytest.raises(PlanError, match="batch_size 640 cannot be shared by 7 devices"):
         plan(recipe, world=7)

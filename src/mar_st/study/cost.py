@@ -54,7 +54,7 @@ def query_cost(model: SentenceTransformer, queries: Sequence[str]) -> dict[str, 
     parameters = sum(parameter.numel() for parameter in model.parameters())
     flops, tokens = 0, 0
     for text in texts:
-        features = model.preprocess([(model.prompts.get("query") or "") + text])
+        features = model.preprocess([(model.prompts.get("query") or "") + text], task="query")
         tokens += int(features["attention_mask"].sum())
         features = {k: v.to(model.device) if hasattr(v, "to") else v for k, v in features.items()}
         # Fused attention kernels hide their operations; plain ones are counted.
