@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 import typer
 
+from mar_st import MAR
+from mar_st.names import packaged_folder
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -123,3 +126,24 @@ def test_example_own_data():
 def test_product_docs_name_no_private_path():
     for page in PAGES:
         assert "shared/data" not in page.read_text(encoding="utf-8"), page
+
+
+def blocks_of_other_libraries() -> list[str]:
+    """Code that encodes a query and a document in this process, a block per library."""
+    page = (ROOT / "docs" / "how-to" / "other-libraries.md").read_text(encoding="utf-8")
+    section = page.partition("## In one process")[2].partition("\n## ")[0]
+    return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "block", [pytest.param(block, id=block.split()[1]) for block in blocks_of_other_libraries()]
+)
+def test_other_libraries_encode_each_side_with_its_encoder(block):
+    for package in re.findall(r"^from (\S+) import", block, re.MULTILINE):
+        pytest.importorskip(package, exc_type=ImportError)
+    model = MAR.from_pretrained("mar-mini", device="cpu")
+    texts = {"query": "头疼吃什么药", "document": "布洛芬可以缓解头疼，饭后服用。"}
+    found: dict[str, object] = {"folder": str(packaged_folder()), **texts}
+    exec(block, found)
+    assert found["query_vector"] == pytest.approx(model.encode_query([texts["query"]])[0], abs=1e-5)
+    assert found["document_vector"] == pytest.approx(model.encode_document([texts["document"]])[0], abs=1e-5)
