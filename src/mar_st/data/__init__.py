@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mar_st.data.columns import column_texts, dataset_of, drawn_rows, drawn_share, to_dataset
+from mar_st.data.columns import column_texts, dataset_of, drawn_rows, drawn_share, to_dataset, with_negatives
 from mar_st.data.distinct import digests, distinct, distinct_texts, numbered
 from mar_st.data.read import read_source, read_triples
 from mar_st.data.records import DataError, Source, Triple
@@ -27,4 +27,5 @@ __all__ = [
     "read_source",
     "read_triples",
     "to_dataset",
+    "with_negatives",
 ]

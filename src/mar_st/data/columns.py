@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from array import array
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from mar_st.data.records import Triple
 
 Row = TypeVar("Row")
+
+logger = logging.getLogger(__name__)
 
 
 def to_dataset(
@@ -107,6 +110,35 @@ def drawn_rows(number: int, weight: float, rng: random.Random) -> np.ndarray:
     whole, rest = int(weight), weight - int(weight)
     drawn = sorted(rng.sample(range(number), round(rest * number))) if rest else []
     return np.concatenate([np.tile(np.arange(number), whole), np.array(drawn, dtype=np.int64)])
+
+
+def with_negatives(triples: Sequence[Triple], name: str) -> Triples:
+    """The triples that have negatives; a warning counts the others.
+
+    Data of natural language inference hold premises that nothing contradicts; the others are worth having.
+
+    Args:
+        triples: The data.
+        name: What they are called, for messages.
+
+    Raises:
+        DataError: None has a negative.
+    """
+    table = Triples.of(triples)
+    kept = table.negatives > 0
+    without = len(table) - int(kept.sum())
+    if not without:
+        return table
+    if without == len(table):
+        raise DataError(
+            f"data {name}: none of the {without} premises has a contradiction to take as a negative. Set "
+            "'negatives: 0' for this data entry, or give rows with the label contradiction."
+        )
+    logger.warning(
+        "data %s: %d of %d premises have no contradiction and are left out ('negatives: 0' keeps them).",
+        name, without, len(table),
+    )  # fmt: skip
+    return Triples(table.table.filter(pa.array(kept)))
 
 
 def _check_negatives(table: Triples, negatives: int) -> None:

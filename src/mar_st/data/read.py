@@ -118,7 +118,7 @@ def read_source(entry: Data, seed: int = 0) -> Source:
             f" with {', '.join(f'{c} in {list(v)}' for c, v in entry.where.items())}" if entry.where else ""
         )
         raise DataError(f"{entry.path} holds no {what}{kept}.")
-    rest = {name: about[name] for name in ("left_out", "ignored", "digest")}
+    rest = {"form": form} | {name: about[name] for name in ("left_out", "ignored", "digest")}
     if form == "texts":
         return Source(entry, texts=Texts(table.column("text").chunks), **rest)
     triples = Triples(table, key)

@@ -54,6 +54,7 @@ class Source:
 
     Attributes:
         entry: The data entry.
+        form: What `form` of the entry came out as.
         triples: Its triples.
         texts: Its texts, of the form `texts` alone.
         left_out: Rows, triples or texts of the files that are not in it, by reason.
@@ -67,6 +68,7 @@ class Source:
     left_out: dict[str, int] = field(default_factory=dict)
     ignored: dict[str, str] = field(default_factory=dict)
     digest: str | None = None
+    form: str = "triples"
 
     def summary(self) -> str:
         """How much there is, and what was left out and why."""

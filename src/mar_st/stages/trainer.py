@@ -18,7 +18,7 @@ from transformers import EarlyStoppingCallback
 from transformers.trainer_callback import ProgressCallback
 from transformers.utils import logging
 
-from mar_st.data import to_dataset
+from mar_st.data import to_dataset, with_negatives
 from mar_st.errors import MarError
 from mar_st.stages.arguments import training_arguments
 from mar_st.stages.batches import RECORD, RecordingCollator, check_mixture
@@ -81,10 +81,15 @@ class Settings:
 
 
 def read_columns(source: Source, seed: int) -> Dataset:
-    """The columns that a data entry of the recipe asks for, see `mar_st.data.to_dataset`."""
-    entry = source.entry
+    """The columns that a data entry of the recipe asks for, see `mar_st.data.to_dataset`.
+
+    Premises of NLI data without a contradiction are left out where negatives are asked for.
+    """
+    entry, triples = source.entry, source.triples
+    if entry.negatives and source.form == "nli":
+        triples = with_negatives(triples, entry.name)
     return to_dataset(
-        source.triples,
+        triples,
         negatives=entry.negatives,
         positives=entry.positives,
         seed=seed,

@@ -10,6 +10,7 @@ from pyarrow import parquet
 
 from mar_st.data import DataError, Triple, read_source, to_dataset
 from mar_st.schema import Data
+from mar_st.stages.trainer import read_columns
 
 
 def _write(path, rows):
@@ -73,6 +74,35 @@ def test_nli_contradictions_are_hard_negatives(tmp_path, labels):
     bad = _write(tmp_path / "bad.jsonl", [{"premise": "前", "hypothesis": "后", "label": "maybe"}])
     with pytest.raises(DataError, match=r"bad.jsonl:1: .*'maybe'"):
         read_source(_entry(bad), 0)
+
+
+def _nli(tmp_path, *rows, **fields):
+    labels = ("entailment", "contradiction")
+    content = [
+        {"premise": premise, "hypothesis": f"{premise}{label}", "label": label}
+        for premise, kinds in rows
+        for label in labels[:kinds] if kinds
+    ]  # fmt: skip
+    return read_source(_entry(_write(tmp_path / "nli.jsonl", content), **fields), 0)
+
+
+def test_premises_without_a_contradiction_are_counted_and_left_out(tmp_path, caplog):
+    source = _nli(tmp_path, ("甲", 2), ("乙", 1), ("丙", 2), negatives=1)
+    assert len(source.triples) == 3
+    with caplog.at_level("WARNING", logger="mar_st"):
+        columns = read_columns(source, 0)
+    assert columns["query"][:] == ["甲", "丙"]
+    assert columns["negative_1"][:] == ["甲contradiction", "丙contradiction"]
+    assert "1 of 3 premises have no contradiction and are left out" in caplog.text
+    caplog.clear()
+    whole = read_columns(_nli(tmp_path, ("甲", 2), ("乙", 1), negatives=0), 0)
+    assert whole["query"][:] == ["甲", "乙"]
+    assert not caplog.text
+
+
+def test_nli_data_without_any_contradiction_are_refused(tmp_path):
+    with pytest.raises(DataError, match=r"none of the 2 premises has a contradiction .* 'negatives: 0'"):
+        read_columns(_nli(tmp_path, ("甲", 1), ("乙", 1), negatives=1), 0)
 
 
 def test_single_texts(tmp_path):
