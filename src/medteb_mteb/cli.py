@@ -23,6 +23,7 @@ from medteb_mteb.commands.redundancy import leakage, redundancy
 from medteb_mteb.commands.round_trip import round_trip
 from medteb_mteb.commands.sts import sts
 from medteb_mteb.commands.synthesize import synthesize_app
+from medteb_mteb.commands.trec import trec_app
 from medteb_mteb.commands.triples import triples
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ app.command("round-trip", no_args_is_help=True)(round_trip)
 app.command("audit", no_args_is_help=True)(audit)
 app.command("redundancy", no_args_is_help=True)(redundancy)
 app.command("leakage", no_args_is_help=True)(leakage)
+app.add_typer(trec_app, name="trec")
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -24,7 +24,9 @@ Hybrid = Annotated[bool, typer.Option("--hybrid", help="Fuse with BM25.")]
 Rerank = Annotated[str | None, typer.Option(help="A cross-encoder that ranks the best again.")]
 RerankTop = Annotated[int, typer.Option(help="How many it ranks.", min=1)]
 Queries = Annotated[str | None, typer.Option(help="JSONL of queries (_id, text).")]
-Out = Annotated[Path | None, typer.Option(help="Where the run of --queries is written, as JSON.")]
+Out = Annotated[
+    Path | None, typer.Option(help="Where the run of --queries is written: *.trec (TREC) or *.json.")
+]
 Qrels = Annotated[Path | None, typer.Option(help="Grades of --queries, e.g. qrels/test.tsv, to score by.")]
 Threads = Annotated[int | None, typer.Option(help="Threads of the encoder.", min=1)]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
@@ -50,6 +52,10 @@ def search(
         raise typer.BadParameter("give a query or --queries FILE.")
     if queries is None and (out is not None or qrels is not None):
         raise typer.BadParameter("--out and --qrels belong to --queries.")
+    if out is not None:
+        from mar_st.trec import check_run_name
+
+        check_run_name(out)  # before anything is searched
     from mar_st.index import Searcher
     from mar_st.index.index import Index as AnyIndex
 
@@ -80,8 +86,8 @@ def _run(
     import json
     import sys
 
-    from mar_st.index.manifest import write_json
     from mar_st.index.runs import evaluate, read_qrels, read_queries, search_all
+    from mar_st.trec import write_run
 
     texts = read_queries(queries)
     grades = None if qrels is None else read_qrels(qrels)
@@ -90,7 +96,7 @@ def _run(
     )
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_json(out, run)
+        write_run(out, run, tag="mar")
     scores = {} if grades is None else evaluate(run, grades, k)
     if as_json:
         typer.echo(json.dumps({"queries": len(texts), "k": k, **scores}))

@@ -47,7 +47,7 @@ def read_qrels(path: Path) -> Qrels:
     The lines of TREC (`query 0 document grade`) are read too.
 
     Raises:
-        IndexingError: No such file, or a line that is none; the message names it.
+        IndexingError: No such file, or a line that is no grade or grades a pair again; the message names it.
     """
     if not path.is_file():
         raise IndexingError(f"There are no qrels {path}. Give a file such as qrels/test.tsv.")
@@ -64,7 +64,10 @@ def read_qrels(path: Path) -> Qrels:
                     f"{path}:{number}: expected query, document and a whole-number grade; got "
                     f"{line.strip()!r}."
                 ) from error
-            found.setdefault(query, {})[document] = grade
+            grades = found.setdefault(query, {})
+            if document in grades:
+                raise IndexingError(f"{path}:{number}: {document!r} is judged twice for query {query!r}.")
+            grades[document] = grade
     return found
 
 

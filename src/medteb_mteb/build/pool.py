@@ -101,18 +101,30 @@ def open_retriever(
     store: str | Path | None = None,
     batch_size: int = 64,
     show_progress: bool = True,
+    ids: tuple[Sequence[str], Sequence[str]] | None = None,
 ) -> Retriever:
-    """A retriever by name: `bm25`, `bm25:jieba`, `mar-mini`, a sentence-transformers folder, or a Hub name.
+    """A retriever by name: `bm25`, `bm25:jieba`, `mar-mini`, a model folder, a Hub name, or a run's file.
 
     Args:
-        name: The name; pools call it so.
-        source: Where a model is, if not where its name says.
+        name: The name; pools call it so (a run without its folder and suffix).
+        source: Where a model or run is, if not where its name says.
         store: Folder in which vectors are kept for all builds; default none.
         batch_size: Texts per forward pass.
         show_progress: Show a bar while texts are encoded.
+        ids: Ids of the queries and of the documents; a run needs them.
+
+    Raises:
+        BuildError: There is no such model, or a run where no ids are.
+        RunError: The run cannot be read, or is of other queries or documents.
     """
     from mar_st.mining.retrievers import BM25, Dense
+    from mar_st.trec import is_run
+    from medteb_mteb.build.run_file import RunFile
 
+    if is_run(source or name):
+        if ids is None:
+            raise BuildError(f"{source or name} is a run, which only pools are made of; give a model here.")
+        return RunFile(source or name, *ids, name=None if is_run(name) else name)
     if name == "bm25":
         return BM25()
     if name.startswith("bm25:"):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from mar_st.mining.retrievers import Retriever
 
 
 def pool(
@@ -15,7 +18,11 @@ def pool(
     out: Annotated[Path, typer.Argument(help="Folder to write pools.jsonl to.")],
     retriever: Annotated[
         list[str],
-        typer.Option("-r", "--retriever", help="bm25, bm25:jieba, mar-mini, a folder or a Hub name; repeat."),
+        typer.Option(
+            "-r",
+            "--retriever",
+            help="bm25, bm25:jieba, mar-mini, a folder, a Hub name, or a run ([NAME=]FILE.trec); repeat.",
+        ),
     ],
     size: Annotated[int, typer.Option(help="Documents of a pool at most.")] = 500,
     depth: Annotated[int, typer.Option(help="Documents taken of each retriever.")] = 500,
@@ -27,8 +34,12 @@ def pool(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
 ) -> None:
-    """Search with several retrievers and merge what they find to one pool per query."""
+    """Search with several retrievers and merge what they find to one pool per query.
+
+    A run that exists, in TREC's format or the JSON of `mar search`, takes the place of a search.
+    """
     from mar_st.store import store_root
+    from mar_st.trec import is_run
     from medteb_mteb.build.folder import read_json
     from medteb_mteb.build.pool import Pooling, open_retriever
     from medteb_mteb.build.pool import pool as run
@@ -36,13 +47,25 @@ def pool(
 
     how = Pooling(size=size, depth=depth, merge=merge)  # type: ignore[arg-type]
     vectors = store or store_root(out)
+    asked, corpus = list(read_texts(queries)), list(read_texts(documents))
+    ids = ([text.id for text in asked], [text.id for text in corpus])
+
+    def opened(given: str) -> Retriever:
+        name, equals, file = given.partition("=")
+        source = file if equals and is_run(file) else None
+        return open_retriever(
+            name if source else given,
+            source=source,
+            store=vectors,
+            batch_size=batch_size,
+            show_progress=not quiet,
+            ids=ids,
+        )
+
     path = run(
-        list(read_texts(queries)),
-        list(read_texts(documents)),
-        [
-            open_retriever(name, store=vectors, batch_size=batch_size, show_progress=not quiet)
-            for name in retriever
-        ],
+        asked,
+        corpus,
+        [opened(name) for name in retriever],
         out,
         how,
         show_progress=not quiet,

@@ -13,7 +13,7 @@ import yaml
 
 from medteb_mteb.editions import MANIFEST_NAME, Edition, EditionError, load_edition, sha256_of, verify
 from medteb_mteb.folders.problems import FolderError
-from medteb_mteb.folders.rows import SUFFIXES
+from medteb_mteb.folders.rows import SUFFIXES, TREC_SUFFIXES
 
 __all__ = ["Layout", "Settings", "TaskType", "alternatives", "inspect_folder"]
 
@@ -262,7 +262,7 @@ def _usual(folder: Path, role: str, split: str) -> list[list[Path]]:
     }.get(role, [role, f"{role}/{split}", f"{role}/{role}"])
     found: list[list[Path]] = []
     for stem in stems:
-        for suffix in SUFFIXES:
+        for suffix in (*SUFFIXES, *TREC_SUFFIXES) if role == "qrels" else SUFFIXES:
             file = folder / f"{stem}{suffix}"
             if file.is_file():
                 found.append([file])

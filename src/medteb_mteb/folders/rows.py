@@ -1,4 +1,4 @@
-"""Reads JSONL, TSV and Parquet rows straight from files.
+"""Reads rows of JSONL, TSV, Parquet and TREC's qrels straight from files.
 
 Not through ``datasets``: its cache finds a local folder that has a README header by the folder's base
 name, so a folder rebuilt in place, or another folder of the same name, would give back stale rows.
@@ -16,9 +16,24 @@ if TYPE_CHECKING:
 
     from medteb_mteb.folders.problems import Problems
 
-__all__ = ["SUFFIXES", "Cell", "Row", "as_id", "as_number", "as_text", "iter_rows", "read_rows"]
+__all__ = [
+    "SUFFIXES",
+    "TREC_SUFFIXES",
+    "Cell",
+    "Row",
+    "as_id",
+    "as_number",
+    "as_text",
+    "iter_rows",
+    "read_rows",
+]
 
 SUFFIXES = (".jsonl", ".tsv", ".parquet")
+#: Qrels in TREC's format: query, iteration, document, grade, apart by blanks.
+TREC_SUFFIXES = (".trec", ".qrels")
+
+
+_QRELS = ("query-id", "corpus-id", "score")
 
 
 class Cell(str):
@@ -47,6 +62,7 @@ def read_rows(files: Iterable[Path], problems: Problems) -> list[Row]:
 def iter_rows(file: Path, problems: Problems) -> Iterator[Row]:
     """The rows of one file, one at a time; see `read_rows`."""
     readers = {".jsonl": _read_jsonl, ".tsv": _read_tsv, ".parquet": _read_parquet}
+    readers |= dict.fromkeys(TREC_SUFFIXES, _read_qrels)
     reader = readers.get(file.suffix.lower())
     if reader is None:
         problems.add(file, None, "format", f"expected one of {', '.join(SUFFIXES)}")
@@ -102,6 +118,16 @@ def _read_tsv(file: Path, problems: Problems) -> Iterator[Row]:
             )
         else:
             yield Row(file, number, dict(zip(header, map(Cell, cells), strict=True)))
+
+
+def _read_qrels(file: Path, problems: Problems) -> Iterator[Row]:
+    for number, text in _lines(file, problems):
+        words = text.split()
+        if len(words) == 4:
+            yield Row(file, number, dict(zip(_QRELS, map(Cell, (words[0], *words[2:])), strict=True)))
+        else:
+            message = f"{len(words)} columns, TREC qrels have 4: query, iteration, document, grade"
+            problems.add(file, number, "cells", message)
 
 
 def _read_parquet(file: Path, problems: Problems) -> Iterator[Row]:

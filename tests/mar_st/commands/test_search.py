@@ -64,6 +64,27 @@ def test_one_query(data, capsys):
     assert "[dense" in out
 
 
+def test_the_suffix_decides_the_form_of_a_run(data, capsys):
+    from mar_st.trec import RunError, read_run
+
+    root, corpus, _, _ = data
+    for file in ("run.trec", "run.json"):
+        search(
+            str(root / "index"),
+            queries=str(root / "queries.jsonl"),
+            out=root / "forms" / file,
+            k=5,
+            as_json=True,
+        )
+    lines = (root / "forms" / "run.trec").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 100
+    assert all(len(line.split()) == 6 and line.split()[1] == "Q0" for line in lines)
+    run = read_run(root / "forms" / "run.trec", documents={one["_id"] for one in corpus})
+    assert run == json.loads((root / "forms" / "run.json").read_text(encoding="utf-8"))
+    with pytest.raises(RunError, match="the suffix decides"):
+        search(str(root / "nowhere"), queries="none.jsonl", out=root / "run.txt")
+
+
 def test_a_run_is_written_and_scored(data, capsys):
     import pytrec_eval
 

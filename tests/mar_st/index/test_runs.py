@@ -46,3 +46,10 @@ def test_queries_of_a_file_and_of_a_folder(tmp_path):
     path.write_text('{"_id": "q1", "text": "头疼"}\n' * 2)
     with pytest.raises(IndexingError, match="'q1' stands twice"):
         read_queries(path)
+
+
+def test_a_pair_that_is_judged_twice_is_named(tmp_path):
+    path = tmp_path / "test.qrels"
+    path.write_text("q1 0 a 1\nq1 0 a 0\n")
+    with pytest.raises(IndexingError, match=r"test.qrels:2: 'a' is judged twice"):
+        read_qrels(path)

@@ -8,6 +8,7 @@ import pytest
 
 from mar_st.mining.retrievers import BM25, Found
 from mar_st.names import packaged_folder
+from mar_st.trec import RunError, write_run
 from medteb_mteb.build.folder import read_json
 from medteb_mteb.build.pool import Candidate, Pooling, merge, open_retriever, pool
 from medteb_mteb.build.records import BuildError, Text
@@ -168,3 +169,48 @@ def test_the_packaged_model_is_a_retriever_by_its_name(tmp_path):
     row = json.loads(path.read_text(encoding="utf-8"))
     assert set(row["corpus-ids"]) == {"a", "b"}
     assert list(row["ranks"]) == ["mar-mini"]
+
+
+def test_runs_are_retrievers(tmp_path, medteb):
+    """What a search found and what its run says give the same pools."""
+    searched = pool(QUERIES, DOCUMENTS, [BM25()], tmp_path / "searched")
+    listed = {row["query-id"]: row["corpus-ids"] for row in rows_of(searched)}
+    run = {
+        query: {name: 1.0 / place for place, name in enumerate(names, 1)} for query, names in listed.items()
+    }
+    for file in ("lucene.trec", "splade.json"):
+        write_run(tmp_path / file, run)
+    for name, texts in (("queries", QUERIES), ("documents", DOCUMENTS)):
+        rows = [json.dumps({"_id": text.id, "text": text.text, "title": text.title}) for text in texts]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
+    code, _, _ = medteb(
+        "pool", tmp_path / "queries.jsonl", tmp_path / "documents.jsonl", tmp_path / "pools", "--quiet",
+        "-r", tmp_path / "lucene.trec", "-r", f"other={tmp_path / 'splade.json'}",
+    )  # fmt: skip
+    assert code == 0
+    found = rows_of(tmp_path / "pools" / "pools.jsonl")
+    assert {row["query-id"]: row["corpus-ids"] for row in found} == listed
+    assert list(found[0]["ranks"]) == ["lucene", "other"]
+    assert found[0]["ranks"]["lucene"] == list(range(1, len(found[0]["corpus-ids"]) + 1))
+
+
+def test_runs_of_other_texts_are_refused(tmp_path, medteb):
+    ids = ([text.id for text in QUERIES], [text.id for text in DOCUMENTS])
+    (tmp_path / "one.trec").write_text("q0 Q0 d1 1 0.9 x\nq0 Q0 other 2 0.8 x\n")
+    with pytest.raises(RunError, match=r"one\.trec:2: there is no document 'other'"):
+        open_retriever(str(tmp_path / "one.trec"), ids=ids)
+    with pytest.raises(BuildError, match="is a run"):
+        open_retriever(str(tmp_path / "one.trec"))
+
+
+def test_a_changed_run_is_another_pool(tmp_path):
+    ids = ([text.id for text in QUERIES], [text.id for text in DOCUMENTS])
+    path = tmp_path / "one.trec"
+    path.write_text("q0 Q0 d1 1 0.9 x\n")
+    made = pool(
+        QUERIES, DOCUMENTS, [open_retriever(str(path), ids=ids)], tmp_path / "pools", Pooling(depth=1)
+    )
+    assert [row["corpus-ids"] for row in rows_of(made)] == [["d1"], [], []]
+    path.write_text("q0 Q0 d2 1 0.9 x\n")
+    with pytest.raises(BuildError):
+        pool(QUERIES, DOCUMENTS, [open_retriever(str(path), ids=ids)], tmp_path / "pools", Pooling(depth=1))

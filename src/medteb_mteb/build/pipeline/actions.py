@@ -147,9 +147,11 @@ def _(step: steps.Pool, job: Job) -> Outcome:
     from medteb_mteb.build.pool import Pooling, open_retriever, pool
     from medteb_mteb.build.read import MANIFEST
 
+    queries, documents = list(job.texts("queries").values()), list(job.texts("documents").values())
+    ids = ([text.id for text in queries], [text.id for text in documents])
     pool(
-        list(job.texts("queries").values()),
-        list(job.texts("documents").values()),
+        queries,
+        documents,
         [
             open_retriever(
                 name,
@@ -157,6 +159,7 @@ def _(step: steps.Pool, job: Job) -> Outcome:
                 store=job.build.store,
                 batch_size=step.batch_size,
                 show_progress=job.show_progress,
+                ids=ids,
             )
             for name in step.retrievers
         ],

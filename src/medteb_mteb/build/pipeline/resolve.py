@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mar_st.names import is_ours
+from mar_st.trec import is_run
 from medteb_mteb.build.encoders import encoder_source
 from medteb_mteb.build.read import HUB
 from medteb_mteb.build.records import BuildError
@@ -111,6 +112,8 @@ def _path(
 def model_places(step: StepBase, base: Path) -> dict[str, str]:
     """Where the models of a step are: a folder (from that of the file), a Hub name, `mar-mini`, or `bm25`.
 
+    A pool takes files of runs too.
+
     Args:
         step: The step.
         base: Folder of the pipeline file.
@@ -121,7 +124,7 @@ def model_places(step: StepBase, base: Path) -> dict[str, str]:
     found = {}
     for name in step.models():
         folder = base / Path(name).expanduser()
-        if name and folder.is_dir():
+        if name and (folder.is_dir() or (step.step == "pool" and is_run(name) and folder.is_file())):
             found[name] = str(folder)
         elif is_ours(name):
             found[name] = encoder_source(name)

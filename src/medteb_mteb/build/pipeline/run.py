@@ -19,6 +19,7 @@ from medteb_mteb.build.pipeline.schema import DATA, load_pipeline
 from medteb_mteb.build.pipeline.state import FILE, Record, State, content_digest, fingerprint
 from medteb_mteb.build.read import MANIFEST, concealed
 from medteb_mteb.build.records import BuildError
+from medteb_mteb.editions import sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -347,9 +348,11 @@ class Build:
 
 
 def _model_digest(place: str) -> str:
-    """Digest of a model's files; of one of the Hub its name."""
+    """Digest of a model's files, or of a run; of one of the Hub its name."""
     if place.startswith("bm25"):
         return place
+    if Path(place).is_file():
+        return sha256_of(Path(place))
     from mar_st.lineage import model_digest
 
     return model_digest(place)

@@ -204,6 +204,22 @@ def test_changed_texts_are_noticed(quiet, write, server, tmp_path):
         quiet(write(server))
 
 
+def test_a_run_beside_the_file_is_a_retriever_and_its_change_is_noticed(quiet, write, texts, tmp_path):
+    (tmp_path / "runs").mkdir()
+    run = tmp_path / "runs" / "lucene.trec"
+    run.write_text("q00 Q0 d11 1 0.9 x\n")
+    pool = {"step": "pool", "queries": "queries.jsonl", "documents": "documents.jsonl", "size": 12}
+    steps = [{**pool, "retrievers": ["bm25", "runs/lucene.trec"]}]
+    quiet(write(steps=steps))
+    rows = [json.loads(line) for line in (tmp_path / "build/pool/pools.jsonl").read_text().splitlines()]
+    (row,) = [row for row in rows if row["query-id"] == "q00"]
+    assert row["ranks"]["lucene"][row["corpus-ids"].index("d11")] == 1
+    assert {step.fate for step in quiet(write(steps=steps)).steps} == {"kept"}
+    run.write_text("q00 Q0 d12 1 0.9 x\n")
+    with pytest.raises(BuildError, match="Step 'pool' was made with other settings or inputs"):
+        quiet(write(steps=steps))
+
+
 def test_what_does_not_matter_may_change(quiet, write, server):
     quiet(write(server))
     report = quiet(write(server, judge={"concurrency": 2, "timeout": 30.0}))

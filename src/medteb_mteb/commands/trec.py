@@ -1,0 +1,54 @@
+"""`medteb trec`: runs and judgements to and from TREC's formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+trec_app = typer.Typer(
+    help="Runs and judgements in TREC's formats.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@trec_app.command("run", no_args_is_help=True)
+def run(
+    source: Annotated[Path, typer.Argument(help="mteb's predictions, a run of `mar search`, or a TREC run.")],
+    out: Annotated[Path, typer.Argument(help="Where to: *.trec or *.run for TREC, *.json for JSON.")],
+    split: Annotated[
+        str | None, typer.Option(help="Split of mteb's predictions; default the only one.")
+    ] = None,
+    subset: Annotated[str, typer.Option(help="Subset of mteb's predictions.")] = "default",
+    tag: Annotated[str, typer.Option(help="Name of the system on each line.")] = "medteb",
+) -> None:
+    """Write a run in the other format; `medteb run --save-predictions` keeps mteb's predictions."""
+    from mar_st.trec import check_run_name, read_run, write_run
+
+    check_run_name(out)
+    found = read_run(source, split=split, subset=subset)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_run(out, found, tag)
+    typer.echo(f"{len(found):,} queries, {sum(map(len, found.values())):,} results, written to {out}")
+
+
+@trec_app.command("qrels", no_args_is_help=True)
+def qrels(
+    source: Annotated[str, typer.Argument(help="A task's name, or a retrieval or reranking folder.")],
+    out: Annotated[Path, typer.Argument(help="File to write.")],
+    split: Annotated[str, typer.Option(help="Split of the judgements.")] = "test",
+) -> None:
+    """Write the judgements of an edition or data folder as TREC qrels."""
+    from mar_st.trec import write_qrels
+    from medteb_mteb.commands.edition import resolve
+    from medteb_mteb.commands.errors import UserError
+    from medteb_mteb.folders import read_folder
+
+    folder = Path(source).expanduser()
+    content = read_folder(folder if folder.is_dir() else resolve(source).path, split)
+    if content.retrieval is None:
+        raise UserError(f"{source}: is a {content.type} task, which has no qrels; give a retrieval folder")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_qrels(out, content.retrieval.qrels)
+    grades = sum(map(len, content.retrieval.qrels.values()))
+    typer.echo(f"{len(content.retrieval.qrels):,} queries, {grades:,} judgements, written to {out}")
