@@ -64,6 +64,19 @@ def is_ours(name: str) -> bool:
     return name in KNOWN or name.casefold().startswith(f"{ORGANISATION}/")  # names of the Hub ignore case
 
 
+def check_dataset(name: str) -> None:
+    """Refuse to ask the Hub for a data set whose name belongs to this project.
+
+    Raises:
+        MarError: It does.
+    """
+    if is_ours(name):
+        raise MarError(
+            f"names under {ORGANISATION}/ are this project's own and are not asked of the Hub; packaged data "
+            "are folders, which `medteb edition list` shows"
+        )
+
+
 def model_source(source: str | Path) -> str:
     """What a loader of sentence-transformers or transformers takes: a folder here, or a Hub name.
 

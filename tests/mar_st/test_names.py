@@ -8,12 +8,15 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import datasets
 import huggingface_hub.constants
 import pytest
 from typer.testing import CliRunner
 
 from mar_st import MAR
 from mar_st.cli import app
+from mar_st.data.rows import hub_data
+from mar_st.encode.corpus import read_corpus
 from mar_st.encode.loading import resolve
 from mar_st.encoders import check_source, load_encoder
 from mar_st.errors import MarError
@@ -27,6 +30,7 @@ from mar_st.reranker import Reranker
 from mar_st.serve.documents import load_document_encoder
 from mar_st.spaces.space import open_teacher
 from mar_st.spaces.students import given_encoder
+from medteb_mteb.build.read import read_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +55,7 @@ def online(monkeypatch) -> None:
         raise Asked(*args[:2])
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
     monkeypatch.setattr(socket, "create_connection", refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
@@ -109,6 +114,21 @@ def _pairs(folder: Path) -> Path:
 def test_the_hub_is_not_asked_for_a_name_of_this_project(entry, name, online, tmp_path):
     with suppress(MarError):  # such as: this model is not on this machine
         ENTRIES[entry](name, tmp_path)
+
+
+DATASETS = {
+    "read_corpus": lambda name: next(read_corpus(name)),
+    "hub_data": lambda name: hub_data(f"hub:{name}"),
+    "read_texts": lambda name: next(read_texts(f"hub:{name}")),
+}
+
+
+@pytest.mark.parametrize("entry", DATASETS)
+def test_the_hub_is_not_asked_for_a_data_set_of_this_project(entry, online):
+    with pytest.raises(ValueError, match="this project's own"):
+        DATASETS[entry]("medteb/MedTEBRetrieval")
+    with pytest.raises(Asked, match="huggingface"):
+        DATASETS[entry]("some-organisation/some-data")
 
 
 @pytest.mark.parametrize("entry", ["MAR.from_pretrained", "check_source", "fetch", "load_query_encoder"])

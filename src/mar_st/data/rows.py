@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from mar_st.data.records import DataError
+from mar_st.names import check_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -107,6 +108,7 @@ def hub_data(name: str) -> Any:
     path, _, revision = path.partition("@")
     config, split = (rest[0], rest[1]) if len(rest) > 1 else (None, rest[0] if rest else "train")
     try:
+        check_dataset(path)
         return load_dataset(path, config, split=split, revision=revision or None)
     except Exception as error:  # datasets raises many kinds
         raise DataError(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from mar_st.errors import MarError
+from mar_st.names import check_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -216,6 +217,7 @@ def _hub(name: str) -> Iterator[tuple[str, Any]]:
     repository, *rest = name.split(":")
     config = rest[0] if rest else None
     try:
+        check_dataset(repository)
         if len(rest) > 1:
             split = rest[1]
         else:

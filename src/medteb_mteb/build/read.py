@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mar_st.names import check_dataset
 from medteb_mteb.build.records import BuildError, Text
 from medteb_mteb.editions import sha256_of
 from medteb_mteb.folders.problems import Problems
@@ -155,6 +156,7 @@ def _hub(source: str) -> Any:
 
     name, _, split = source.removeprefix(HUB).partition(":")
     try:
+        check_dataset(name)
         return load_dataset(name, split=split or "train")
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
