@@ -142,6 +142,8 @@ def _activations(
             rows = min(TEACHER_BATCH, most)
         elif training.gradcache:
             rows = min(stage.mini_batch_size or most, most)
+            if stage.mini_batch_tokens is not None:
+                rows = min(rows, max(1, stage.mini_batch_tokens // longest))
         else:
             rows = math.ceil(sum(column.rows * column.length for column in mine) / longest / world)
         if isinstance(stage, RetroMAEStage):  # its decoder is one layer more

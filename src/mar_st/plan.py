@@ -182,7 +182,7 @@ def training_of(stage: Stage, side: Side, shape: Shape, precision: str) -> Train
         lora_r=r or 0,
         lora_targets=targets,
         checkpointing=stage.gradient_checkpointing and mode != "frozen",
-        gradcache=stage.mini_batch_size is not None and mode != "frozen" and stage.stage != "retromae",
+        gradcache=stage.gradcache and mode != "frozen" and stage.stage != "retromae",
         bf16=precision == "bf16",
         dtype="float32" if mode == "full" or precision == "fp32" else shape.dtype,
     )

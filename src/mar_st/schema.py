@@ -43,6 +43,12 @@ class _Stage(Strict):
     mini_batch_size: int | None = Field(
         default=None, gt=0, description="rows encoded at a time by GradCache; same gradients, less memory"
     )
+    mini_batch_tokens: int | None = Field(
+        default=None,
+        ge=16,
+        description="tokens encoded at a time by GradCache, with padding, so that passes of short texts hold "
+        "more; alone or as well as mini_batch_size",
+    )
     learning_rate: float = Field(gt=0)
     schedule: Literal["linear", "cosine", "constant"] = Field(
         default="linear", description="after the warm-up"
@@ -60,6 +66,11 @@ class _Stage(Strict):
     )
     gradient_checkpointing: bool = False
     seed: int | None = None
+
+    @property
+    def gradcache(self) -> bool:
+        """Whether texts are encoded a few at a time (GradCache)."""
+        return self.mini_batch_size is not None or self.mini_batch_tokens is not None
 
 
 class RetroMAEStage(_Stage):
@@ -81,7 +92,7 @@ class RetroMAEStage(_Stage):
 
     @model_validator(mode="after")
     def _no_mini_batches(self) -> Self:
-        if self.mini_batch_size is not None:
+        if self.gradcache:
             raise ValueError(
                 "mini_batch_size (GradCache) is for stages that compare texts of a batch; to need less "
                 "memory lower batch_size or set gradient_checkpointing: true"

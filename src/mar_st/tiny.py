@@ -29,6 +29,7 @@ HEADS = 4
 MAX_LENGTH = 32
 BATCH_SIZE = 8
 MINI_BATCH_SIZE = 4
+MINI_BATCH_TOKENS = 64
 ROWS = 64
 NEGATIVES = 2
 VOCABULARY = 600
@@ -214,6 +215,8 @@ def _stage(stage: Stage, widths: dict[int, int]) -> dict[str, Any]:
         content["max_steps"] = min(stage.max_steps, 20)
     if stage.mini_batch_size is not None:
         content["mini_batch_size"] = min(stage.mini_batch_size, MINI_BATCH_SIZE)
+    if stage.mini_batch_tokens is not None:
+        content["mini_batch_tokens"] = min(stage.mini_batch_tokens, MINI_BATCH_TOKENS)
     if content.get("negatives") is not None:
         content["negatives"] = min(content["negatives"], NEGATIVES)
     if content.get("lora_r") is not None:

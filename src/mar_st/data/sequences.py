@@ -38,6 +38,9 @@ TEXTS = pa.schema([("text", pa.string())])
 #: Bytes of text after which a walk gives the pages of mapped files back.
 WALKED = 2**26
 
+#: Arrays that rows are taken from before pages are given back.
+CHUNKS = 128
+
 
 class Texts(Sequence[str]):
     """A sequence of texts in Arrow arrays.
@@ -146,9 +149,13 @@ class Texts(Sequence[str]):
         order = np.argsort(of_chunk, kind="stable")
         numbers, firsts = np.unique(of_chunk[order], return_index=True)
         parts = []
-        for number, places in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
+        for turn, (number, places) in enumerate(
+            zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True), 1
+        ):
             start = self._ends[number] - len(self.chunks[number])
             parts.append(self.chunks[number].take(pa.array(stored[places] - start)))
+            if turn % CHUNKS == 0:  # the kernel maps sixteen pages for each that is read
+                forget_pages()
         if not parts:
             return pa.array([], pa.string())
         back = np.empty_like(order)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from sentence_transformers.util import all_gather, get_rank
 from torch import Tensor, nn
 
 from mar_st.losses.columns import embed_columns
+from mar_st.losses.passes import Cached, PassesMixin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 
-class AlignmentLoss(CachedLossMixin, nn.Module):
+class AlignmentLoss(PassesMixin, nn.Module):
     """Moves the query encoder into the space of a frozen teacher (MAR paper, Stage I).
 
     Every text is paired with itself: with `s_i` the query-encoder vector and `t_i` the teacher's vector of
@@ -53,6 +53,7 @@ class AlignmentLoss(CachedLossMixin, nn.Module):
             batch split over processes has the gradients of the whole batch.
         mini_batch_size: Texts encoded at a time (GradCache); the gradients stay the same. `None`: all at
             once.
+        mini_batch_tokens: Tokens encoded at a time, with padding: passes of short texts hold more of them.
 
     Requirements:
         1. As many text columns as `text_weights`.
@@ -96,6 +97,7 @@ class AlignmentLoss(CachedLossMixin, nn.Module):
         text_weights: Sequence[float] = (1.0,),
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
+        mini_batch_tokens: int | None = None,
     ) -> None:
         super().__init__()
         if min(temperature, kl_temperature) <= 0:
@@ -119,8 +121,7 @@ class AlignmentLoss(CachedLossMixin, nn.Module):
         self.temperature = temperature
         self.kl_temperature = kl_temperature
         self.gather_across_devices = gather_across_devices
-        self.mini_batch_size = mini_batch_size  # type: ignore[assignment]
-        self.uses_gradient_cache = mini_batch_size is not None
+        self.set_passes(mini_batch_size, mini_batch_tokens)
         self.last_parts: dict[str, Tensor] = {}
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None) -> Tensor:
@@ -139,16 +140,16 @@ class AlignmentLoss(CachedLossMixin, nn.Module):
                 "'label'."
             )
         if self.uses_gradient_cache:
-            loss: Tensor = self.forward_cached(features, labels)
+            loss: Tensor = self.forward_cached(features, Cached(labels, self.orders_of(features)))  # type: ignore[arg-type]
             return loss
         return self.compute_loss(_joined(embed_columns(self.model, features)), labels)
 
     def calculate_loss(
-        self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
+        self, reps: list[list[Tensor]], labels: Any = None, *, with_backward: bool = False
     ) -> Tensor:
         """Loss of one batch from the vectors of its mini-batches (GradCache)."""
-        assert labels is not None  # noqa: S101 -- forward saw to it
-        loss = self.compute_loss(_joined([torch.cat(column) for column in reps]), labels)
+        batch: Cached = labels
+        loss = self.compute_loss(_joined(batch.joined(reps)), batch.labels)
         if with_backward:
             loss.backward()  # type: ignore[no-untyped-call]
             loss = loss.detach()
@@ -209,7 +210,7 @@ class AlignmentLoss(CachedLossMixin, nn.Module):
             "kl_temperature": self.kl_temperature,
             "text_weights": self.text_weights,
             "gather_across_devices": self.gather_across_devices,
-            "mini_batch_size": self.mini_batch_size,
+            **self.passes_config,
         }
 
 

@@ -40,6 +40,7 @@ class AsymInfoNCELoss(InBatchLoss):
         gather_across_devices: Also use the documents of the other processes as negatives.
         mini_batch_size: Rows of a column that are encoded at a time (GradCache); the gradients stay the
             same. `None`: all at once.
+        mini_batch_tokens: Tokens encoded at a time, with padding: passes of short texts hold more of them.
 
     Requirements:
         1. Columns `query`, `positive`, then any number of negatives, in this order.
@@ -82,6 +83,7 @@ class AsymInfoNCELoss(InBatchLoss):
         false_negative_margin: float | None = None,
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
+        mini_batch_tokens: int | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -90,6 +92,7 @@ class AsymInfoNCELoss(InBatchLoss):
             dims=dims,
             gather_across_devices=gather_across_devices,
             mini_batch_size=mini_batch_size,
+            mini_batch_tokens=mini_batch_tokens,
         )
         check_margin(false_negative_margin)
         self.both_directions = both_directions

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from sentence_transformers.base.losses.merged_forward import merge_feature_batches
 from torch import Tensor
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-__all__ = ["embed_columns"]
+__all__ = ["SPANS", "embed_columns", "spans_of"]
+
+#: Key of a column's features that holds its spans (`spans_of`), an array that stays on this side.
+SPANS = "spans"
 
 #: A forward pass costs about as much more than its operations as so many tokens do (small encoders, CPU).
 PASS = 512
@@ -39,43 +43,78 @@ def embed_columns(model: nn.Module, features: Iterable[dict[str, Any]]) -> list[
 
     The first column is encoded by itself; the others together where they go through one encoder, as
     sentence-transformers' function of this name does. Gradients are the same to rounding, up to the dropout
-    that is drawn.
+    that is drawn. The device is not waited for where the features bring their spans, see `SPANS`.
 
     Args:
         model: The model.
         features: What its tokenizer made of each column.
     """
-    first, *others = features
-    found = [_embed(model, first)]
-    merged = merge_feature_batches(others) if len(others) > 1 else None
+    first, *others = (without_spans(column) for column in features)
+    found = [_embed(model, *first)]
+    merged = merge_feature_batches([column for column, _ in others]) if len(others) > 1 else None
     if merged is None:
-        return [*found, *(_embed(model, column) for column in others)]
-    vectors = _embed(model, merged)
+        return [*found, *(_embed(model, *column) for column in others)]
+    spans = [of_column for _, of_column in others if of_column is not None]
+    whole = np.concatenate(spans, axis=1) if len(spans) == len(others) else None
+    vectors = _embed(model, merged, whole)
     return [*found, *vectors.reshape(len(others), -1, *vectors.shape[1:]).unbind(0)]
 
 
-def _embed(model: nn.Module, features: dict[str, Any]) -> Tensor:
+def spans_of(mask: Tensor) -> np.ndarray:
+    """First position of each text and the one after its last, `(2, rows)` int32.
+
+    A mask on a device is waited for, so collators call this before the batch is sent there.
+    """
+    first, end = _ends(mask)
+    return torch.stack([first, end]).to("cpu", torch.int32).numpy()
+
+
+def without_spans(features: dict[str, Any]) -> tuple[dict[str, Any], np.ndarray | None]:
+    """Features of a column as a model takes them, and the spans that a collator put beside them."""
+    return {name: value for name, value in features.items() if name != SPANS}, features.get(SPANS)
+
+
+def longest_first(mask: Tensor, spans: np.ndarray) -> tuple[Tensor, np.ndarray]:
+    """Row numbers by falling width, on the device and on this side; nothing is sent or waited for."""
+    first, end = _ends(mask)
+    order = torch.argsort(end - first, descending=True, stable=True)
+    return order, np.argsort(spans[0] - spans[1], kind="stable")
+
+
+def _ends(mask: Tensor) -> tuple[Tensor, Tensor]:
+    attended = mask.bool()
+    places = torch.arange(1, mask.shape[1] + 1, device=mask.device)
+    end = (attended * places).amax(dim=1)
+    first = attended.to(torch.uint8).argmax(dim=1)
+    return first, end
+
+
+def _embed(model: nn.Module, features: dict[str, Any], spans: np.ndarray | None) -> Tensor:
     mask = features.get("attention_mask")
     whole: Tensor
-    if not _can_be_cut(features, mask):
+    if not can_be_cut(features) or len(features["attention_mask"]) < 2 * FEWEST:
         whole = model(features)["sentence_embedding"]
         return whole
-    assert mask is not None  # noqa: S101 -- _can_be_cut saw to it
-    lengths = mask.sum(dim=1)
-    order = torch.argsort(lengths, descending=True, stable=True)
-    sizes = _sizes(lengths[order].tolist())
+    assert mask is not None  # noqa: S101 -- can_be_cut saw to it
+    if spans is None:
+        spans = spans_of(mask)
+    order, here = longest_first(mask, spans)
+    sizes = _sizes((spans[1] - spans[0])[here].tolist())
     if len(sizes) == 1:
         whole = model(features)["sentence_embedding"]
         return whole
+    cuts = np.cumsum(sizes)[:-1]
     parts = [
-        model(_rows(features, mask, chosen))["sentence_embedding"] for chosen in torch.split(order, sizes)
+        model(some_rows(features, chosen, spans[:, known]))["sentence_embedding"]
+        for chosen, known in zip(torch.split(order, sizes), np.split(here, cuts), strict=True)
     ]
     return torch.cat(parts)[torch.argsort(order)]
 
 
-def _can_be_cut(features: dict[str, Any], mask: Tensor | None) -> bool:
+def can_be_cut(features: dict[str, Any]) -> bool:
     """Whether every tensor is one row per text: no texts laid end to end, no prompt's length."""
-    if mask is None or mask.ndim != 2 or len(mask) < 2 * FEWEST:
+    mask = features.get("attention_mask")
+    if mask is None or mask.ndim != 2:
         return False
     return all(
         value.ndim >= 1 and len(value) == len(mask)
@@ -106,15 +145,21 @@ def _cost(lengths: Sequence[int], sizes: Sequence[int]) -> int:
     return cost
 
 
-def _rows(features: dict[str, Any], mask: Tensor, chosen: Tensor) -> dict[str, Any]:
-    """Some rows of the features, without the columns that are padding in all of them."""
-    used = torch.nonzero(mask[chosen].any(dim=0)).flatten()
-    first, end = int(used[0]), int(used[-1]) + 1
+def some_rows(features: dict[str, Any], chosen: Tensor | slice, spans: np.ndarray) -> dict[str, Any]:
+    """Some rows of the features, without the columns that are padding in all of them.
+
+    Args:
+        features: Features of a column.
+        chosen: The rows, on the device.
+        spans: Their spans, `(2, chosen)`.
+    """
+    width = features["attention_mask"].shape[1]
+    first, end = int(spans[0].min()), int(spans[1].max())
     found = {}
     for name, value in features.items():
         if isinstance(value, Tensor):
             value = value[chosen]
-            if value.ndim >= 2 and value.shape[1] == mask.shape[1] > end - first:
+            if value.ndim >= 2 and value.shape[1] == width > end - first > 0:
                 value = value[:, first:end].contiguous()  # other strides, or a view, would be compiled anew
         found[name] = value
     return found

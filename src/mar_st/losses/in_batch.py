@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Router
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from mar_st.losses.columns import embed_columns
+from mar_st.losses.passes import Cached, PassesMixin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,10 +47,9 @@ class Scope:
 
 
 @dataclass
-class _Batch:
+class _Batch(Cached):
     """What a cached forward pass needs besides the vectors that get gradients."""
 
-    labels: Tensor | None
     frozen: dict[int, Tensor] = field(default_factory=dict)
     scale_gradient: Tensor | None = None
 
@@ -80,16 +79,16 @@ def _attach(value: Tensor, gradients: dict[int, Tensor], tensors: Sequence[Tenso
     return found
 
 
-class InBatchLoss(CachedLossMixin, nn.Module, ABC):
+class InBatchLoss(PassesMixin, nn.Module, ABC):
     """Base of losses over the score matrix of a batch.
 
     It embeds the columns, gathers vectors from the other processes, cuts them to the Matryoshka dimensions
     and goes through the score matrix a few rows at a time, so that its memory does not grow with the square
     of the batch. A subclass says what the loss of some rows is (`parts`).
 
-    With `mini_batch_size` the columns are encoded as GradCache does it (sentence-transformers'
-    `CachedLossMixin`; a column whose encoder is frozen is encoded once, not twice), else all at once. Both
-    give the same gradients.
+    With `mini_batch_size` or `mini_batch_tokens` the columns are encoded as GradCache does it
+    (sentence-transformers' `CachedLossMixin`; a column whose encoder is frozen is encoded once, not twice),
+    else all at once. Both give the same gradients.
 
     With `gather_across_devices` each process scores its own queries against the documents of all; gradients
     flow back to the process that a vector came from. The *mean* over processes of the gradients of the
@@ -102,6 +101,7 @@ class InBatchLoss(CachedLossMixin, nn.Module, ABC):
         dims: Matryoshka dimensions; the loss is the mean over them. Empty: the full width.
         gather_across_devices: Score against the documents of the other processes too.
         mini_batch_size: Rows of a column that are encoded at a time. `None`: all at once.
+        mini_batch_tokens: Tokens of a column, with padding, that are encoded at a time.
 
     Raises:
         ValueError: A temperature or dimension is out of range, or the model's similarity is neither the
@@ -117,6 +117,7 @@ class InBatchLoss(CachedLossMixin, nn.Module, ABC):
         dims: Sequence[int] = (),
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
+        mini_batch_tokens: int | None = None,
     ) -> None:
         super().__init__()
         if temperature <= 0:
@@ -136,8 +137,7 @@ class InBatchLoss(CachedLossMixin, nn.Module, ABC):
         self.learnable_temperature = learnable_temperature
         self.dims = tuple(sorted(dims, reverse=True))
         self.gather_across_devices = gather_across_devices
-        self.mini_batch_size = mini_batch_size  # type: ignore[assignment]
-        self.uses_gradient_cache = mini_batch_size is not None
+        self.set_passes(mini_batch_size, mini_batch_tokens)
         self.last_parts: dict[str, Tensor] = {}
         log_scale = torch.tensor(-math.log(temperature), device=model.device)
         if learnable_temperature:
@@ -187,8 +187,8 @@ class InBatchLoss(CachedLossMixin, nn.Module, ABC):
                 self.log_scale.clamp_(0.0, math.log(MAX_SCALE))
         if not self.uses_gradient_cache:
             return self.compute_loss_from_embeddings(embed_columns(self.model, features), labels)
-        batch = _Batch(labels)
         trained = [feature for feature in features if _is_trained(self.model, feature)]
+        batch = _Batch(labels, self.orders_of(trained or features))
         if trained:  # without any there is no backward pass that could encode a second time
             batch.frozen = {
                 index: self._embed_frozen(feature)
@@ -214,13 +214,16 @@ class InBatchLoss(CachedLossMixin, nn.Module, ABC):
         batch: _Batch = labels
         places = [i for i in range(len(reps) + len(batch.frozen)) if i not in batch.frozen]
         columns = dict(batch.frozen)
-        columns |= {place: torch.cat(r).detach() for place, r in zip(places, reps, strict=True)}
+        columns |= {
+            place: vectors.detach() for place, vectors in zip(places, batch.joined(reps), strict=True)
+        }
         wanted = [with_backward and index in places for index in range(len(columns))]
         ordered = [columns[index] for index in range(len(columns))]
         loss, gradients, batch.scale_gradient = self._evaluate(ordered, batch.labels, wanted)
         if with_backward:
-            for place, parts in zip(places, reps, strict=True):
-                cut = torch.split(gradients[place], [len(part) for part in parts])
+            for place, parts, order in zip(places, reps, batch.orders, strict=True):
+                whole = gradients[place] if order is None else gradients[place][order]
+                cut = torch.split(whole, [len(part) for part in parts])
                 for part, gradient in zip(parts, cut, strict=True):
                     part.grad = gradient.to(part.dtype)
         return loss
@@ -232,14 +235,14 @@ class InBatchLoss(CachedLossMixin, nn.Module, ABC):
             "learnable_temperature": self.learnable_temperature,
             "dims": self.dims,
             "gather_across_devices": self.gather_across_devices,
-            "mini_batch_size": self.mini_batch_size,
+            **self.passes_config,
         }
 
     # -- how it is computed --
 
     def _embed_frozen(self, features: dict[str, Tensor]) -> Tensor:
-        batches = self.embed_minibatch_iter(features, with_grad=False, copy_random_state=False)
-        return torch.cat([vectors for vectors, _ in batches])
+        found = [vectors for vectors, _ in self.embed_minibatch_iter(features, False, False)]
+        return Cached(None, self.orders_of([features])).joined([found])[0]
 
     def _evaluate(
         self, columns: Sequence[Tensor], labels: Tensor | None, wanted: Sequence[bool]

@@ -66,6 +66,7 @@ class ScoreDistillLoss(InBatchLoss):
         gather_across_devices: Also use the documents of the other processes.
         mini_batch_size: Rows of a column that are encoded at a time (GradCache); the gradients stay the
             same. `None`: all at once.
+        mini_batch_tokens: Tokens encoded at a time, with padding: passes of short texts hold more of them.
 
     Requirements:
         1. Columns `query`, `positive`, then any number of negatives, in this order.
@@ -112,6 +113,7 @@ class ScoreDistillLoss(InBatchLoss):
         false_negative_margin: float | None = None,
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
+        mini_batch_tokens: int | None = None,
     ) -> None:
         super().__init__(
             model,
@@ -119,6 +121,7 @@ class ScoreDistillLoss(InBatchLoss):
             dims=dims,
             gather_across_devices=gather_across_devices,
             mini_batch_size=mini_batch_size,
+            mini_batch_tokens=mini_batch_tokens,
         )
         if teacher_temperature is not None and teacher_temperature <= 0:
             raise ValueError(f"teacher_temperature must be positive; got {teacher_temperature}.")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from sentence_transformers.base.losses.gradcache import CachedLossMixin
 from sentence_transformers.util import all_gather, get_rank
 from torch import Tensor, nn
 
 from mar_st.losses.columns import embed_columns
+from mar_st.losses.passes import Cached, PassesMixin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 
-class StoredInfoNCELoss(CachedLossMixin, nn.Module):
+class StoredInfoNCELoss(PassesMixin, nn.Module):
     """InfoNCE on labelled pairs with documents that are not encoded but read (HARNESS-LM, phase three).
 
     With `q_i` the vector of query `i`, `d_j` the stored vectors of all documents of the batch (positives and
@@ -31,6 +31,7 @@ class StoredInfoNCELoss(CachedLossMixin, nn.Module):
         gather_across_devices: Also use the documents of the other processes as negatives.
         mini_batch_size: Queries encoded at a time (GradCache); the gradients stay the same. `None`: all at
             once.
+        mini_batch_tokens: Tokens encoded at a time, with padding: passes of short texts hold more of them.
 
     Requirements:
         1. One text column, the queries.
@@ -65,6 +66,7 @@ class StoredInfoNCELoss(CachedLossMixin, nn.Module):
         temperature: float = 0.05,
         gather_across_devices: bool = False,
         mini_batch_size: int | None = None,
+        mini_batch_tokens: int | None = None,
     ) -> None:
         super().__init__()
         if temperature <= 0:
@@ -72,8 +74,7 @@ class StoredInfoNCELoss(CachedLossMixin, nn.Module):
         self.model = model
         self.temperature = temperature
         self.gather_across_devices = gather_across_devices
-        self.mini_batch_size = mini_batch_size  # type: ignore[assignment]
-        self.uses_gradient_cache = mini_batch_size is not None
+        self.set_passes(mini_batch_size, mini_batch_tokens)
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None) -> Tensor:
         """Loss of one batch.
@@ -88,16 +89,16 @@ class StoredInfoNCELoss(CachedLossMixin, nn.Module):
                 f"{len(features)} text columns and {'no labels' if labels is None else 'labels'}."
             )
         if self.uses_gradient_cache:
-            found: Tensor = self.forward_cached(features, labels)
+            found: Tensor = self.forward_cached(features, Cached(labels, self.orders_of(features)))  # type: ignore[arg-type]
             return found
         return self.compute_loss(embed_columns(self.model, features)[0], labels)
 
     def calculate_loss(
-        self, reps: list[list[Tensor]], labels: Tensor | None = None, *, with_backward: bool = False
+        self, reps: list[list[Tensor]], labels: Any = None, *, with_backward: bool = False
     ) -> Tensor:
         """Loss of one batch from the vectors of its mini-batches (GradCache)."""
-        assert labels is not None  # noqa: S101 -- forward saw to it
-        loss = self.compute_loss(torch.cat(reps[0]), labels)
+        batch: Cached = labels
+        loss = self.compute_loss(batch.joined(reps)[0], batch.labels)
         if with_backward:
             loss.backward()  # type: ignore[no-untyped-call]
             loss = loss.detach()
@@ -124,5 +125,5 @@ class StoredInfoNCELoss(CachedLossMixin, nn.Module):
         return {
             "temperature": self.temperature,
             "gather_across_devices": self.gather_across_devices,
-            "mini_batch_size": self.mini_batch_size,
+            **self.passes_config,
         }

@@ -156,6 +156,7 @@ def align_to(
         text_weights=stage.text_weights,
         gather_across_devices=True,
         mini_batch_size=stage.mini_batch_size,
+        mini_batch_tokens=stage.mini_batch_tokens,
     )
     columns = ("text",) if second is None else ("text", SECOND)
     fit(

@@ -9,6 +9,7 @@ import torch
 from sentence_transformers.base.data_collator import DEFAULT_LABEL_COLUMNS
 from sentence_transformers.sentence_transformer.data_collator import SentenceTransformerDataCollator
 
+from mar_st.losses.columns import SPANS, spans_of
 from mar_st.stages.samplers import SOURCE, BatchError
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ class RecordingCollator(SentenceTransformerDataCollator):
         return {} if self.mixed else super()._resolve_prompts(batch)
 
 
-def _count(record: BatchRecord, column: str, batch: Mapping[str, Any]) -> None:
+def _count(record: BatchRecord, column: str, batch: dict[str, Any]) -> None:
+    """Count the tokens of a column, and put the spans of its texts beside them."""
     mask, ends = batch.get(f"{column}_attention_mask"), batch.get(f"{column}_cu_seq_lens_q")
     if ends is not None:  # texts laid end to end, without padding
         lengths = torch.diff(ends).long()
@@ -91,6 +93,8 @@ def _count(record: BatchRecord, column: str, batch: Mapping[str, Any]) -> None:
         padded = mask.numel()
     else:
         return
+    if mask is not None and ends is None:
+        batch[f"{column}_{SPANS}"] = spans_of(mask)
     record.tokens[column] = int(lengths.sum())
     record.squares[column] = int(lengths.square().sum())
     record.padded[column] = padded

@@ -72,6 +72,7 @@ def train_contrastive(
         false_negative_margin=stage.false_negative_margin,
         gather_across_devices=stage.cross_device_negatives,
         mini_batch_size=stage.mini_batch_size,
+        mini_batch_tokens=stage.mini_batch_tokens,
     )
     fit(model, data, loss, stage, settings, prompts=column_prompts(sources, data, prompts))
     merge_stage_lora(transformer, stage)

@@ -40,7 +40,7 @@ def check_deepspeed(stage: Stage, settings: Settings) -> None:
         zero = json.loads(Path(path).read_text(encoding="utf-8")).get("zero_optimization", {}).get("stage", 0)
     except (OSError, ValueError, AttributeError):
         return  # `training_arguments` says what is wrong with it
-    if zero == 2 and stage.mini_batch_size is not None:
+    if zero == 2 and stage.gradcache:
         raise ArgumentsError(
             f"stage {stage.name}: ZeRO 2 ({path}) cannot be combined with mini_batch_size (GradCache). Use "
             "ZeRO 1, which splits the optimiser's state as well, or leave mini_batch_size out."

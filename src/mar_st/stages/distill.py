@@ -62,5 +62,6 @@ def train_distill(
         false_negative_margin=stage.false_negative_margin,
         gather_across_devices=stage.cross_device_negatives,
         mini_batch_size=stage.mini_batch_size,
+        mini_batch_tokens=stage.mini_batch_tokens,
     )
     fit(student, labelled, loss, stage, settings, prompts=of_columns)

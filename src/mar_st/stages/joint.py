@@ -124,6 +124,7 @@ def _loss(model: MAR, stage: JointStage, data: Mapping[str, Dataset]) -> AsymInf
         "false_negative_margin": stage.false_negative_margin,
         "gather_across_devices": stage.cross_device_negatives,
         "mini_batch_size": stage.mini_batch_size,
+        "mini_batch_tokens": stage.mini_batch_tokens,
     }
     if not stage.taught:
         return AsymInfoNCELoss(model, **options)

@@ -32,10 +32,6 @@ logger = logging.get_logger(__name__)
 SOURCE = "dataset_name"
 
 
-#: Rows that are read at once.
-PIECE = 2048
-
-
 class BatchError(MarError):
     """Rows that do not make the batches that a stage asks for."""
 
@@ -43,9 +39,8 @@ class BatchError(MarError):
 class TrainRows(Dataset[dict[str, Any]]):
     """The rows of several datasets, one after another; each row also says which dataset it is from.
 
-    A batch is read with a few accesses per dataset, not one per row. What it touches of mapped files is
-    given back at once: the kernel maps sixteen pages for each that is read, which would count as memory of
-    the process.
+    A batch is read with one access per dataset instead of one per row, and gives what it touched of mapped
+    files back.
 
     Args:
         data: Datasets by name.
@@ -73,13 +68,12 @@ class TrainRows(Dataset[dict[str, Any]]):
         of_dataset = np.searchsorted(self._ends, wanted, side="right")
         rows: list[dict[str, Any]] = [{}] * len(wanted)
         for part in np.unique(of_dataset):
-            of_part = np.flatnonzero(of_dataset == part)
-            for places in np.split(of_part, range(PIECE, len(of_part), PIECE)):
-                content = self._content(part, wanted[places] - self.starts[part])
-                for position, place in enumerate(places):
-                    row = {column: values[position] for column, values in content.items()}
-                    rows[place] = {**row, SOURCE: self.names[part]}
-                forget_pages()
+            places = np.flatnonzero(of_dataset == part)
+            content = self._content(part, wanted[places] - self.starts[part])
+            for position, place in enumerate(places):
+                row = {column: values[position] for column, values in content.items()}
+                rows[place] = {**row, SOURCE: self.names[part]}
+        forget_pages()
         return rows
 
     def _content(self, part: int, rows: np.ndarray) -> dict[str, Sequence[Any]]:

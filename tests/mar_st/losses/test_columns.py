@@ -98,7 +98,7 @@ def test_few_texts_and_texts_laid_end_to_end_are_one_pass(model, monkeypatch):
     embed_columns(counting, [features])
     assert len(counting.shapes) == 1
     flat = {"input_ids": torch.zeros(1, 90, dtype=torch.long), "attention_mask": torch.ones(1, 90)}
-    assert not module._can_be_cut({**flat, "cu_seq_lens_q": torch.zeros(7)}, flat["attention_mask"])
+    assert not module.can_be_cut({**flat, "cu_seq_lens_q": torch.zeros(7)})
 
 
 @pytest.mark.parametrize("lengths", [[9] * 24, [90] * 3 + [5] * 21, list(range(64, 0, -1))])

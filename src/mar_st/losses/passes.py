@@ -1,0 +1,143 @@
+"""GradCache in passes of so many rows or tokens, cut without waiting for the device."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from sentence_transformers.base.losses.gradcache import CachedLossMixin, RandContext, _minibatch_ranges
+from torch import Tensor
+
+from mar_st.losses.columns import can_be_cut, longest_first, some_rows, spans_of, without_spans
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy as np
+
+#: Rows of a pass where tokens alone limit it.
+ALL = 2**31
+
+
+@dataclass
+class Cached:
+    """What `calculate_loss` gets besides the vectors of the passes.
+
+    Attributes:
+        labels: Labels of the batch.
+        orders: For each column the rows of its passes, one after another; `None`: in their order.
+    """
+
+    labels: Any
+    orders: list[Tensor | None]
+
+    def joined(self, reps: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+        """Vectors of the columns in the order of their rows, from those of the passes."""
+        whole = [torch.cat(list(column)) for column in reps]
+        return [
+            vectors if order is None else vectors[torch.argsort(order)]
+            for vectors, order in zip(whole, self.orders, strict=True)
+        ]
+
+
+class PassesMixin(CachedLossMixin):
+    """sentence-transformers' GradCache whose passes hold at most so many rows, so many tokens, or both.
+
+    Tokens count with the padding of their pass. By tokens the texts of a column are encoded longest first, so
+    that a pass of short texts holds many. Spans that a collator puts beside the features (`SPANS`) spare the
+    device the wait for their lengths.
+    """
+
+    mini_batch_tokens: int | None = None
+
+    def set_passes(self, rows: int | None, tokens: int | None) -> None:
+        """Limit the passes; without a limit nothing is cached.
+
+        Raises:
+            ValueError: A limit is not positive.
+        """
+        for name, value in (("mini_batch_size", rows), ("mini_batch_tokens", tokens)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be positive; got {value}.")
+        self.mini_batch_size = rows if rows is not None else ALL
+        self.mini_batch_tokens = tokens
+        self.uses_gradient_cache = rows is not None or tokens is not None
+
+    @property
+    def passes_config(self) -> dict[str, int | None]:
+        """The limits, for the model card."""
+        rows = self.mini_batch_size if self.uses_gradient_cache and self.mini_batch_size != ALL else None
+        return {"mini_batch_size": rows, "mini_batch_tokens": self.mini_batch_tokens}
+
+    def orders_of(self, features: Sequence[dict[str, Any]]) -> list[Tensor | None]:
+        """Order of the rows in the passes of each column."""
+        found: list[Tensor | None] = []
+        for column in features:
+            plain, spans = without_spans(column)
+            if self.mini_batch_tokens is None or not can_be_cut(plain):
+                found.append(None)
+            else:
+                mask = plain["attention_mask"]
+                found.append(longest_first(mask, spans_of(mask) if spans is None else spans)[0])
+        return found
+
+    def embed_minibatch_iter(
+        self,
+        sentence_feature: dict[str, Any],
+        with_grad: bool,
+        copy_random_state: bool,
+        random_states: list[RandContext] | None = None,
+        ranges: list[tuple[int, int]] | None = None,
+    ) -> Iterator[tuple[Tensor, RandContext | None]]:
+        """Encode a column pass by pass; its features alone decide the passes, so a second time is equal."""
+        plain, spans = without_spans(sentence_feature)
+        if not can_be_cut(plain):
+            if self.mini_batch_tokens is not None:
+                ranges = _minibatch_ranges(plain, self.mini_batch_size, self.mini_batch_tokens)
+            yield from super().embed_minibatch_iter(
+                plain, with_grad, copy_random_state, random_states, ranges
+            )
+            return
+        for index, features in enumerate(self._passes(plain, spans)):
+            replayed = nullcontext() if random_states is None else random_states[index]
+            with replayed, nullcontext() if with_grad else torch.no_grad():
+                state = RandContext(*features.values()) if copy_random_state else None
+                vectors = self.model(features)["sentence_embedding"]
+            yield vectors, state
+
+    def _passes(self, features: dict[str, Any], spans: np.ndarray | None) -> Iterator[dict[str, Any]]:
+        mask = features["attention_mask"]
+        if spans is None:
+            spans = spans_of(mask)
+        rows = len(mask)
+        if self.mini_batch_tokens is None:
+            for start in range(0, rows, self.mini_batch_size):
+                chosen = slice(start, min(start + self.mini_batch_size, rows))
+                yield some_rows(features, chosen, spans[:, chosen])
+            return
+        order, here = longest_first(mask, spans)
+        start = 0
+        for end in token_cuts(spans[:, here], self.mini_batch_size, self.mini_batch_tokens):
+            yield some_rows(features, order[start:end], spans[:, here[start:end]])
+            start = end
+
+
+def token_cuts(spans: np.ndarray, rows: int, tokens: int) -> list[int]:
+    """Where passes over texts of falling width end, each of at most `tokens` with padding (or one text).
+
+    Args:
+        spans: Spans of the texts, `(2, texts)`.
+        rows: Texts of a pass at most.
+        tokens: Tokens of a pass at most.
+    """
+    cuts: list[int] = []
+    count, first, end = 0, 0, 0
+    for number, (begin, stop) in enumerate(spans.T.tolist()):
+        lowest, highest = (min(first, begin), max(end, stop)) if count else (begin, stop)
+        if count and (count == rows or (count + 1) * (highest - lowest) > tokens):
+            cuts.append(number)
+            count, lowest, highest = 0, begin, stop
+        count, first, end = count + 1, lowest, highest
+    return [*cuts, spans.shape[1]]

@@ -1,0 +1,163 @@
+"""GradCache by tokens: the gradients of the whole batch, in passes within the limit, without waits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mar_st.losses import AlignmentLoss, AsymInfoNCELoss, ScoreDistillLoss
+from mar_st.losses.columns import SPANS, spans_of
+from mar_st.losses.passes import token_cuts
+from mar_st.losses.stored_infonce import StoredInfoNCELoss
+from tests.mar_st.stages.helpers import mar
+
+ROWS = 12
+TEXTS = ["头疼吃什么药" * (1 + 7 * (row % 5 == 3)) + "好" * (row % 3) for row in range(ROWS)]
+VECTORS = torch.nn.functional.normalize(torch.randn(ROWS, 3, 16, generator=torch.manual_seed(0)), dim=-1)
+BUDGET = 60
+
+
+def alignment(model, **limits):
+    return AlignmentLoss(model, **limits), ("query",), VECTORS[:, 0]
+
+
+def stored(model, **limits):
+    return StoredInfoNCELoss(model, **limits), ("query",), VECTORS
+
+
+def asym(model, **limits):
+    return AsymInfoNCELoss(model, temperature=0.1, dims=(8, 16), **limits), ("query", *["document"] * 2), None
+
+
+def frozen(model, **limits):
+    for module in model.route_modules("document"):
+        module.requires_grad_(False)
+    return asym(model, **limits)
+
+
+def distill(model, **limits):
+    return ScoreDistillLoss(model, temperature=0.1, **limits), ("query", "document", "document"), VECTORS
+
+
+def features_of(model, routes, *, spans):
+    found = []
+    for number, route in enumerate(routes):
+        texts = TEXTS[number:] + TEXTS[:number]
+        column = {**model.preprocess(texts, task=route), "task": route}
+        found.append(column | ({SPANS: spans_of(column["attention_mask"])} if spans else {}))
+    return found
+
+
+def step(make, *, spans=True, **limits):
+    """Loss and gradients of one batch, and the shape of every pass."""
+    model = mar()
+    loss, routes, labels = make(model, **limits)
+    shapes = []
+    model.register_forward_pre_hook(lambda _, args: shapes.append(tuple(args[0]["input_ids"].shape)))
+    value = loss(features_of(model, routes, spans=spans), labels)
+    value.backward()
+    gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    return value.detach(), gradients, shapes
+
+
+@pytest.mark.parametrize("spans", [True, False])
+@pytest.mark.parametrize("limits", [{"mini_batch_tokens": BUDGET}, {"mini_batch_size": 3}])
+@pytest.mark.parametrize("make", [alignment, stored, asym, frozen, distill])
+def test_gradients_are_those_of_the_whole_batch(make, limits, spans):
+    loss, expected, _ = step(make)
+    cached, gradients, shapes = step(make, spans=spans, **limits)
+    torch.testing.assert_close(cached, loss)
+    assert gradients.keys() == expected.keys()
+    assert any(gradient.abs().sum() > 0 for gradient in expected.values())
+    for name, gradient in expected.items():
+        torch.testing.assert_close(gradients[name], gradient, rtol=1e-3, atol=1e-6)
+    assert len(shapes) > 2
+
+
+def test_a_pass_holds_tokens_not_rows():
+    *_, shapes = step(alignment, mini_batch_tokens=BUDGET)
+    *_, by_rows = step(alignment, mini_batch_size=4)
+    assert all(rows * width <= BUDGET or rows == 1 for rows, width in shapes)
+    assert max(rows for rows, _ in shapes) > 4
+    padded = [sum(rows * width for rows, width in passes) for passes in (shapes, by_rows)]
+    assert padded[0] < 0.8 * padded[1]
+
+
+def test_both_limits_hold_together():
+    spans = np.array([[0] * 7, [30, 20, 10, 4, 4, 4, 4]])
+    assert token_cuts(spans, 100, 40) == [1, 3, 7]
+    assert token_cuts(spans, 3, 40) == [1, 3, 6, 7]
+    assert token_cuts(spans, 100, 8) == [1, 2, 3, 5, 7]  # a text beyond the limit goes alone
+    with pytest.raises(ValueError, match="mini_batch_tokens must be positive"):
+        alignment(mar(), mini_batch_tokens=0)
+
+
+def test_spans_are_where_texts_begin_and_end():
+    mask = torch.tensor([[0, 0, 1, 1], [1, 1, 0, 0], [0, 1, 0, 1]])
+    assert spans_of(mask).tolist() == [[2, 0, 1], [4, 2, 4]]
+
+
+class Waits(TorchFunctionMode):
+    """Names of calls that would wait for a device, whatever they are made on."""
+
+    NAMES = ("item", "tolist", "nonzero", "__int__", "__bool__", "__float__", "__index__", "numpy", "cpu")
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name = getattr(func, "__name__", "")
+        if name in self.NAMES:
+            self.found.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+class WaitingOperators(TorchDispatchMode):
+    """Operators that wait for a device."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.name()
+        boolean = name == "aten::index.Tensor" and any(
+            index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1]
+        )
+        if boolean or name in ("aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero"):
+            self.found.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+class Bag(torch.nn.Module):
+    """An encoder without waits of its own: the mean of the embeddings of a text's tokens."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(4096, 16)
+        self.similarity_fn_name, self.device = model.similarity_fn_name, model.device
+
+    def forward(self, features):
+        mask = features["attention_mask"][..., None]
+        total = (self.embedding(features["input_ids"]) * mask).sum(1)
+        return {"sentence_embedding": torch.nn.functional.normalize(total / mask.sum(1), dim=-1)}
+
+
+@pytest.mark.parametrize("limits", [{}, {"mini_batch_size": 3}, {"mini_batch_tokens": BUDGET}])
+@pytest.mark.parametrize("make", [alignment, stored, asym, distill])
+def test_a_step_does_not_wait_for_the_device(make, limits):
+    model = mar()
+    loss, routes, labels = make(model, **limits)
+    loss.model = Bag(model)
+    waits = {}
+    for spans in (True, False):
+        features = features_of(model, routes, spans=spans)
+        with Waits() as calls, WaitingOperators() as operators:
+            loss(features, labels).backward()
+        waits[spans] = calls.found + operators.found
+    assert waits[True] == []
+    assert waits[False]  # without the collator's spans there is no way around it
