@@ -70,6 +70,12 @@ def train(
     tiny: Annotated[
         bool, typer.Option(help="Small random encoders of the same architectures, packaged data.")
     ] = False,
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the small encoders: float32, float16 or bfloat16; as published ones are stored."
+        ),
+    ] = None,
     rehearse: Annotated[
         bool, typer.Option(help="Try every stage for 20 steps: save, kill, resume, evaluate, load.")
     ] = False,
@@ -77,16 +83,18 @@ def train(
     """Train a model from a recipe; a run that was interrupted goes on where it stopped."""
     from mar_st.recipe import load_recipe
 
+    if dtype is not None and not tiny:
+        raise typer.BadParameter("--dtype is for --tiny; a recipe says it by backbone, --set query.dtype=...")
     loaded = load_recipe(recipe, overrides)
     if rehearse:
         from mar_st.commands.rehearse import run as rehearsal
 
-        rehearsal(loaded, out, tiny=tiny, say=lambda line: print(line, flush=True))
+        rehearsal(loaded, out, tiny=tiny, dtype=dtype, say=lambda line: print(line, flush=True))
         return
     if tiny:
         from mar_st.tiny import shrink
 
-        loaded = shrink(loaded)
+        loaded = shrink(loaded, dtype)
     folder = out or Path("runs") / loaded.name
     if fresh and resume:
         raise typer.BadParameter("--fresh deletes the run that --resume would go on with; give one of them.")

@@ -42,7 +42,7 @@ class TinyError(MarError):
     """A recipe that cannot be shrunk; the message says why."""
 
 
-def shrink(recipe: Recipe) -> Recipe:
+def shrink(recipe: Recipe, dtype: str | None = None) -> Recipe:
     """The same recipe on small random encoders and packaged data.
 
     What is kept: stages with their losses, rates, schedules and flags, the names of everything, which
@@ -50,6 +50,8 @@ def shrink(recipe: Recipe) -> Recipe:
 
     Args:
         recipe: Any recipe.
+        dtype: What both backbones are held in, in the place of their own `dtype`: `float32`, `float16` or
+            `bfloat16`. Below float32 the recipe computes in bf16.
 
     Returns:
         A recipe that trains in seconds per stage on a CPU. Random encoders start so wide apart that its
@@ -59,6 +61,8 @@ def shrink(recipe: Recipe) -> Recipe:
         TinyError: A stage learns from a model of its own (`teacher`), which has no small counterpart.
         BackboneError: A backbone whose shape is not known.
     """
+    if dtype not in (None, "float32", "float16", "bfloat16"):
+        raise TinyError(f"dtype is float32, float16 or bfloat16; got {dtype!r}.")
     shapes = side_shapes(recipe.query, recipe.document)
     widths = _widths(recipe, shapes)
     content = recipe.model_dump()
@@ -66,6 +70,10 @@ def shrink(recipe: Recipe) -> Recipe:
         backbone: Backbone | None = getattr(recipe, side)
         if backbone is not None:
             content[side] = _backbone(side, backbone, shapes[side], widths)
+            content[side]["dtype"] = dtype or backbone.dtype
+            content[side]["attn_implementation"] = None  # may need a GPU
+    if dtype not in (None, "float32"):
+        content["precision"] = "bf16"
     content["dim"] = widths[recipe.dim]
     content["storage_dtype"] = None
     content["compile"] = False  # compiling takes longer than all that is trained

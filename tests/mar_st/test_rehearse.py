@@ -4,27 +4,29 @@ import os
 
 import pytest
 import torch
+from safetensors import safe_open
 from transformers import trainer
 
 import mar_st.rehearse as module
 from mar_st.recipe import load_recipe, recipe_names
 from mar_st.rehearse import SAVE_STEPS, STEPS, RehearsalError, rehearse, shorten
+from mar_st.schema import Recipe
 from mar_st.tiny import shrink, write_evaluation
 
 #: Contrastive training, in a few seconds; all others are slow.
 QUICK = {"mini-symmetric-query"}
 
 
-def _tiny(name, tmp_path):
-    recipe = shrink(load_recipe(name))
+def _tiny(name, tmp_path, dtype=None):
+    recipe = shrink(load_recipe(name), dtype)
     if recipe.evaluation is None:
         return recipe
     path = str(write_evaluation(tmp_path / "dev"))
     return recipe.model_copy(update={"evaluation": recipe.evaluation.model_copy(update={"path": path})})
 
 
-def _one_stage():
-    recipe = shrink(load_recipe("mini-symmetric-query"))
+def _one_stage(dtype=None):
+    recipe = shrink(load_recipe("mini-symmetric-query"), dtype)
     return recipe.model_copy(update={"data": recipe.data[1:]})
 
 
@@ -47,6 +49,79 @@ def test_shipped_recipes_pass_a_tiny_rehearsal(name, tmp_path):
         if recipe.evaluation is not None:
             assert report.evaluations[-1] == STEPS
     assert (tmp_path / "run" / "model").is_dir()
+
+
+def _stored(folder):
+    """Dtypes of the weights in a folder."""
+    found = set()
+    for file in folder.rglob("*.safetensors"):
+        with safe_open(file, framework="pt") as tensors:
+            found |= {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", recipe_names())
+def test_shipped_recipes_pass_a_tiny_rehearsal_in_bfloat16(name, tmp_path):
+    recipe = _tiny(name, tmp_path, "bfloat16")
+    reports = rehearse(recipe, tmp_path / "run", say=lambda _: None)
+    assert [report.name for report in reports] == [stage.name for stage in recipe.stages]
+    assert {backbone.dtype for backbone in (recipe.query, recipe.document) if backbone} == {"bfloat16"}
+
+
+#: A query encoder and a document encoder of each family that recipes name, together once.
+FAMILIES = [
+    ("gte", "qwen3"),
+    ("bert", "qwen2"),
+    ("xlm-roberta", "llama"),
+    ("modernbert", "mistral"),
+    ("gte", "gemma"),
+    ("bert", "gpt_neox"),
+]
+
+
+def _family(model_type, width, layers):
+    config = {
+        "model_type": model_type,
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+        "intermediate_size": 2 * width,
+        "max_position_embeddings": 128,
+        "initializer_range": round(width**-0.5, 3),
+    }
+    if model_type in ("qwen3", "qwen2", "llama", "mistral", "gemma"):
+        config["num_key_value_heads"] = 2
+    if model_type in ("qwen3", "gemma"):
+        config["head_dim"] = width // 4
+    return config
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("query", "document"), FAMILIES)
+def test_every_family_passes_a_tiny_rehearsal_in_bfloat16(query, document, tmp_path):
+    content = _tiny("mar-0.3b-4b", tmp_path, "bfloat16").model_dump()
+    content["query"]["config"] = _family(query, 32, 2)
+    content["document"]["config"] = _family(document, 64, 2)
+    names = ("retromae", "query-init", "document-init", "align", "joint")
+    content["stages"] = [stage for stage in content["stages"] if stage["name"] in names]
+    content["evaluation"] = None
+    reports = rehearse(Recipe.model_validate(content), tmp_path / "run", say=lambda _: None)
+    assert [report.name for report in reports] == list(names)
+    stored = {report.name: _stored(report.folder / "model") for report in reports}
+    assert stored["query-init"] == {"F32"}
+    assert stored["document-init"] == {"BF16"}
+    assert stored["joint"] == {"F32", "BF16"}
+
+
+def test_a_rehearsal_in_bfloat16_computes_in_it(tmp_path):
+    recipe = _one_stage("bfloat16")
+    assert (recipe.precision, recipe.query.dtype) == ("bf16", "bfloat16")
+    lora = recipe.stages[0].model_copy(update={"lora_r": 2})
+    rehearse(recipe.model_copy(update={"stages": (lora,)}), tmp_path / "run", say=lambda _: None)
+    assert _stored(tmp_path / "run" / "model") == {"BF16"}
 
 
 def test_nothing_is_left_behind(tmp_path, monkeypatch):

@@ -41,6 +41,18 @@ def test_every_recipe_shrinks_and_stays_what_it_is(name):
         assert (backbone.projection is None) == (getattr(recipe, side).projection is None)
 
 
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_shrinks_into_bfloat16(name):
+    tiny = shrink(load_recipe(name), "bfloat16")
+    assert tiny.precision == "bf16"
+    assert {backbone.dtype for backbone in (tiny.query, tiny.document) if backbone} == {"bfloat16"}
+
+
+def test_another_dtype_is_refused():
+    with pytest.raises(TinyError, match="got 'int8'"):
+        shrink(load_recipe("mar-mini"), "int8")
+
+
 def test_equal_widths_stay_equal_and_order_stays():
     recipe = load_recipe("mar-0.3b-4b")
     tiny = shrink(recipe)

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from mar_st.schema import Recipe
 
 
-def run(recipe: Recipe, out: Path | None, *, tiny: bool, say: Callable[[str], None]) -> None:
+def run(
+    recipe: Recipe, out: Path | None, *, tiny: bool, say: Callable[[str], None], dtype: str | None = None
+) -> None:
     """Rehearse a recipe and print a line per stage.
 
     Args:
@@ -24,6 +26,7 @@ def run(recipe: Recipe, out: Path | None, *, tiny: bool, say: Callable[[str], No
         out: Folder that is kept; default a folder below `runs/` that goes when all is well.
         tiny: On small random encoders and packaged data.
         say: Receives the lines.
+        dtype: What the small encoders are held in, see `mar_st.tiny.shrink`.
 
     Raises:
         MarError: A stage failed; its name and the reason. The folder is kept.
@@ -31,7 +34,7 @@ def run(recipe: Recipe, out: Path | None, *, tiny: bool, say: Callable[[str], No
     folder = out or Path("runs") / f"{recipe.name}-rehearsal"
     with tempfile.TemporaryDirectory() as place:
         if tiny:
-            recipe = shrink(recipe)
+            recipe = shrink(recipe, dtype)
             if recipe.evaluation is not None:
                 path = str(write_evaluation(Path(place)))
                 evaluation = recipe.evaluation.model_copy(update={"path": path})
