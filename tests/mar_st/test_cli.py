@@ -39,6 +39,9 @@ def test_help_imports_nothing_heavy():
 @pytest.mark.parametrize(
     ("args", "message"),
     [
+        (["train", "mar-mini", "--dtype", "bfloat16"], "--dtype is for --tiny"),
+        (["train", "mar-mini", "--tiny", "--dtype", "int8"], "got 'int8'"),
+        (["train", "mar-mini", "--push-to-hub", "medteb/mine"], "belong to this project"),
         (["train", "mar-mimi"], "Did you mean 'mar-mini'"),
         (["train", "nowhere.yaml"], "No recipe 'nowhere.yaml'"),
         (["train", "mar-mini", "--set", "sede=1"], "sede"),
