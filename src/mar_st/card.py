@@ -70,10 +70,19 @@ def write_card(
             stages without one are left out of the results.
     """
     kind = "asymmetric" if recipe.asymmetric else "symmetric"
+    parameters = count_parameters(folder)
+    known = {
+        "license": recipe.licence,
+        "language": list(recipe.languages),
+        "release_date": recipe.released and recipe.released.isoformat(),
+    }
     header = {
+        **{key: value for key, value in known.items() if value},
         "library_name": "sentence-transformers",
         "pipeline_tag": "sentence-similarity",
         "tags": ["mar", kind],
+        "n_parameters": parameters,
+        "training_code": f"mar train {recipe.name}",
     }
     content = recipe.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
     data = "\n".join(
@@ -101,7 +110,7 @@ def write_card(
         *usage,
         "```",
         "",
-        f"Parameters: {count_parameters(folder):,}. Seed {recipe.seed}. Weights are stored as "
+        f"Parameters: {parameters:,}. Seed {recipe.seed}. Weights are stored as "
         f"{recipe.storage_dtype or 'trained'} and computed as the configuration says.",
         "",
         "## Data",

@@ -5,6 +5,7 @@ Unknown keys and impossible combinations fail before anything is loaded.
 
 from __future__ import annotations
 
+from datetime import date  # noqa: TC003 -- pydantic reads the annotation
 from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
@@ -290,6 +291,11 @@ class Recipe(Strict):
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
     description: str
+    licence: str | None = Field(
+        default=None, min_length=1, description="of the trained weights, as the Hub spells it: apache-2.0"
+    )
+    languages: tuple[str, ...] = Field(default=(), description="of the texts, as the Hub spells them: zh, en")
+    released: date | None = Field(default=None, description="day on which the weights were given away")
     seed: int = 42
     dim: int = Field(gt=0)
     renormalise: bool = True

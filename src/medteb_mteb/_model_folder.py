@@ -5,8 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import struct
 from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.folders.layout import card_header
+from medteb_mteb.folders.problems import FolderError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,6 +21,8 @@ _WHOLE_FILE = 16 << 20
 _PIECES = 256
 _PIECE = 64 << 10
 _LENGTHS = (("sentence_bert_config.json", "max_seq_length"), ("tokenizer_config.json", "model_max_length"))
+_LANGUAGES = {"zh": "zho-Hans", "en": "eng-Latn"}
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _NO_LIMIT = 10**9  # transformers writes a huge number where a tokenizer has no limit
 _EMBEDDING_WEIGHTS = ("word_embeddings.weight", "embed_tokens.weight", "tok_embeddings.weight")
 
@@ -59,7 +65,8 @@ def describe_folder(folder: Path) -> dict[str, Any]:
 
     Returns:
         ``revision``, ``n_parameters``, ``n_embedding_parameters``, ``embed_dim``, ``max_tokens`` and
-        ``similarity_fn_name``, as `ModelMeta` wants them; None for what the folder does not tell.
+        ``similarity_fn_name``, and from the card's header ``license``, ``languages``, ``release_date`` and
+        ``public_training_code``, as `ModelMeta` wants them; None for what the folder does not tell.
     """
     shapes = _shapes(folder)
     embeddings = [shape for name, shape in shapes.items() if name.endswith(_EMBEDDING_WEIGHTS)]
@@ -74,6 +81,27 @@ def describe_folder(folder: Path) -> dict[str, Any]:
         "embed_dim": read_object(query / "config.json").get("hidden_size") if query else None,
         "max_tokens": min((length for length in lengths if length and length < _NO_LIMIT), default=None),
         "similarity_fn_name": similarity if similarity in ("cosine", "dot") else None,
+        **_described(folder),
+    }
+
+
+def _described(folder: Path) -> dict[str, Any]:
+    """What the header of the card tells; a header that cannot be read tells nothing."""
+    from medteb_mteb.tasks._edition_task import licence_for_mteb  # late: it needs mteb
+
+    try:
+        header = card_header(folder)
+    except FolderError:
+        header = {}
+    stated = header.get("language")
+    languages = stated if isinstance(stated, list) else [stated]
+    known = [_LANGUAGES.get(str(code)) for code in languages]
+    released = str(header.get("release_date"))
+    return {
+        "license": licence_for_mteb(str(header["license"])) if header.get("license") else None,
+        "languages": [code for code in known if code is not None] or None,
+        "release_date": released if _DAY.fullmatch(released) else None,
+        "public_training_code": str(header["training_code"]) if header.get("training_code") else None,
     }
 
 

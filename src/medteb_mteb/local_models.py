@@ -103,12 +103,8 @@ def folder_meta(folder: Path, *, random_weights: int | None = None) -> ModelMeta
     content = {
         "loader": functools.partial(_load, folder=folder, seed=random_weights if not has_weights else None),
         "name": name,
-        "release_date": None,
-        "languages": None,
         "memory_usage_mb": round(known["n_parameters"] * 4 / 2**20) if known["n_parameters"] else None,
-        "license": None,
         "open_weights": None,
-        "public_training_code": None,
         "public_training_data": None,
         "framework": ["Sentence Transformers", "PyTorch"],
         "use_instructions": None,

@@ -6,6 +6,8 @@ from importlib.metadata import version
 import yaml
 
 from mar_st.card import data_digest, write_card
+from mar_st.describe import count_parameters
+from mar_st.names import packaged_folder
 from mar_st.recipe import load_recipe
 
 
@@ -21,6 +23,31 @@ def test_card_tells_data_seed_and_recipe(mar, tmp_path):
     assert f"Seed {recipe.seed}" in body
     kept = yaml.safe_load(body.split("```yaml\n")[1].split("```")[0])
     assert [stage["name"] for stage in kept["stages"]] == [stage.name for stage in recipe.stages]
+
+
+def test_the_header_tells_licence_languages_size_and_training(mar, tmp_path):
+    mar.save_pretrained(str(tmp_path))
+    recipe = load_recipe("mar-mini")
+    write_card(tmp_path, recipe, ["a" * 64, "b" * 64])
+    header = yaml.safe_load((tmp_path / "README.md").read_text(encoding="utf-8").split("---\n")[1])
+    assert header["license"] == recipe.licence == "apache-2.0"
+    assert header["language"] == ["zh"]
+    assert header["release_date"] == "2026-11-21"
+    assert header["n_parameters"] == sum(p.numel() for p in mar.parameters())
+    assert header["training_code"] == "mar train mar-mini"
+    other = load_recipe("mar-0.3b-4b")  # says nothing of its weights' licence
+    write_card(tmp_path, other, ["c" * 64] * len(other.data))
+    assert "license" not in yaml.safe_load((tmp_path / "README.md").read_text().split("---\n")[1])
+
+
+def test_the_packaged_card_is_that_of_its_recipe():
+    card = (packaged_folder() / "README.md").read_text(encoding="utf-8")
+    recipe = load_recipe("mar-mini")
+    header = yaml.safe_load(card.split("---\n")[1])
+    assert (header["license"], header["language"]) == (recipe.licence, list(recipe.languages))
+    assert header["n_parameters"] == count_parameters(packaged_folder())
+    kept = yaml.safe_load(card.split("```yaml\n")[1].split("```")[0])
+    assert kept["licence"] == recipe.licence
 
 
 def test_data_digest_follows_content_and_names(tmp_path):

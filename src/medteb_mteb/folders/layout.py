@@ -15,7 +15,7 @@ from medteb_mteb.editions import MANIFEST_NAME, Edition, EditionError, load_edit
 from medteb_mteb.folders.problems import FolderError
 from medteb_mteb.folders.rows import SUFFIXES, TREC_SUFFIXES
 
-__all__ = ["Layout", "Settings", "TaskType", "alternatives", "inspect_folder"]
+__all__ = ["Layout", "Settings", "TaskType", "alternatives", "card_header", "inspect_folder"]
 
 TaskType = Literal["Retrieval", "Reranking", "STS", "PairClassification", "Classification", "Clustering"]
 
@@ -107,7 +107,7 @@ def inspect_folder(path: Path | str, split: str = "test", *, check_manifest: boo
                 verify(edition)
         except EditionError as error:
             raise FolderError(folder, [str(error)]) from None
-    header = _header(folder)
+    header = card_header(folder)
     settings = _settings(folder, header, edition)
     tables = _tables(folder, header, split)
     licence = edition.licence if edition else header.get("license")
@@ -120,7 +120,12 @@ def alternatives(layout: Layout, role: str) -> list[Path]:
     return [file for files in _usual(layout.path, role, layout.split) for file in files if file not in used]
 
 
-def _header(folder: Path) -> dict[str, Any]:
+def card_header(folder: Path) -> dict[str, Any]:
+    """The YAML header of a folder's README.md; an empty one if there is none.
+
+    Raises:
+        FolderError: If it is no UTF-8, no YAML, or no mapping.
+    """
     card = folder / "README.md"
     if not card.is_file():
         return {}
