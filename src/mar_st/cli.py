@@ -52,6 +52,10 @@ def train(
         list[str] | None, typer.Option("--set", help="KEY=VALUE, e.g. stages.0.epochs=2.")
     ] = None,
     save_steps: Annotated[int, typer.Option(help="Steps between checkpoints.", min=1)] = 200,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Processes per device that tokenise ahead; default: the recipe's.", min=0),
+    ] = None,
     stage: Annotated[
         str | None, typer.Option(help="Name of the last stage to run; default all of them.")
     ] = None,
@@ -85,6 +89,8 @@ def train(
 
     if dtype is not None and not tiny:
         raise typer.BadParameter("--dtype is for --tiny; a recipe says it by backbone, --set query.dtype=...")
+    if workers is not None:
+        overrides = [*(overrides or ()), f"workers={workers}"]
     loaded = load_recipe(recipe, overrides)
     if rehearse:
         from mar_st.commands.rehearse import run as rehearsal

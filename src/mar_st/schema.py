@@ -306,6 +306,12 @@ class Recipe(Strict):
     compile: bool = Field(
         default=False, description="compile the encoders with torch.compile while they are trained"
     )
+    workers: int | None = Field(
+        default=None,
+        ge=0,
+        description="processes per device that read and tokenise batches ahead; the batches are the same. "
+        "Default: up to 4 on a GPU, 0 on a CPU",
+    )
     storage_dtype: Literal["float32", "float16", "bfloat16"] | None = None
     prompts: dict[str, str] = Field(default_factory=dict)
     query: Backbone | None = None

@@ -276,6 +276,7 @@ class Run:
             recipe.precision,
             self.save_steps,
             recipe.evaluation,
+            workers=recipe.workers,
             compile=recipe.compile,
             callbacks=self.callbacks,
             report_to=self.report_to,

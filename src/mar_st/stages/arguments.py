@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sentence_transformers import SentenceTransformerTrainingArguments
 
 from mar_st.errors import MarError
+from mar_st.stages.loading import worker_count
 from mar_st.stages.reports import OWN
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def training_arguments(
         ddp_backend="gloo" if on_cpu and world > 1 else None,
         seed=stage.seed if stage.seed is not None else settings.seed,
         dataloader_drop_last=True,
-        dataloader_num_workers=settings.workers,
+        dataloader_num_workers=worker_count(settings.workers, device),
         dataloader_pin_memory=not on_cpu,
         # A batch of the sampler is one optimiser step; the processes split it.
         accelerator_config={"split_batches": True},

@@ -24,6 +24,7 @@ from mar_st.stages.arguments import training_arguments
 from mar_st.stages.batches import RECORD, RecordingCollator, check_mixture
 from mar_st.stages.checkpoints import ResumableTrainer, kept_random_state, last_checkpoint, random_state_name
 from mar_st.stages.compiling import compiled
+from mar_st.stages.loading import worker_options
 from mar_st.stages.memory import ReturnMemory
 from mar_st.stages.meter import Meter, own_modules
 from mar_st.stages.monitor import METRICS, TIMING, LastStep, MetricsFile, ProgressBar, TensorBoard, plot_run
@@ -62,7 +63,7 @@ class Settings:
         save_steps: Steps between checkpoints.
         evaluation: Retrieval on a development set while training.
         deepspeed: Path of a DeepSpeed configuration (ZeRO 0 to 2); default: environment `MAR_DEEPSPEED`.
-        workers: Processes that tokenize ahead; 0 does it between the steps.
+        workers: Processes that read and tokenise ahead; 0 does it between the steps, `None` chooses.
         compile: Compile the encoders with `torch.compile`.
         callbacks: transformers callbacks of the caller, for every stage.
         report_to: Trackers that transformers reports to (`wandb`, `mlflow`, ...).
@@ -74,7 +75,7 @@ class Settings:
     save_steps: int = 200
     evaluation: Evaluation | None = None
     deepspeed: str | Path | None = None
-    workers: int = 0
+    workers: int | None = None
     compile: bool = False
     callbacks: tuple[Any, ...] = ()
     report_to: tuple[str, ...] = ()
@@ -151,8 +152,8 @@ class StageTrainer(ResumableTrainer):
             self.rows,
             batch_sampler=self.batches,
             collate_fn=self.data_collator,
-            num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory,
+            **worker_options(self.args.dataloader_num_workers),
         )
         prepared: DataLoader[Any] = self.accelerator.prepare(loader)
         return prepared
