@@ -274,6 +274,8 @@ class _Planner:
         if steps is not None and seconds is not None and setup_seconds is not None:
             hours = (steps * seconds + setup_seconds) / 3600
         notes += self.work.notes(entries)
+        if isinstance(stage, DistillStage | JointStage) and stage.taught and stage.teacher_source:
+            notes.append(f"not counted: what {stage.teacher_source} says of the texts before the first step")
         if seconds is not None and seconds < LAUNCH_BOUND and self.measure is None:
             notes.append("so short a step waits for kernel launches: a lower bound; --calibrate measures")
         limit = DEVICES[self.device].memory

@@ -285,3 +285,29 @@ def test_what_is_merged_into_float32_is_held_in_it_from_then_on():
     found = plan(load_recipe("mar-0.3b-4b", ["stages.document-init.lora_merge_dtype=float32"]))
     held = {s.name: s.parameters["document"]["dtype"] for s in found.stages if "document" in s.parameters}
     assert held == {"document-init": "bfloat16", "align": "float32", "joint": "float32"}
+
+
+def test_a_teacher_of_scores_is_paid_for_once(recipe):
+    def joint(**changes):
+        content = recipe.model_dump()
+        content["stages"][-1] |= changes
+        return plan(Recipe.model_validate(content)).stages[-1]
+
+    alone, taught = joint(), joint(kl_weight=1.0)
+    assert alone.setup_flops == 0
+    assert taught.setup_flops > 0
+    assert taught.flops_per_step == alone.flops_per_step
+    assert taught.disk["teacher"] % (4 * 64) == 0  # full width
+    scoring = joint(kl_weight=1.0, teacher="cross-encoder:org/name")
+    assert scoring.setup_flops == 0
+    assert any("not counted: what org/name says" in note for note in scoring.notes)
+
+
+def test_second_texts_of_an_alignment_are_counted():
+    def align(*changes):
+        return plan(load_recipe("kale", list(changes))).stages[-1]
+
+    two, one = align(), align("stages.align.text_weights=[1.0]")
+    assert two.flops_per_step["query"] == pytest.approx(2 * one.flops_per_step["query"])
+    assert two.steps == one.steps
+    assert two.setup_flops > one.setup_flops
