@@ -21,7 +21,7 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from mar_st.serve.errors import ApiError, too_many
-from mar_st.serve.upgrades import without_offer
+from mar_st.serve.upgrades import feed
 
 if TYPE_CHECKING:
     import asyncio
@@ -275,22 +275,12 @@ class GuardedProtocol(HttpToolsProtocol):
             self.refuse(ApiError(431, "head_too_large", f"The head of a request may have {HEAD} bytes."))
 
     def _parse(self, data: bytes) -> None:
-        """Give data to the parser; a request that offers another protocol is answered in this one."""
+        """Give data to the parser; requests that offer another protocol are answered in this one."""
         self._unset_keepalive_if_required()
-        while data:
-            try:
-                self.parser.feed_data(data)
-            except httptools.HttpParserError:
-                self.send_400_response("Invalid HTTP request received.")
-            except httptools.HttpParserUpgrade as offer:
-                method = self.parser.get_method()
-                if method == b"CONNECT":  # it has no other form
-                    self.send_400_response("This server is no proxy.")
-                    return
-                head = without_offer(method, self.url, self.parser.get_http_version(), self.headers)
-                data = head + data[offer.args[0] :]
-                continue
-            return
+        try:
+            feed(self.parser, data, lambda: (self.url, self.headers))
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
 
     def on_headers_complete(self) -> None:
         """The head is there."""

@@ -7,15 +7,42 @@ body is lost, or read as the next request. Such a head is fed to the parser once
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import httptools
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from mar_st.serve.http import Header
 
 #: Headers that make the offer; `Connection` names them.
 _OFFER = frozenset({b"upgrade", b"http2-settings"})
+
+
+def feed(parser: Any, data: bytes, parsed: Callable[[], tuple[bytes, Iterable[Header]]]) -> None:
+    """Give data to a parser of httptools, a head that offers another protocol once more without the offer.
+
+    Args:
+        parser: The parser.
+        data: What came.
+        parsed: Gives the target and the headers of the head that was parsed last.
+
+    Raises:
+        HttpParserError: It is no HTTP, or `CONNECT`, which has no other form.
+    """
+    rest = memoryview(data)
+    while rest:
+        try:
+            parser.feed_data(rest)
+        except httptools.HttpParserUpgrade as offer:
+            method = parser.get_method()
+            if method == b"CONNECT":
+                raise httptools.HttpParserError("CONNECT") from None
+            parser.feed_data(without_offer(method, parsed()[0], parser.get_http_version(), parsed()[1]))
+            rest = rest[offer.args[0] :]
+        else:
+            return
 
 
 def without_offer(method: bytes, url: bytes, version: str, headers: Iterable[Header]) -> bytes:
