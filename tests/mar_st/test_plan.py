@@ -289,7 +289,7 @@ def test_what_is_merged_into_float32_is_held_in_it_from_then_on():
 
 def test_a_teacher_of_scores_is_paid_for_once(recipe):
     def joint(**changes):
-        content = recipe.model_dump()
+        content = recipe.model_dump(mode="json")
         content["stages"][-1] |= changes
         return plan(Recipe.model_validate(content)).stages[-1]
 
