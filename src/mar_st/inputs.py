@@ -84,7 +84,9 @@ class Data(Strict):
     """One source of training texts and how its columns are encoded."""
 
     name: str
-    path: str = Field(description="JSONL or Parquet file, folder, 'package:NAME/FOLDER' or 'hub:ORG/NAME'")
+    path: str = Field(
+        description="JSONL, CSV, TSV or Parquet file, folder, 'package:NAME/FOLDER' or 'hub:ORG/NAME'"
+    )
     form: Literal["auto", "triples", "scored-pairs", "labelled-pairs", "nli", "texts"] = Field(
         default="auto", description="'texts': a column 'text', for stages that need no pairs"
     )
@@ -100,6 +102,10 @@ class Data(Strict):
     )
     weight: float = Field(default=1.0, gt=0, description="share in a mixture, relative to the number of rows")
     negatives: int = Field(default=1, ge=0)
+    missing_negatives: Literal["refuse", "batch"] = Field(
+        default="refuse",
+        description="rows without a hard negative: an error, or filled from the other rows of the batch",
+    )
     positives: Literal["one", "all"] = Field(
         default="all", description="one drawn positive per query, or a row for each"
     )

@@ -39,7 +39,10 @@ HEAD = "retromae.safetensors"
 #: Settings of a data entry that decide what is read, which is what counts; the others act on it.
 _READING = {"path", "form", "columns", "where", "limit", "group", "expected_rows"}
 #: Settings that came later, with the defaults that train what was trained before them.
-_LATER: dict[str, Any] = {"lora_merge_dtype": "stored", "dtype": None, "attn_implementation": None}
+_LATER: dict[str, Any] = {
+    "lora_merge_dtype": "stored", "dtype": None, "attn_implementation": None,
+    "mini_batch_tokens": None, "missing_negatives": "refuse",
+}  # fmt: skip
 #: Settings of a backbone that its origin decides otherwise, see `_backbone`.
 _ORIGIN = {"source", "revision", "config", "tokenizer", "tokenizer_data", "layers_of_document", "projection"}
 
@@ -165,7 +168,7 @@ def _stage(
         "libraries": {name: version(name).partition(".")[0] for name in LIBRARIES},
         "stage": _settings(stage, {"name", "data", "negatives", "resume_head"}),
         "data": [
-            {**entry.model_dump(mode="json", exclude=_READING), "content": data[entry.name]}
+            {**_settings(entry, _READING), "content": data[entry.name]}
             for entry in stage_entries(recipe, stage)
         ],
         "prompts": recipe.prompts,

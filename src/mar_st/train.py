@@ -173,6 +173,8 @@ class Run:
         for source in self.sources:
             what = f"{len(source.triples)} triples" if source.triples else f"{len(source.texts)} texts"
             self._say(f"data {source.entry.name}: {what}")
+            for note in source.notes():
+                self._say(note)
         self.processes.wait()
 
     def stage(self, index: int) -> Path:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row")
 
+#: In the place of a document: a row without negatives has none here.
+NONE = -1
+
 logger = logging.getLogger(__name__)
 
 
@@ -35,6 +38,7 @@ def to_dataset(
     seed: int,
     positives: Literal["one", "all"] = "all",
     weight: float = 1.0,
+    missing_negatives: Literal["refuse", "batch"] = "refuse",
 ) -> Dataset:
     """One row per (query, positive) with `negatives` hard negatives each, drawn with a seed.
 
@@ -48,6 +52,8 @@ def to_dataset(
         positives: A row for each positive of a query, or for one drawn from them.
         weight: Rows, relative to those of the triples: 0.5 keeps a drawn half, 2 gives every row twice, with
             positives and negatives drawn anew.
+        missing_negatives: What becomes of a triple without any: an error, or a row whose negatives are empty
+            (null) until `TrainRows` fills them from the batch.
 
     Returns:
         A dataset with string columns `query`, `positive`, `negative_1` ... `negative_n`.
@@ -56,7 +62,7 @@ def to_dataset(
         DataError: Negatives are asked for and a triple has none.
     """
     table = Triples.of(triples)
-    if negatives:
+    if negatives and missing_negatives == "refuse":
         _check_negatives(table, negatives)
     names = ["query", "positive", *(f"negative_{index + 1}" for index in range(negatives))]
     if not negatives and weight == 1 and _is_as_stored(table):
@@ -146,8 +152,9 @@ def _check_negatives(table: Triples, negatives: int) -> None:
     if len(without):
         raise DataError(
             f"The query {table[int(without[0])].query[:30]!r} has no negatives but {negatives} are asked "
-            f"for; this holds for {len(without)} of {len(table)} triples. Set 'negatives: 0' for this data "
-            "entry, mine some (mar mine), or select other rows ('where')."
+            f"for; this holds for {len(without)} of {len(table)} triples. Set 'negatives: 0' or "
+            "'missing_negatives: batch' for this data entry, mine some (mar mine), or select other rows "
+            "('where')."
         )
 
 
@@ -166,7 +173,7 @@ def _drawn(
             documents = (starts[rows] + within)[:, None]
         else:
             rows, documents = _draw(table, negatives, positives, rng)
-            documents += starts[rows][:, None]
+            documents = np.where(documents == NONE, NONE, documents + starts[rows][:, None])
         if left < 1:
             share = drawn_rows(len(rows), left, rng)
             rows, documents = rows[share], documents[share]
@@ -183,19 +190,28 @@ def _draw(
     rows, documents = array("q"), array("q")
     for row, (own, others) in enumerate(zip(table.positives.tolist(), table.negatives.tolist(), strict=True)):
         for positive in range(own) if positives == "all" else (rng.choice(range(own)),):
-            if others >= negatives:
+            if not others:
+                found = []
+            elif others >= negatives:
                 found = rng.sample(range(others), negatives)
             else:
                 found = rng.choices(range(others), k=negatives)
             rows.append(row)
             documents.append(positive)
-            documents.extend(own + index for index in found)
+            documents.extend([own + index for index in found] or [NONE] * negatives)
     return np.array(rows, dtype=np.int64), np.array(documents, dtype=np.int64).reshape(-1, 1 + negatives)
 
 
 def _is_as_stored(table: Triples) -> bool:
     """Whether every triple has one document, so that its texts are a row as they stand."""
     return not table.instructed and bool((table.positives == 1).all() and (table.negatives == 0).all())
+
+
+def _gathered(documents: Texts, rows: np.ndarray) -> pa.Array:
+    """Documents by number, null for `NONE`."""
+    missing = rows == NONE
+    found = documents.gathered(np.where(missing, 0, rows))
+    return pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), found) if missing.any() else found
 
 
 def _batches(
@@ -207,7 +223,7 @@ def _batches(
         queries = table.queries.gathered(rows[block])
         if table.instructed:
             queries = pc.binary_join_element_wise(instructions.gathered(rows[block]), queries, "")
-        of_columns = [table.documents.gathered(column) for column in documents[block].T]
+        of_columns = [_gathered(table.documents, column) for column in documents[block].T]
         yield pa.RecordBatch.from_arrays([queries, *of_columns], schema=schema)
         if number % 64 == 63:
             forget_pages()

@@ -47,7 +47,8 @@ def digests(texts: Sequence[str]) -> np.ndarray:
         return found
     digest = xxhash.xxh3_128_digest
     parts = [
-        b"".join(digest(text) for text in block.cast(pa.binary()).to_pylist()) for block in whole.blocks()
+        b"".join(digest(text or b"") for text in block.cast(pa.binary()).to_pylist())
+        for block in whole.blocks()
     ]
     return np.frombuffer(b"".join(parts), dtype=np.uint64).reshape(-1, 2)
 

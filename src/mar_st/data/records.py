@@ -70,6 +70,13 @@ class Source:
     digest: str | None = None
     form: str = "triples"
 
+    def notes(self) -> list[str]:
+        """A line where columns of other libraries are not read."""
+        if not self.ignored:
+            return []
+        columns = "; ".join(f"{name!r} ({whose})" for name, whose in self.ignored.items())
+        return [f"data {self.entry.name}: not read: {columns}"]
+
     def summary(self) -> str:
         """How much there is, and what was left out and why."""
         what = f"{len(self.texts)} texts" if self.entry.form == "texts" else f"{len(self.triples)} triples"

@@ -127,9 +127,15 @@ class Texts(Sequence[str]):
                 walked = 0
         forget_pages()
 
+    def missing(self) -> np.ndarray:
+        """Whether a text is null, `(n,)` bool."""
+        found = [np.asarray(chunk.is_null()) for chunk in self.chunks]
+        stored = np.concatenate(found) if found else np.empty(0, dtype=bool)
+        return stored if self.rows is None else stored[self.rows]
+
     def lengths(self) -> np.ndarray:
         """Characters of each text, `(n,)` int32."""
-        parts = [pc.utf8_length(block).to_numpy() for block in self.blocks()]
+        parts = [pc.fill_null(pc.utf8_length(block), 0).to_numpy() for block in self.blocks()]
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
 
     def table(self, name: str) -> pa.Table:

@@ -71,6 +71,8 @@ def mine_to(
         raise MiningError(f"OUT is a folder ({TRIPLES} and {MANIFEST} go into it); got {out}.")
     source = read_source(entry, rules.seed)
     say(f"data: {len(source.triples)} triples")
+    for note in source.notes():
+        say(note)
     options: dict[str, Any] = {
         "store": store or store_root(out), "prompt": prompt, "symmetric": entry.symmetric,
         "precision": precision, "batch_size": batch_size,

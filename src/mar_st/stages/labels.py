@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from mar_st.data import column_texts, dataset_of, numbered
+from mar_st.data import DataError, column_texts, dataset_of, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -56,6 +56,11 @@ def with_vectors(
         The columns, and `label`: `(columns, width)` float32 per row, in the order of the columns.
     """
     names = dataset.column_names
+    if any(column_texts(dataset, name).missing().any() for name in names):
+        raise DataError(
+            "Rows without negatives ('missing_negatives: batch') have no stored vectors to learn from. Mine "
+            "negatives for them (mar mine), or set 'negatives: 0'."
+        )
     stores: dict[Side, Vectors] = {}
     rows: dict[str, np.ndarray] = {}
     for role in dict.fromkeys(roles[name] for name in names):

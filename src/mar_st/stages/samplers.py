@@ -74,6 +74,8 @@ class TrainRows(Dataset[dict[str, Any]]):
                 row = {column: values[position] for column, values in content.items()}
                 rows[place] = {**row, SOURCE: self.names[part]}
         forget_pages()
+        if any(None in row.values() for row in rows):
+            _fill(rows, wanted)
         return rows
 
     def _content(self, part: int, rows: np.ndarray) -> dict[str, Sequence[Any]]:
@@ -82,6 +84,31 @@ class TrainRows(Dataset[dict[str, Any]]):
             found: dict[str, Sequence[Any]] = self._datasets[part][rows.tolist()]
             return found
         return {name: column.take(rows) for name, column in texts.items()}
+
+
+def _fill(rows: list[dict[str, Any]], indices: np.ndarray) -> None:
+    """Fill the negatives that rows lack with documents of the other rows, drawn by the rows of the batch."""
+    rng = np.random.default_rng(indices)
+    owners = [[text for name, text in _documents(row) if text is not None] for row in rows]
+    if len(rows) < 2:
+        raise BatchError(
+            "A row without negatives takes documents of the other rows of its batch, and it is alone in the "
+            "part of its process. Choose a larger batch_size, or 'missing_negatives: refuse' and mined negatives."
+        )
+    for place, row in enumerate(rows):
+        empty = [name for name, text in _documents(row) if text is None]
+        if not empty:
+            continue
+        few = len(rows) - 1 < len(empty)
+        others = rng.choice(len(rows) - 1, size=len(empty), replace=few)
+        for name, other in zip(empty, (others + (others >= place)).tolist(), strict=True):
+            documents = owners[other]
+            row[name] = documents[int(rng.integers(len(documents)))]
+
+
+def _documents(row: dict[str, Any]) -> list[tuple[str, str | None]]:
+    """The columns of a row that hold its documents."""
+    return [(name, row[name]) for name in row if name == "positive" or name.startswith("negative_")]
 
 
 def _plain_texts(dataset: datasets.Dataset) -> dict[str, Texts] | None:
@@ -316,12 +343,17 @@ def _joined(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
 
 def _keys(data: Mapping[str, datasets.Dataset]) -> dict[str, np.ndarray | None]:
     """Keys of all texts, `(rows, texts)` per dataset; equal texts have equal keys, over all datasets."""
-    return {
-        name: np.stack(
-            [digests(column_texts(dataset, column))[:, 0] for column in text_columns(dataset)], axis=1
-        )
-        for name, dataset in data.items()
-    }
+    return {name: _keys_of(dataset) for name, dataset in data.items()}
+
+
+def _keys_of(dataset: datasets.Dataset) -> np.ndarray:
+    found: list[np.ndarray] = []
+    for column in text_columns(dataset):
+        texts = column_texts(dataset, column)
+        keys = digests(texts)[:, 0]
+        # What the batch will fill in is a text of the batch; it keeps no row out.
+        found.append(np.where(texts.missing(), found[0], keys) if found else keys)
+    return np.stack(found, axis=1)
 
 
 def _lengths(

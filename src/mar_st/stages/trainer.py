@@ -87,7 +87,7 @@ def read_columns(source: Source, seed: int) -> Dataset:
     Premises of NLI data without a contradiction are left out where negatives are asked for.
     """
     entry, triples = source.entry, source.triples
-    if entry.negatives and source.form == "nli":
+    if entry.negatives and source.form == "nli" and entry.missing_negatives == "refuse":
         triples = with_negatives(triples, entry.name)
     return to_dataset(
         triples,
@@ -95,6 +95,7 @@ def read_columns(source: Source, seed: int) -> Dataset:
         positives=entry.positives,
         seed=seed,
         weight=entry.weight,
+        missing_negatives=entry.missing_negatives,
     )
 
 

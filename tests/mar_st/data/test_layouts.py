@@ -1,0 +1,118 @@
+"""Rows as other libraries write them, and files with separators."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from mar_st.data import DataError, Triple, read_source
+from mar_st.schema import Data
+
+ROWS = [
+    Triple("头疼怎么办", ("多休息", "喝水"), ("打球",)),
+    Triple("发热怎么办", ("吃退烧药",), ("跑步", "熬夜")),
+]
+
+
+def read(path, **fields):
+    return read_source(Data(name="rows", path=str(path), prompt="", **fields), 0)
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def passages(texts):
+    return [{"docid": str(n), "title": "", "text": text} for n, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        lambda t: {"query": t.query, "pos": list(t.positives), "neg": list(t.negatives)},
+        lambda t: {
+            "query_id": "7", "query": t.query,
+            "positive_passages": passages(t.positives), "negative_passages": passages(t.negatives),
+        },
+        lambda t: {
+            "anchor": t.query, "positive": list(t.positives),
+            **{f"negative_{number}": text for number, text in enumerate(t.negatives, 1)},
+        },
+    ],
+    ids=["FlagEmbedding", "Tevatron", "sentence-transformers"],
+)  # fmt: skip
+def test_rows_of_other_libraries(tmp_path, layout):
+    path = write(tmp_path / "rows.jsonl", [layout(triple) for triple in ROWS])
+    assert read(path).triples == ROWS
+
+
+def test_titles_of_passages_go_before_their_texts(tmp_path):
+    row = {"query": "问", "positive_passages": [{"docid": "1", "title": "题", "text": "文"}]}
+    assert read(write(tmp_path / "rows.jsonl", [row])).triples == [Triple("问", ("题\n文",))]
+
+
+def test_numbered_negatives_come_in_the_order_of_their_numbers(tmp_path):
+    row = {"anchor": "问", "positive": "答"} | {f"negative_{number}": f"错{number}" for number in (10, 2, 1)}
+    assert read(write(tmp_path / "rows.jsonl", [row])).triples[0].negatives == ("错1", "错2", "错10")
+
+
+def test_what_is_not_read_is_said(tmp_path):
+    rows = [{"query": "问", "pos": ["答"], "neg": [], "prompt": "Represent this", "neg_scores": [1.0]}]
+    source = read(write(tmp_path / "rows.jsonl", rows))
+    (note,) = source.notes()
+    assert "data rows: not read: 'prompt' (FlagEmbedding's; give the data entry a prompt" in note
+    assert "neg_scores" in note
+    assert read(write(tmp_path / "bare.jsonl", [{"query": "问", "pos": ["答"]}])).notes() == []
+
+
+@pytest.mark.parametrize(("end", "separator"), [("csv", ","), ("tsv", "\t"), ("csv.gz", ",")])
+def test_files_with_separators(tmp_path, end, separator):
+    lines = [
+        separator.join(fields)
+        for fields in (
+            ("anchor", "positive", "negative_1", "negative_2"),
+            ("问一", f'"答{separator}一\n二"', "错一", ""),
+            ("问二", '"他说""好"""', "错二", "错三"),
+        )
+    ]
+    path = tmp_path / f"rows.{end}"
+    content = ("\ufeff" + "\r\n".join(lines) + "\r\n").encode()
+    path.write_bytes(gzip.compress(content) if end.endswith("gz") else content)
+    assert read(path).triples == [
+        Triple("问一", (f"答{separator}一\n二",), ("错一",)),
+        Triple("问二", ('他说"好"',), ("错二", "错三")),
+    ]
+
+
+def test_numbers_in_a_csv_file(tmp_path):
+    path = tmp_path / "sts.csv"
+    path.write_text("sentence1,sentence2,score\n头疼,头痛,0.9\n头疼,发热,0.1\n", "utf-8")
+    assert read(path).triples == [Triple("头疼", ("头痛",), ("发热",))]
+    path.write_text("sentence1,sentence2,score\n头疼,头痛,high\n", "utf-8")
+    with pytest.raises(DataError, match=r"sts\.csv:2: needs 'sentence1', 'sentence2' and a number 'score'"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("query,positive\n问,答,再\n", r"rows\.csv:2: has 3 fields, and the header names 2 columns"),
+        ("query,query\n问,答\n", r"rows\.csv:1: the first line .* names its columns, each once"),
+        ('query,positive\n问,"答\n', r"rows\.csv:\d: no row of a CSV or TSV file"),
+        ("问,答\n问,答\n", r"rows\.csv:2: needs 'query' and 'positive'"),
+    ],
+)
+def test_broken_files_name_the_line(tmp_path, content, message):
+    path = tmp_path / "rows.csv"
+    path.write_text(content, "utf-8")
+    with pytest.raises(DataError, match=message):
+        read(path)
+
+
+def test_a_passage_without_a_text_is_an_error(tmp_path):
+    path = write(tmp_path / "rows.jsonl", [{"query": "问", "positive_passages": [{"docid": "1"}]}])
+    with pytest.raises(DataError, match=r"rows\.jsonl:1: 'positive_passages' should hold texts"):
+        read(path)
