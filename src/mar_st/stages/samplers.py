@@ -93,7 +93,7 @@ def _fill(rows: list[dict[str, Any]], indices: np.ndarray) -> None:
     if len(rows) < 2:
         raise BatchError(
             "A row without negatives takes documents of the other rows of its batch, and it is alone in the "
-            "part of its process. Choose a larger batch_size, or 'missing_negatives: refuse' and mined negatives."
+            "part of its process. Choose a larger batch_size, or mine negatives (mar mine)."
         )
     for place, row in enumerate(rows):
         empty = [name for name, text in _documents(row) if text is None]
