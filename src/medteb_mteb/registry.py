@@ -54,7 +54,7 @@ class Seam(NamedTuple):
     used_for: str
 
 
-_CACHE = "ResultCache."
+_CACHE = "mteb.cache.result_cache"
 
 SEAMS = (
     Seam("mteb.get_tasks", "TASK_LIST", tuple, "get_tasks and available-tasks"),
@@ -68,20 +68,14 @@ SEAMS = (
     Seam("mteb.benchmarks.get_benchmark", "_build_aliases_registry", "cache_clear", "get_benchmark"),
     Seam("mteb.benchmarks.benchmarks", "MTEB_RETRIEVAL_MEDICAL", "tasks", "get_benchmarks"),
     Seam("mteb.evaluate", "_requires_merge", "__call__", "never mixing results of two editions"),
-    Seam(
-        "mteb.cache.result_cache",
-        _CACHE + "_filter_paths_by_model_and_revision",
-        "__call__",
-        "aliases of models in load_results",
-    ),
-    Seam("mteb.cache.result_cache", _CACHE + "_normalize_models", "__call__", "aliases in submit-results"),
-    Seam(
-        "mteb.cache.result_cache",
-        _CACHE + "_get_unsubmitted_results",
-        "__call__",
-        "keeping private results out of submissions",
-    ),
-    Seam("mteb.cache.result_cache", "CopyResultsAction.do", "__call__", "keeping private names out of them"),
+    Seam(_CACHE, "ResultCache._filter_paths_by_model_and_revision", "__call__", "aliases in load_results"),
+    Seam(_CACHE, "ResultCache._normalize_models", "__call__", "aliases in submit-results"),
+    Seam(_CACHE, "ResultCache.get_task_result_path", "__call__", "aliases in load_task_result"),
+    Seam("mteb.results", "BenchmarkResults.select_models", "__call__", "aliases in select_models"),
+    Seam("mteb.models.get_model_meta", "get_model_metas", "__call__", "aliases in get_model_metas"),
+    Seam("mteb.load_results", "load_results", "__call__", "aliases in load_results"),
+    Seam(_CACHE, "ResultCache._get_unsubmitted_results", "__call__", "keeping private results at home"),
+    Seam(_CACHE, "CopyResultsAction.do", "__call__", "keeping private names out of submissions"),
 )
 
 _registering = False
@@ -322,7 +316,7 @@ def _keep_editions_apart() -> None:
 
 def _resolve_names(aliases: Mapping[str, str]) -> None:
     """Has aliases and folders understood wherever mteb compares models by name, not at look-up alone."""
-    cache = import_module("mteb.cache.result_cache").ResultCache
+    cache = import_module(_CACHE).ResultCache
     results = import_module("mteb.results").BenchmarkResults
     full = functools.partial(full_name, aliases=aliases)
     each = functools.partial(full_names, aliases=aliases)
@@ -349,7 +343,7 @@ def _resolve_names(aliases: Mapping[str, str]) -> None:
 
 def _hold_back_private_results() -> None:
     """Has `submit-results` leave out tasks and models that are folders of this machine, and their names."""
-    module = import_module("mteb.cache.result_cache")
+    module = import_module(_CACHE)
     unsubmitted, copy = module.ResultCache._get_unsubmitted_results, module.CopyResultsAction.do
 
     @functools.wraps(unsubmitted)

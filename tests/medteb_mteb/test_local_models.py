@@ -129,3 +129,16 @@ def test_names_of_folders_are_never_asked_of_the_hub(no_hub, tmp_path):
     (tmp_path / "broken" / "modules.json").write_text("[]")
     (tmp_path / "broken" / "model.safetensors").write_bytes(b"\xff" * 40)
     assert folder_meta(tmp_path / "broken").n_parameters is None
+
+
+@pytest.mark.parametrize("kind", ["encoder_folder", "router_folder"])
+def test_folders_are_scored_in_lower_precision(kind, request, data_root):
+    encoder = folder_meta(request.getfixturevalue(kind)).load_model(device="cpu")
+    scores = {}
+    for precision in ("float32", "int8", "binary"):
+        results = mteb.evaluate(
+            encoder, mteb.get_task("MedTEBRetrieval"), cache=None, show_progress_bar=False,
+            encode_kwargs={"precision": precision},
+        )  # fmt: skip
+        scores[precision] = results.task_results[0].get_score()
+    assert all(0 < score <= 1 for score in scores.values()), scores
