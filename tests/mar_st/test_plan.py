@@ -223,7 +223,7 @@ def forward_flops_of(name, length):
 
 
 def test_what_does_not_fit_is_told():
-    whole = load_recipe("ablations/finetune-only", ["stages.query-init.mini_batch_size=null"])
+    whole = load_recipe("ablations/finetune-only", ["stages.query-init.mini_batch_tokens=null"])
     assert plan(whole, device="H100").stages[0].fits is False
     assert plan(load_recipe("ablations/finetune-only"), device="H100").stages[0].fits is True
 

@@ -79,6 +79,7 @@ def test_every_field_reaches_the_loss(tmp_path, given):
         "both_directions": True,
         "false_negative_margin": 0.25,
         "mini_batch_size": 2,
+        "mini_batch_tokens": 64,
     }
     _train(tmp_path, **fields)
     config = given["loss"].get_config_dict()

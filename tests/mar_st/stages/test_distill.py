@@ -92,6 +92,7 @@ def test_every_field_reaches_the_loss(tmp_path, given):
         "contrastive_weight": 0.5,
         "false_negative_margin": 0.25,
         "mini_batch_size": 2,
+        "mini_batch_tokens": 64,
     }
     _train(tmp_path, negatives=2, **fields)
     config = given["loss"].get_config_dict()

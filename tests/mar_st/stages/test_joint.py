@@ -118,6 +118,7 @@ def test_every_field_reaches_the_loss(tmp_path, monkeypatch):
         "both_directions": True,
         "false_negative_margin": 0.25,
         "mini_batch_size": 2,
+        "mini_batch_tokens": 64,
     }
     sources = [source(prompt="query"), source("sts", symmetric=True, prompt="STS")]
     _train(tmp_path, sources=sources, prompts={"query": "医生", "STS": "药"}, negatives=2, **fields)
