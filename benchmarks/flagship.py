@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from flagship_folders import write_backbones, write_corpus, write_published, write_recipe
+from flagship_folders import write_backbones, write_corpus, write_pairs, write_published, write_recipe
 from measured import Measured, loading, run, weight_bytes
 
 if TYPE_CHECKING:
@@ -45,9 +46,21 @@ class Flagship:
         tiny: Small encoders.
         documents: Documents that are encoded.
         characters: What is kept of each.
+        pairs: Pairs of texts that `mteb` compares; default all 1,000 of the packaged edition.
+        formats: What `mar export` writes.
     """
 
-    def __init__(self, work: Path, *, tiny: bool, documents: int, characters: int) -> None:
+    def __init__(
+        self,
+        work: Path,
+        *,
+        tiny: bool,
+        documents: int,
+        characters: int,
+        pairs: int | None = None,
+        formats: str = "native,openvino",
+    ) -> None:
+        self.pairs, self.formats = pairs, formats
         self.work, self.tiny, self.documents, self.characters = work.resolve(), tiny, documents, characters
         self.backbones, self.published = self.work / "backbones", self.work / "published"
         self.home = self.work / "home"
@@ -73,7 +86,7 @@ class Flagship:
             "stock": [],
             "encode": [encoding],
             "index": [["mar", "index", str(self.vectors), str(self.index), "--kind", "exact"]],
-            "export": [["mar", "export", NAME, str(self.exported), "--format", "native,openvino",
+            "export": [["mar", "export", NAME, str(self.exported), "--format", self.formats,
                         "--precision", "int8", "--overwrite"]],
             "search": [["mar", "search", str(self.index), QUERIES[0], "-k", "3"],
                        ["mar", "search", str(self.index), QUERIES[0], "-k", "3",
@@ -89,6 +102,7 @@ class Flagship:
         path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
         return {
             "PYTHONPATH": path, "MAR_HOME": str(self.home), "HF_HUB_OFFLINE": "1",
+            "MEDTEB_DATA": str(self.work / "editions"),
             "TOKENIZERS_PARALLELISM": "false", "MAR_STORE": str(self.work / "training" / "store"),
         }  # fmt: skip
 
@@ -126,8 +140,6 @@ class Flagship:
         write_backbones(self.backbones, tiny=self.tiny)
 
     def inside_build(self) -> None:
-        import shutil
-
         from mar_st import MAR
 
         part = self.work / "building"
@@ -146,15 +158,12 @@ class Flagship:
 
     def inside_loads(self) -> None:
         import mteb
-        import peft  # noqa: F401
         import transformers.models.gte.modeling_gte
         import transformers.models.qwen3.modeling_qwen3  # noqa: F401
         from sentence_transformers import SentenceTransformer
 
         from mar_st import MAR
-        from mar_st.published import assemble
 
-        write_published(self.published, self.backbones)
         query, document = (self.backbones / side for side in ("query", "document"))
         folder = str(self.model)
         ways: dict[str, tuple[Callable[[], Any], list[Path]]] = {
@@ -168,8 +177,6 @@ class Flagship:
             "mteb.get_model": (lambda: mteb.get_model(NAME, device="cpu").model, [query, document]),
             "MAR.from_encoders": (
                 lambda: MAR.from_encoders(query, document, device="cpu"), [query, document]),
-            "mar_st.published.assemble": (
-                lambda: assemble(self.published, device="cpu"), [query, document]),
         }  # fmt: skip
         loads = self.work / "told" / "loads"
         for number, (way, (load, tokenizers)) in enumerate(ways.items()):
@@ -223,19 +230,19 @@ class Flagship:
                 raise SystemExit(f"the server ended with {server.returncode}")
 
     def inside_published(self) -> None:
-        import numpy as np
+        import peft  # noqa: F401
 
         from mar_st.published import assemble
 
         write_published(self.published, self.backbones)
-        mar = assemble(self.published, device="cpu")
-        documents, queries = mar.encode_corpus(self.texts()[:COMPARED]), mar.encode_queries(QUERIES)
-        lengths = np.linalg.norm(documents, axis=1)  # cut after normalisation: shorter than 1
-        if lengths.min() <= 0 or lengths.max() >= 1:
-            raise SystemExit(f"released scoring gives lengths below 1; found {lengths}")
-        if mar.similarity_fn_name != "dot" or not np.isfinite(queries @ documents.T).all():
-            raise SystemExit("scores are not finite dot products")
-        self.tell("published", {"scoring": mar.similarity_fn_name, "longest": round(float(lengths.max()), 3)})
+        texts = self.texts()[:COMPARED]
+        found = loading(
+            lambda: assemble(self.published, device="cpu"),
+            weight_bytes,
+            [self.backbones / side for side in ("query", "document")],
+            check=lambda mar: _released_scoring(mar, texts),
+        )
+        self.tell("published", {"loads": [{"way": "mar_st.published.assemble", **found}]})
 
     # -- before and after commands --
 
@@ -244,6 +251,11 @@ class Flagship:
         write_corpus(self.corpus, self.documents, self.characters)
         lines = self.corpus.read_text(encoding="utf-8").splitlines()
         return [json.loads(line)["text"] for line in lines]
+
+    def before_sts(self) -> None:
+        shutil.rmtree(self.work / "mteb", ignore_errors=True)
+        (self.work / "editions").mkdir(parents=True, exist_ok=True)
+        write_pairs(self.work / "editions", self.pairs)
 
     def before_encode(self) -> None:
         write_corpus(self.corpus, self.documents, self.characters)
@@ -254,7 +266,7 @@ class Flagship:
     def after_sts(self) -> dict[str, Any]:
         (path,) = (self.work / "mteb").rglob("MedTEBSTS.json")
         found = json.loads(path.read_text(encoding="utf-8"))
-        return {"score": found["scores"]["test"][0]["main_score"],
+        return {"pairs": self.pairs or 1000, "score": found["scores"]["test"][0]["main_score"],
                 "evaluation_seconds": round(found["evaluation_time"], 1)}  # fmt: skip
 
     def after_encode(self) -> dict[str, Any]:
@@ -277,6 +289,18 @@ class Flagship:
         listing = json.loads((self.exported / "export.json").read_text(encoding="utf-8"))
         return {"variants": {name: {key: round(one["report"][key], 4) for key in ("p50_ms", "cosine_mean")}
                              for name, one in listing["variants"].items()}}  # fmt: skip
+
+
+def _released_scoring(mar: Any, texts: list[str]) -> None:
+    """Make sure that documents are cut after their normalisation, and scored by dot product."""
+    import numpy as np
+
+    documents, queries = mar.encode_corpus(texts), mar.encode_queries(QUERIES)
+    lengths = np.linalg.norm(documents, axis=1)
+    if lengths.min() <= 0 or lengths.max() >= 1:
+        raise SystemExit(f"released scoring gives lengths below 1; found {lengths}")
+    if mar.similarity_fn_name != "dot" or not np.isfinite(queries @ documents.T).all():
+        raise SystemExit("scores are not finite dot products")
 
 
 def _executable(command: list[str]) -> list[str]:
@@ -304,7 +328,8 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 def tables(results: list[dict[str, Any]]) -> str:
     """The steps, and the loads, as Markdown."""
-    lines = ["| step | seconds | peak MB | of it not files | |", "|---|---|---|---|---|"]
+    head = ("step", "seconds", "of processors", "peak MB", "not files", "")
+    lines = [f"| {' | '.join(head)} |", "|---|---|---|---|---|---|"]
     for result in results:
         told = {
             key: value for key, value in result.items() if key not in ("step", "parts", "loads", "answer")
@@ -312,9 +337,13 @@ def tables(results: list[dict[str, Any]]) -> str:
         for number, part in enumerate(result["parts"]):
             what = f"`{part['command']}`" if part["command"] else result["step"]
             facts = ", ".join(f"{key} {value}" for key, value in told.items()) if not number else ""
-            lines.append(
-                f"| {what} | {part['seconds']} | {part['peak_mb']:,.0f} | {part['own_mb']:,.0f} | {facts} |"
+            numbers = (
+                part["seconds"],
+                part["cpu_seconds"],
+                f"{part['peak_mb']:,.0f}",
+                f"{part['own_mb']:,.0f}",
             )
+            lines.append(f"| {what} | {' | '.join(map(str, numbers))} | {facts} |")
     loads = [load for result in results for load in result.get("loads", ())]
     if loads:
         head = (
@@ -343,12 +372,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--tiny", action="store_true", help="small encoders of the same architectures")
     parser.add_argument("--documents", type=int, default=200)
     parser.add_argument("--characters", type=int, default=60, help="what is kept of a document")
+    parser.add_argument("--pairs", type=int, help="pairs of texts that mteb compares; default all 1,000")
+    parser.add_argument("--formats", default="native,openvino", help="of the exported query encoder")
     parser.add_argument("--only", nargs="+", help="steps to run, again if they have a result")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     flagship = Flagship(
-        options.work, tiny=options.tiny, documents=options.documents, characters=options.characters
-    )
+        options.work, tiny=options.tiny, documents=options.documents, characters=options.characters,
+        pairs=options.pairs, formats=options.formats,
+    )  # fmt: skip
     if options.inside:
         os.environ.update({k: v for k, v in flagship.environment().items() if k != "PYTHONPATH"})
         getattr(flagship, f"inside_{options.inside}")()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -124,16 +125,32 @@ def write_corpus(path: Path, documents: int, characters: int) -> Path:
     return path
 
 
+def write_pairs(root: Path, pairs: int | None) -> None:
+    """An edition of `MedTEBSTS` with the first pairs of the packaged one, or none, where all are wanted."""
+    from medteb_mteb.commands.edition import write
+    from medteb_mteb.editions import find_edition
+
+    folder = root / "MedTEBSTS"
+    shutil.rmtree(folder, ignore_errors=True)
+    if pairs is None:
+        return
+    folder.mkdir(parents=True)
+    packaged = find_edition("MedTEBSTS")
+    lines = (packaged.path / "test.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (folder / "test.jsonl").write_text("".join(lines[:pairs]), encoding="utf-8")
+    write(folder, "MedTEBSTS", f"first-{pairs}", packaged.version, packaged.licence)
+
+
 def write_recipe(root: Path, backbones: Path, *, tiny: bool) -> Path:
     """The published recipe from its alignment on, on these encoders, with two steps of each stage."""
     texts = packaged_texts()
     files = {
         "triples": [
-            {"query": texts[-1 - row], "positives": [texts[row][:60]], "negatives": [texts[ROWS + row][:60]]}
+            {"query": texts[-1 - row], "positives": [texts[row][:20]], "negatives": [texts[ROWS + row][:20]]}
             for row in range(ROWS)
         ],
         "queries": [{"text": text} for text in texts[-ROWS:]],
-        "documents": [{"text": text[:60]} for text in texts[:ROWS]],
+        "documents": [{"text": text[:20]} for text in texts[:ROWS]],
     }
     root.mkdir(parents=True, exist_ok=True)
     for name, rows in files.items():

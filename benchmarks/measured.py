@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import resource
 import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 #: Seconds between two looks at the memory of a process.
-LOOK = 0.05
+LOOK = 0.2
 #: Least memory, MB, that the machine keeps free for others; a command that leaves less is stopped.
 SPARE = 700
 #: Lines of a log that a failure shows.
@@ -33,12 +34,14 @@ class Measured:
 
     Attributes:
         seconds: Wall time.
+        cpu_seconds: Time of processors, of all its processes.
         peak_mb: Resident memory at most, of the command and the processes it started together, in MB. Pages
             of files that are mapped count, as the kernel counts them.
         own_mb: The same without pages of files: what the system cannot take back.
     """
 
     seconds: float
+    cpu_seconds: float
     peak_mb: float
     own_mb: float
 
@@ -54,6 +57,7 @@ def run(
     log.parent.mkdir(parents=True, exist_ok=True)
     peak = own = 0.0
     short = False
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -76,14 +80,19 @@ def run(
         tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL:])
         why = "was stopped: memory ran out" if short else f"ended with {process.returncode}"
         raise SystemExit(f"{' '.join(command)} {why} (log: {log}):\n{tail}")
-    return Measured(round(time.monotonic() - started, 1), round(peak), round(own))
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Measured(round(time.monotonic() - started, 1), round(used, 1), round(peak), round(own))
 
 
 def _tree(pid: int) -> list[int]:
-    try:
-        return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
-    except psutil.NoSuchProcess:
-        return []
+    """A process and all that descend from it."""
+    found = [pid]
+    for one in found:
+        for path in Path("/proc", str(one), "task").glob("*/children"):
+            with suppress(OSError):  # it has ended
+                found.extend(map(int, path.read_text().split()))
+    return found
 
 
 def _held(pid: int | str) -> tuple[float, float, float]:
@@ -99,7 +108,11 @@ def _held(pid: int | str) -> tuple[float, float, float]:
 
 
 def loading(
-    load: Callable[[], Any], weights: Callable[[Any], int], tokenizers: Sequence[Path] = ()
+    load: Callable[[], Any],
+    weights: Callable[[Any], int],
+    tokenizers: Sequence[Path] = (),
+    *,
+    check: Callable[[Any], None] | None = None,
 ) -> dict[str, float]:
     """Load something in a forked process; what this one has imported is not counted.
 
@@ -107,6 +120,7 @@ def loading(
         load: Loads a model.
         weights: Bytes of what was loaded.
         tokenizers: Folders whose tokenizers are part of it.
+        check: Told of what was loaded, after it was measured.
 
     Returns:
         `seconds`; `weights_mb` and `tokenizers_mb`, what is to be held; `peak_mb` and `own_mb`, the growth at
@@ -118,7 +132,7 @@ def loading(
     """
     context = multiprocessing.get_context("fork")
     receive, send = context.Pipe(duplex=False)
-    process = context.Process(target=_load, args=(load, weights, tokenizers, send))
+    process = context.Process(target=_load, args=(load, weights, tokenizers, check, send))
     process.start()
     send.close()
     try:
@@ -131,7 +145,11 @@ def loading(
 
 
 def _load(
-    load: Callable[[], Any], weights: Callable[[Any], int], tokenizers: Sequence[Path], send: Any
+    load: Callable[[], Any],
+    weights: Callable[[Any], int],
+    tokenizers: Sequence[Path],
+    check: Callable[[Any], None] | None,
+    send: Any,
 ) -> None:
     from mar_st.heap import trim
 
@@ -156,6 +174,8 @@ def _load(
     own = seen["own"] - start_own
     held, _ = settled()
     size = weights(model) / 2**20
+    if check is not None:
+        check(model)
     send.send({
         "seconds": round(seconds, 1), "weights_mb": round(size, 1), "tokenizers_mb": round(extra, 1),
         "peak_mb": round(peak, 1), "own_mb": round(own, 1), "held_mb": round(held - start, 1),

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 #: Projections of a layer of the Llama family (Qwen, Mistral, Gemma, gte); they carry LoRA in MAR.
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
+#: Elements of a weight that are merged at a time.
+_ELEMENTS = 2**20
+
 #: Linear layers that no vector goes through: BERT's pooler, and heads.
 _NOT_ENCODER = {"pooler", "head", "lm_head", "cls"}
 
@@ -174,16 +177,12 @@ def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = Non
     stored: torch.dtype | None = storage_dtype
     for name, layer in adapted:
         base = layer.get_base_layer()
-        before: torch.Tensor = base.weight.data
-        target = storage_dtype or before.dtype
+        target = storage_dtype or base.weight.dtype
         stored = stored or target
-        # The adapter and the layer below it; one layer at a time, so little more memory than the weights.
-        layer.float()
-        layer.merge(safe_merge=True)
-        exact: torch.Tensor = base.weight.data
-        base.to(target)
-        update += float((exact - before.float()).square().sum())
-        lost += float((base.weight.data.float() - exact).square().sum())
+        fold = _fold if _is_plain(layer) else _fold_by_peft
+        added, rounded = fold(layer, target)
+        update += added
+        lost += rounded
         parent, _, attribute = name.rpartition(".")
         setattr(model.get_submodule(parent), attribute, base)
     model._hf_peft_config_loaded = False
@@ -193,3 +192,57 @@ def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = Non
         for parameter in model.parameters():  # buffers, such as rotary frequencies, stay as they are
             parameter.data = parameter.data.to(storage_dtype)
     return Merged(str(stored).removeprefix("torch."), math.sqrt(lost / update) if update else 0.0)
+
+
+def _is_plain(layer: Any) -> bool:
+    """Whether the update of a layer is the product of its two matrices, and nothing else."""
+    from peft.tuners.lora import Linear
+
+    return type(layer) is Linear and not layer.lora_variant and not any(layer.lora_bias.values())
+
+
+def _fold(layer: Any, target: torch.dtype) -> tuple[float, float]:
+    """Add the update of a layer to its weight, a few rows at a time, where possible without another copy.
+
+    Returns:
+        Squared norms of the update, and of what rounding changed.
+
+    Raises:
+        ValueError: The sum is not finite.
+    """
+    import torch
+
+    for name, parameter in layer.named_parameters():
+        if not name.startswith("base_layer."):
+            parameter.data = parameter.data.float()
+    base = layer.get_base_layer()
+    weight: torch.Tensor = base.weight.data
+    delta: torch.Tensor = sum(layer.get_delta_weight(adapter).detach() for adapter in layer.active_adapters)
+    into = weight if weight.dtype == target else torch.empty_like(weight, dtype=target)
+    rows = max(1, _ELEMENTS // weight.shape[1])
+    update = lost = 0.0
+    for start in range(0, len(weight), rows):
+        part = delta[start : start + rows]
+        exact = weight[start : start + rows].float().add(part)
+        if not torch.isfinite(exact).all():
+            raise ValueError("The LoRA adapter gives weights that are not finite.")
+        into[start : start + rows] = exact
+        update += float(torch.linalg.vector_norm(part)) ** 2
+        lost += float(torch.linalg.vector_norm(exact.sub_(into[start : start + rows]))) ** 2
+    base.weight.data = into
+    base.to(target)
+    return update, lost
+
+
+def _fold_by_peft(layer: Any, target: torch.dtype) -> tuple[float, float]:
+    """As `_fold`, for updates of other forms (DoRA, biases), which peft computes."""
+    base = layer.get_base_layer()
+    before: torch.Tensor = base.weight.data
+    layer.float()  # the adapter and the layer below it
+    layer.merge(safe_merge=True)
+    exact: torch.Tensor = base.weight.data
+    base.to(target)
+    return (
+        float((exact - before.float()).square().sum()),
+        float((base.weight.data.float() - exact).square().sum()),
+    )

@@ -32,7 +32,8 @@ def test_every_step_ran_and_was_measured(work):
 def test_ways_to_encode_agree(work):
     assert result(work, "encode")["least_cosine"] > 0.99
     assert result(work, "export")["variants"]["native-int8"]["cosine_mean"] > 0.99
-    assert result(work, "published")["scoring"] == "dot"
+    (assembled,) = result(work, "published")["loads"]
+    assert assembled["weights_mb"] > 0
     assert len(result(work, "serve")["answer"]["hits"]) == 3
 
 

@@ -18,6 +18,7 @@ def test_a_command_is_measured_with_the_processes_it_starts(tmp_path):
     found = measured.run([sys.executable, "-c", script], tmp_path / "log")
     assert 150 < found.own_mb <= found.peak_mb < 300
     assert found.seconds >= 0.5
+    assert found.seconds * 4 > found.cpu_seconds > 0
 
 
 def test_a_failure_shows_the_end_of_the_output(tmp_path):

@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig
 from transformers import AutoModel
 
-from mar_st import MAR
+from mar_st import MAR, adapters
 from mar_st.adapters import LORA_TARGETS, LoRAError, add_lora, default_targets, has_adapter, merge_lora
 from mar_st.encoders import load_encoder
 from tests.mar_st.conftest import make_config, make_tokenizer
@@ -214,3 +215,35 @@ def test_an_encoder_without_an_adapter_is_left_as_it_is():
     transformer.model.to(torch.bfloat16)
     assert merge_lora(transformer, torch.float32) is None
     assert {p.dtype for p in transformer.model.parameters()} == {torch.bfloat16}
+
+
+def test_an_update_is_added_without_a_second_copy_of_the_weights(monkeypatch):
+    monkeypatch.setattr(adapters, "_ELEMENTS", 100)  # a few rows at a time
+    transformer, before, update = _bfloat16_with_update(scale=0.01)
+    names = [f"{name}.base_layer" for name in before]
+    places = {name: transformer.model.get_submodule(name).weight.data_ptr() for name in names}
+    merge_lora(transformer)
+    merged = _merged_weights(transformer, before)
+    assert [merged[name].data_ptr() for name in before] == list(places.values())
+    for name, weight in merged.items():
+        assert torch.equal(weight, (before[name].float() + update[name]).bfloat16())
+
+
+def test_other_forms_of_updates_are_merged_by_peft():
+    transformer = _encoder("qwen3")
+    config = LoraConfig(r=4, target_modules=["q_proj"], use_dora=True, init_lora_weights=False)
+    transformer.model.add_adapter(config)
+    features = transformer.preprocess(["头疼吃什么药"])
+    with torch.no_grad():
+        expected = transformer(dict(features))["token_embeddings"]
+        report = merge_lora(transformer)
+        found = transformer(dict(features))["token_embeddings"]
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    assert report.lost < 1e-6
+
+
+def test_an_update_that_is_not_finite_is_refused():
+    transformer, *_ = _bfloat16_with_update(scale=0.01)
+    next(p for name, p in transformer.model.named_parameters() if "lora_B" in name).data.fill_(float("nan"))
+    with pytest.raises(ValueError, match="not finite"):
+        merge_lora(transformer)

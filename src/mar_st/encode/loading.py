@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mar_st.describe import count_parameters
 from mar_st.encode.space import WEIGHTS, document_parts, space_of
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from sentence_transformers import SentenceTransformer
 
     from mar_st.encode.linear import Kernel
@@ -67,6 +67,48 @@ _OF_THE_WHOLE = (
     "export.json",
     "manifest.json",
 )
+
+
+def check_memory(source: str | Path, precision: Precision, processes: int = 1) -> None:
+    """Make sure that this machine can hold the document side on its CPU, before anything is loaded.
+
+    Args:
+        source: Folder, Hub name or `mar-mini`.
+        precision: See `load_model`.
+        processes: How many of them hold a model each.
+
+    Raises:
+        MarError: The weights take more memory than is available; the message says how much, and what fits.
+    """
+    available = available_memory()
+    weights = sum(count_parameters(part["path"]) for part in document_parts(resolve(source)) or ())
+    bytes_each = 2 if precision == "bf16" else 4
+    needed = weights * bytes_each * processes
+    if available is None or needed <= available:
+        return
+    ways = []
+    if processes > 1:
+        ways.append("fewer workers")
+    if precision != "bf16":
+        ways.append(
+            f"precision bf16 (--precision bf16), which takes {weights * 2 * processes / 2**30:.1f} GiB"
+        )
+    ways.append("a GPU or a machine with more memory")
+    raise MarError(
+        f"The document encoder of {source} takes {needed / 2**30:.1f} GiB in "
+        f"{'bfloat16' if bytes_each == 2 else 'float32'}"
+        f"{f' in {processes} processes' if processes > 1 else ''}, and {available / 2**30:.1f} GiB are "
+        f"available. Use {', or '.join(ways)}."
+    )
+
+
+def available_memory() -> int | None:
+    """Bytes that new processes may take without swapping; `None` where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        return None
 
 
 def load_model(

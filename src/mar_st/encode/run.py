@@ -25,7 +25,7 @@ from mar_st.encode.folder import (
     write_json,
     write_manifest,
 )
-from mar_st.encode.loading import model_identity, resolve
+from mar_st.encode.loading import check_memory, model_identity, resolve
 from mar_st.encode.local import run_here, run_processes
 from mar_st.encode.scan import Scan, ShardReader, scan_corpus
 from mar_st.encode.settings import Settings
@@ -85,7 +85,8 @@ def encode_corpus(
         EncodeError: The folder was begun with another model, other settings or another corpus, or another
             process is at work there; or `workers` goes with `devices` or Ray, which say it themselves.
         CorpusError: The corpus cannot be read, or an id is there twice.
-        MarError: There is no such model, or it cannot do what the settings ask for.
+        MarError: There is no such model, or it cannot do what the settings ask for, or it does not fit into
+            memory.
     """
     settings, root = settings or Settings(), Path(out)
     chosen = _devices(devices, workers, engine)
@@ -95,6 +96,8 @@ def encode_corpus(
         if len(kinds) > 1:
             raise EncodeError(f"All devices of a run are of one kind; got {', '.join(chosen)}.")
         kernel = _kernel(root, settings, kinds)
+        if kinds == {"cpu"} and engine == "local" and not (root / MANIFEST).is_file():
+            check_memory(model, settings.precision, len(chosen))
         _begin(root, {"model": identity, "settings": settings.identity(kinds.pop(), kernel=kernel)})
         scan = scan_corpus(corpus, settings.shard, show_progress=show_progress)
         missing = _missing(root, scan)

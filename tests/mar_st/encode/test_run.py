@@ -19,11 +19,14 @@ import torch
 from filelock import FileLock
 
 from mar_st import MAR
+from mar_st.describe import count_parameters
 from mar_st.encode import CorpusError, Settings, VectorFolder, encode_corpus, space_of, write_vectors
+from mar_st.encode import loading as loading_module
 from mar_st.encode import local as local_module
 from mar_st.encode import run as run_module
 from mar_st.encode.folder import text_digests
 from mar_st.encode.run import EncodeError
+from mar_st.encode.space import document_parts
 from mar_st.encode.worker import Worker
 from mar_st.errors import MarError
 from tests.mar_st.conftest import ALPHABET
@@ -365,3 +368,26 @@ def test_killed_at_any_moment_it_gives_the_same_files(model: Path, tmp_path: Pat
     assert kills >= 4
     subprocess.run(command(model, corpus, tmp_path / "v", workers), check=True)
     assert files(tmp_path / "v") == whole
+
+
+def test_a_model_that_does_not_fit_is_refused_before_the_folder_is_begun(
+    model: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = sum(count_parameters(part["path"]) for part in document_parts(model) or ())
+    monkeypatch.setattr(loading_module, "available_memory", lambda: 3 * weights)  # bfloat16 fits once
+    out = tmp_path / "out"
+
+    with pytest.raises(MarError, match=r"in float32, .* Use precision bf16"):
+        encode(model, corpus, out)
+    bf16 = replace(SETTINGS, precision="bf16")
+    with pytest.raises(MarError, match=r"in bfloat16 in 2 processes, .* Use fewer workers, or a GPU"):
+        encode(model, corpus, out, bf16, devices=["cpu", "cpu"])
+
+    assert len(encode(model, corpus, out, bf16)) == 100
+    monkeypatch.setattr(loading_module, "available_memory", lambda: 0)
+    assert len(encode(model, corpus, out, bf16)) == 100  # complete: nothing is loaded
+
+
+def test_available_memory_is_below_what_the_machine_has() -> None:
+    found = loading_module.available_memory()
+    assert found is None or 0 < found < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
