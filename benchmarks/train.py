@@ -31,10 +31,12 @@ from train_setups import (
     Case,
     operations,
     plain_model,
+    planned_bytes,
     recipe_of,
     rows_of,
     run_mar,
     run_plain,
+    sides_of,
     write_encoders,
 )
 
@@ -50,35 +52,33 @@ def one(case: Case) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rows = rows_of(case)
-        write_encoders(case, folder, [text for row in rows[:4000] for text in row.values()])
+        encoders = Path(case.weights) if case.weights else folder
+        texts = [text for row in rows[:4000] for text in row.values()]
+        write_encoders(case, encoders, sides_of(case.stage), texts)
         if case.stage == "align":
             rows = [{"text": row["positive"]} for row in rows]
         data = folder / "rows.jsonl"
         data.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-        recipe = recipe_of(case, folder, data)
-        model = plain_model(case, recipe)
-        both = recipe.query is not None and recipe.document is not None
+        recipe = recipe_of(case, encoders, data)
         if case.stage == "align":
             columns = {"text": "query"}
-        elif both:
-            columns = {"query": "query", "positive": "document", "negative": "document"}
         else:
-            columns = dict.fromkeys(("query", "positive", "negative"), "")
-        flops, tokens = operations(model, rows, columns)
+            first, *_, last = [*sides_of(case.stage)] * 2
+            columns = {"query": first, "positive": last, "negative": last}
+        flops, executed, tokens = operations(recipe, rows, columns)
         if case.setup == "plain":
-            found = run_plain(case, recipe, model, rows, folder)
+            found: dict[str, Any] = run_plain(case, recipe, plain_model(case, recipe), rows, folder)
         else:
-            del model
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
-                torch.cuda.reset_peak_memory_stats()
             found = run_mar(case, recipe, folder)
+        found["planned_gb"] = planned_bytes(recipe) / 1e9
+    found["texts_per_second"] = found["rows_per_second"] * len(columns)
     found["tokens_per_second"] = found["rows_per_second"] * tokens
     found["tflops"] = found["rows_per_second"] * flops / 1e12
+    found["executed_tflops"] = found["rows_per_second"] * executed / 1e12
     return {**asdict(case), **found}
 
 
-def peak() -> tuple[str, float]:
+def peak(size: int = 4096) -> tuple[str, float]:
     """Name of the device and its bf16 peak in TFLOP/s: the vendor's for a GPU, measured for a CPU."""
     import torch
 
@@ -88,7 +88,6 @@ def peak() -> tuple[str, float]:
         name = torch.cuda.get_device_name(0)
         known = peak_flops(name, bf16=True)
         return name, (known or float("nan")) / 1e12
-    size = 4096
     left, right = (torch.randn(size, size, dtype=torch.bfloat16) for _ in range(2))
     times = []
     for _ in range(5):
@@ -175,7 +174,8 @@ def main() -> None:
     if options.out.exists():
         for line in options.out.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
-            done[Case(**{name: row[name] for name in Case.__dataclass_fields__}).key] = row
+            known = {name: row[name] for name in Case.__dataclass_fields__ if name in row}
+            done[Case(**known).key] = row
     device, top = peak()
     for case in cases:
         if case.key in done:

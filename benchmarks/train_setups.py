@@ -1,4 +1,7 @@
-"""The two set-ups of `benchmarks/train.py`: `mar train`'s stages, and sentence-transformers' trainer."""
+"""The two set-ups of `benchmarks/train.py`: `mar train`'s stages, and sentence-transformers' trainer.
+
+Shapes: `small` is mar-small's, `published` that of mar-0.3b-4b, `tiny` a small one of its architectures.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,17 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 TEMPERATURE = 0.05
+
+#: Hidden sizes of both encoders.
+WIDTHS = {
+    "small": {"query": 256, "document": 512},
+    "published": {"query": 768, "document": 2560},
+    "tiny": {"query": 32, "document": 64},
+}
 
 
 @dataclass(frozen=True)
@@ -27,6 +38,8 @@ class Case:
     steps: int
     warm_up: int
     texts: str | None
+    every: int = 20  # steps between two records of `mar train`; warm_up is a multiple of it
+    weights: str | None = None  # folder where encoders of `published` and `tiny` are kept; default none
 
     @property
     def key(self) -> str:
@@ -41,7 +54,8 @@ def recipe_of(case: Case, folder: Path, data: Path) -> Any:
     lora = (
         {} if small else {"lora_r": 32, "lora_alpha": 64, "lora_dropout": 0.1, "gradient_checkpointing": True}
     )
-    dims = {"dims": [256, 512]} if small else {"dims": [768, 2560]}
+    width = WIDTHS[case.shape]
+    dims = {"dims": list(width.values())}
     common = {"batch_size": case.batch, "max_steps": case.steps, "learning_rate": 1e-4, "length_groups": 16}
     parts = {"mini_batch_size": case.mini_batch} if case.mini_batch else {}
     warm = {"temperature": TEMPERATURE}
@@ -59,12 +73,9 @@ def recipe_of(case: Case, folder: Path, data: Path) -> Any:
         "align": {"stage": "align", **common, "temperature": TEMPERATURE, "mse_weight": 0.0},
         "joint": {"stage": "joint", **common, **parts, **warm, **lora},
     }
-    used = {"contrastive-query": ("query",), "contrastive-document": ("document",)}.get(
-        case.stage, ("query", "document")
-    )
-    width = {"query": 256 if small else 768, "document": 512 if small else 2560}
+    used = sides_of(case.stage)
     pooling = {"query": "mean", "document": "mean"} if small else {"query": "cls", "document": "lasttoken"}
-    limit = 128 if small and case.length == "real" else 512
+    limit = 64 if case.shape == "tiny" else 128 if small and case.length == "real" else 512
     sides = {
         side: {"source": str(folder / side), "max_length": limit, "pooling": pooling[side]}
         if side in used
@@ -88,34 +99,38 @@ def recipe_of(case: Case, folder: Path, data: Path) -> Any:
     )
 
 
-def write_encoders(case: Case, folder: Path, texts: list[str]) -> None:
-    """Random weights; tokenizers are trained on the texts, embeddings keep the published size."""
+def write_encoders(case: Case, folder: Path, sides: Iterable[str], texts: list[str]) -> None:
+    """Random weights; `small` with a tokenizer trained on the texts, the others as published."""
+    if case.shape != "small":
+        from published_shapes import GTE, QWEN_4B, write_backbone
+
+        names = {"query": GTE, "document": QWEN_4B}
+        for side in sides:
+            write_backbone(names[side], folder / side, tiny=case.shape == "tiny")
+        return
     import torch
     from transformers import AutoConfig, AutoModel
 
-    from mar_st.backbones import known_backbones
     from mar_st.encoders import write_encoder
     from mar_st.recipe import load_recipe
     from mar_st.tokenizers import train_tokenizer
 
-    base = load_recipe("mar-small" if case.shape == "small" else "mar-0.3b-4b")
-    for side in ("query", "document"):
+    base = load_recipe("mar-small")
+    for side in sides:
         backbone = getattr(base, side)
-        size = backbone.tokenizer.vocab_size if backbone.tokenizer else 8000
-        role = "query" if (backbone.pooling or "cls") != "lasttoken" and side == "query" else side
-        if case.shape == "small":
-            role = "query"
-        tokenizer = train_tokenizer(texts, role, vocab_size=size, max_token_length=2)
-        config = dict(backbone.config or known_backbones()[backbone.source].config)
-        config["vocab_size"] = max(config.get("vocab_size", 0), len(tokenizer))
-        config["pad_token_id"] = tokenizer.pad_token_id
+        size = backbone.tokenizer.vocab_size
+        tokenizer = train_tokenizer(texts, "query", vocab_size=size, max_token_length=2)
+        config = {**backbone.config, "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
         torch.manual_seed(0)
-        large = side == "document" and case.shape != "small"
-        torch.set_default_dtype(torch.bfloat16 if large else torch.float32)
         model = AutoModel.from_config(AutoConfig.for_model(**config))
-        torch.set_default_dtype(torch.float32)
         (folder / side).mkdir(parents=True)
         write_encoder(model, tokenizer, folder / side)
+
+
+def sides_of(stage: str) -> tuple[str, ...]:
+    """The encoders that a stage works with."""
+    one = {"contrastive-query": ("query",), "contrastive-document": ("document",)}
+    return one.get(stage, ("query", "document"))
 
 
 def rows_of(case: Case) -> list[dict[str, str]]:
@@ -144,33 +159,59 @@ def rows_of(case: Case) -> list[dict[str, str]]:
     ]
 
 
-def operations(model: Any, rows: list[dict[str, str]], columns: dict[str, str]) -> tuple[float, float]:
-    """Useful operations and tokens of a row: `columns` maps a text to the route it takes."""
-    from mar_st.stages.meter import ONE, step_costs
+def operations(
+    recipe: Any, rows: list[dict[str, str]], columns: dict[str, str]
+) -> tuple[float, float, float]:
+    """Of a row: useful operations, those with recomputation, tokens; no weights are loaded.
 
-    costs = step_costs(model)
-    flops = tokens = 0.0
+    Args:
+        recipe: Its first stage counts.
+        rows: Texts by column.
+        columns: The side that encodes each column.
+    """
+    from transformers import AutoTokenizer
+
+    from mar_st.backbones import shape_of
+    from mar_st.costs import Training, training_flops
+    from mar_st.plan import training_of
+
+    flops = executed = tokens = 0.0
     sample = rows[:500]
-    for column, route in columns.items():
-        cost = costs.get(route) or costs[ONE]
-        task = {"task": route} if route else {}
-        for row in sample:
-            features = model.preprocess([row[column]], **task)
-            length = (
-                int(features["attention_mask"].sum())
-                if "attention_mask" in features
-                else features["input_ids"].numel()
-            )
-            flops += cost.token * length + cost.square * length**2
-            tokens += length
-    return flops / len(sample), tokens / len(sample)
+    for column, side in columns.items():
+        backbone = getattr(recipe, side)
+        shape = shape_of(backbone)
+        asked = training_of(recipe.stages[0], side, shape, recipe.precision)
+        training = Training(asked.mode, lora_r=asked.lora_r, lora_targets=asked.lora_targets)
+        tokenizer = AutoTokenizer.from_pretrained(backbone.source)
+        texts = [row[column] for row in sample]
+        for ids in tokenizer(texts, truncation=True, max_length=backbone.max_length)["input_ids"]:
+            flops += training_flops(shape, 1, len(ids), training)
+            executed += training_flops(shape, 1, len(ids), asked)
+            tokens += len(ids)
+    return flops / len(sample), executed / len(sample), tokens / len(sample)
 
 
-def run_mar(case: Case, recipe: Any, folder: Path) -> dict[str, float]:
+def planned_bytes(recipe: Any) -> float:
+    """Memory of the stage on one device, as `mar plan` predicts it."""
+    from mar_st.plan import plan
+
+    return plan(recipe, device="H100").stages[0].memory["peak"]
+
+
+def reserved_gb() -> float | None:
+    """Most memory that torch held on the GPU so far, in GB; none without one."""
+    import torch
+
+    return torch.cuda.max_memory_reserved() / 1e9 if torch.cuda.is_available() else None
+
+
+def run_mar(case: Case, recipe: Any, folder: Path) -> dict[str, float | None]:
     """A stage as `mar train` runs it; speed from its own records."""
+    from mar_st.stages import arguments
     from mar_st.stages.monitor import read_metrics
     from mar_st.train import train
 
+    arguments.LOGGING_STEPS = case.every
     began = time.perf_counter()
     out = train(recipe, folder / "run", save_steps=10**6)
     wall = time.perf_counter() - began
@@ -187,13 +228,14 @@ def run_mar(case: Case, recipe: Any, folder: Path) -> dict[str, float]:
     return {
         "rows_per_second": (steps[-1] - case.warm_up) * case.batch / seconds,
         "memory_gb": max(row["peak_memory_gb"] for row in records if "peak_memory_gb" in row),
+        "reserved_gb": reserved_gb(),
         "outside_training_s": wall - summary["train_runtime"],
     }
 
 
 def run_plain(
     case: Case, recipe: Any, model: Any, rows: list[dict[str, str]], folder: Path
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """The same step with sentence-transformers' own trainer and losses."""
     import torch
     from datasets import Dataset
@@ -260,6 +302,7 @@ def run_plain(
     return {
         "rows_per_second": (case.steps - case.warm_up) * case.batch / seconds,
         "memory_gb": peak_memory(model.device),
+        "reserved_gb": reserved_gb(),
         "outside_training_s": 0.0,
     }
 

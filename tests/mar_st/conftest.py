@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 import pytest
@@ -66,6 +67,17 @@ def loggers_as_before():
     for name, (handlers, propagate, level) in states.items():
         kept[name].handlers, kept[name].propagate = handlers, propagate
         kept[name].setLevel(level)
+
+
+@pytest.fixture
+def gpu() -> torch.device:
+    """The device of tests marked `gpu`; with MEDTEB_GPU_REHEARSAL=cpu they run without one."""
+    rehearsal = os.environ.get("MEDTEB_GPU_REHEARSAL")
+    if rehearsal:
+        return torch.device(rehearsal)
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device; MEDTEB_GPU_REHEARSAL=cpu runs this on the CPU")
+    return torch.device("cuda")
 
 
 @pytest.fixture

@@ -10,9 +10,6 @@ import pytest
 import torch
 import yaml
 
-from mar_st.recipe import load_recipe
-from mar_st.train import train
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -114,6 +111,10 @@ def recipe_file(tmp_path_factory):
 @pytest.fixture(scope="module")
 def finished(recipe_file, tmp_path_factory):
     """The run folder of one uninterrupted run."""
+    # Here, for `tests.mar_st.conftest` imports this file where what training needs may be missing.
+    from mar_st.recipe import load_recipe
+    from mar_st.train import train
+
     out = tmp_path_factory.mktemp("runs") / "finished"
     assert train(load_recipe(recipe_file), out, save_steps=1000, say=silent) == out / "model"
     return out

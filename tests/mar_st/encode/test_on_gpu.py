@@ -1,0 +1,68 @@
+"""The offline encoder on a GPU gives the vectors of sentence-transformers."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize
+
+from mar_st import MAR
+from mar_st.encode import Engine
+from mar_st.encoders import load_encoder
+from tests.mar_st.gpu_helpers import WIDTHS, texts, write_side, write_sides
+
+pytestmark = pytest.mark.gpu
+
+#: Largest distance of a cosine from 1, by precision.
+APART = {"fp32": 1e-3, "bf16": 1e-2}
+
+
+def check(found, expected, precision):
+    found, expected = (np.asarray(part, dtype=np.float64) for part in (found, expected))
+    assert found.shape == expected.shape
+    norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
+    assert np.abs(1 - (found * expected).sum(axis=1) / norms).max() < APART[precision]
+    assert np.ptp(expected, axis=0).max() > 0.1  # texts differ
+
+
+@pytest.mark.parametrize("precision", APART)
+def test_mar_encode_writes_the_vectors_of_encode_document(gpu, tmp_path, precision):
+    pytest.importorskip("filelock", reason="mar encode needs filelock")
+    from mar_st.encode import Settings, VectorFolder, encode_corpus
+
+    sides = write_sides(tmp_path / "sides", torch.float32)
+    mar = MAR.from_encoders(**{side: str(path) for side, path in sides.items()}, device="cpu")
+    mar.save_pretrained(str(tmp_path / "mar"))
+    corpus = tmp_path / "corpus.jsonl"
+    lines = [json.dumps({"_id": str(i), "text": text}) for i, text in enumerate(texts())]
+    corpus.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    encode_corpus(
+        tmp_path / "mar",
+        corpus,
+        tmp_path / "vectors",
+        settings=Settings(precision=precision, shard=32),
+        devices=["cuda:0" if gpu.type == "cuda" else "cpu"],
+        show_progress=False,
+    )
+    folder = VectorFolder.open(tmp_path / "vectors")
+    assert folder.ids.to_pylist() == [str(i) for i in range(len(texts()))]
+    model = SentenceTransformer(str(tmp_path / "mar"), device=str(gpu))
+    check(folder[:], model.encode_document(texts()), precision)
+
+
+@pytest.mark.parametrize("side", WIDTHS)
+def test_packed_texts_give_the_vectors_of_padded_ones(gpu, tmp_path, side):
+    """Packing is what a GPU gets by default; a CPU computes it text by text."""
+    path = write_side(tmp_path / side, side)
+    model = SentenceTransformer(modules=[*load_encoder(str(path), side), Normalize()], device=str(gpu))
+    assert next(model.parameters()).dtype == torch.bfloat16
+    engine = Engine(model, packed=None if gpu.type == "cuda" else True, tokens=256)
+    assert engine.is_packed
+    check(engine.encode(texts()), model.encode(texts()), "bf16")
+    padded = Engine(model, packed=False, tokens=256)
+    assert not padded.is_packed
+    check(engine.encode(texts()), padded.encode(texts()), "bf16")

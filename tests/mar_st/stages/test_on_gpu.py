@@ -1,0 +1,198 @@
+"""Every stage on a GPU, from encoders stored in bf16."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+pytest.importorskip("datasets", reason="training needs datasets")
+pytest.importorskip("pydantic", reason="recipes need pydantic")
+pytest.importorskip("filelock", reason="training needs filelock")
+
+from sentence_transformers import SentenceTransformer
+
+from mar_st.schema import Recipe
+from mar_st.stages.compiling import has_compiler
+from mar_st.stages.monitor import read_metrics
+from mar_st.stages.trainer import MetricsFile
+from mar_st.train import train
+from tests.mar_st.gpu_helpers import WIDTHS, recipe_content, texts
+
+pytestmark = pytest.mark.gpu
+
+ROOT = Path(__file__).parents[3]
+FAST = {"batch_size": 8, "learning_rate": 3e-3, "max_steps": 16, "epochs": 20, "warmup_ratio": 0.0}
+WARM = {**FAST, "temperature": 0.1}
+LORA = {"lora_r": 4, "lora_alpha": 16, "lora_dropout": 0.0, "gradient_checkpointing": True}
+STAGES = {
+    "retromae": {"stage": "retromae", **FAST},
+    "query": {"stage": "contrastive", "side": "query", **WARM, "learnable_temperature": True},
+    "query-checkpointing": {"stage": "contrastive", "side": "query", **WARM, "gradient_checkpointing": True},
+    "document": {"stage": "contrastive", "side": "document", **WARM, "dims": [16, 32, 64]},
+    "document-lora": {
+        "stage": "contrastive", "side": "document", **WARM, "dims": [16, 32, 64], "mini_batch_size": 4, **LORA
+    },
+    "align": {"stage": "align", **WARM, "contrastive_weight": 1.0, "mse_weight": 1.0},
+    "align-parts": {"stage": "align", **WARM, "mini_batch_size": 4},
+    "joint": {"stage": "joint", **WARM},
+    "joint-lora": {"stage": "joint", **WARM, "mini_batch_size": 4, **LORA},
+    "distill": {"stage": "distill", "side": "query", "teacher": "document", **WARM},
+}  # fmt: skip
+
+
+def silent(line):
+    del line
+
+
+def recipe_of(folder, name, **fields):
+    """A recipe of one stage."""
+    changes = fields.pop("stage", {})
+    if "lora_r" in STAGES[name]:
+        pytest.importorskip("peft", reason="LoRA needs peft")
+    stages = [{"name": name, **STAGES[name], **changes}]
+    return Recipe.model_validate(recipe_content(folder, stages, **fields))
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_stage_learns_in_bf16(gpu, tmp_path, monkeypatch, name):
+    devices = set()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        devices.update(parameter.device.type for parameter in kwargs["model"].parameters())
+
+    def on_init_end(self, args, state, control, **kwargs):
+        args.logging_steps = 4
+
+    monkeypatch.setattr(MetricsFile, "on_step_end", on_step_end, raising=False)
+    monkeypatch.setattr(MetricsFile, "on_init_end", on_init_end, raising=False)
+    out = train(recipe_of(tmp_path, name), tmp_path / "run", until=name, save_steps=1000, say=silent)
+    assert devices == {gpu.type}
+    records = [r for r in read_metrics(tmp_path / "run" / f"01-{name}" / "metrics.jsonl") if "loss" in r]
+    assert [record["step"] for record in records] == [4, 8, 12, 16]
+    assert all(math.isfinite(record["loss"]) for record in records)
+    assert records[-1]["loss"] < records[0]["loss"]
+    assert all(record["peak_memory_gb"] > 0 for record in records)
+    model = SentenceTransformer(str(out), device=str(gpu))
+    width = model.encode(texts()[:2]).shape[1]
+    assert width in WIDTHS.values()
+
+
+def weights(folder):
+    found = {}
+    for path in sorted(folder.rglob("*.safetensors")):
+        tensors = load_file(path).items()
+        found |= {f"{path.parent.name}/{name}": tensor.float() for name, tensor in tensors}
+    assert found
+    return found
+
+
+def apart(first, second, start):
+    """Distance of two trained models, relative to the way that training went."""
+    assert first.keys() == second.keys() == start.keys()
+    way = torch.cat([(first[name] - start[name]).flatten() for name in start]).norm()
+    assert way > 0
+    return float(torch.cat([(first[name] - second[name]).flatten() for name in start]).norm() / way)
+
+
+@pytest.mark.parametrize("name", ["query", "document-lora"])
+def test_compiled_training_is_plain_training_to_rounding(gpu, tmp_path, name):
+    if gpu.type == "cpu" and not has_compiler():
+        pytest.skip("no C++ compiler")
+    few = {"max_steps": 4}
+    found = {}
+    for kind, fields in {
+        "start": {"stage": {**few, "learning_rate": 1e-12}},
+        "plain": {"stage": few},
+        "compiled": {"stage": few, "compile": True},
+    }.items():
+        recipe = recipe_of(tmp_path / kind, name, precision="fp32", **fields)
+        found[kind] = weights(train(recipe, tmp_path / kind / "run", until=name, say=silent))
+    assert apart(found["plain"], found["compiled"], found["start"]) < 2e-2
+
+
+#: Runs a recipe; `argv`: recipe, run folder, the step after which to kill itself. Kernels whose sums have no
+#: fixed order would make two runs differ.
+SCRIPT = """
+import json, os, signal, sys
+import torch
+from mar_st.schema import Recipe
+from mar_st.stages import trainer
+from mar_st.stages.trainer import MetricsFile
+from mar_st.train import train
+
+def on_step_end(self, args, state, control, **kwargs):
+    if state.global_step == int(last):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    recipe, out, last = sys.argv[1:]
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    MetricsFile.on_step_end = on_step_end
+    train(Recipe.model_validate(json.load(open(recipe))), out, save_steps=4)
+"""
+
+
+def run(folder, gpu, out, last=0, processes=1):
+    """Run `folder/recipe.json` in processes of its own; gives the exit code."""
+    script = folder / "script.py"
+    script.write_text(SCRIPT, encoding="utf-8")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAR_")}
+    environment |= {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "OMP_NUM_THREADS": "1"}
+    if gpu.type == "cpu":
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    command = [sys.executable]
+    if processes > 1:
+        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
+    command += [str(script), str(folder / "recipe.json"), str(out), str(last)]
+    done = subprocess.run(
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280
+    )
+    assert done.returncode == (-signal.SIGKILL if last else 0), done.stderr[-4000:]
+
+
+def write_recipe(folder, names, **fields):
+    stages = [{"name": name, **STAGES[name], "max_steps": 8} for name in names]
+    folder.mkdir(parents=True, exist_ok=True)
+    content = recipe_content(folder, stages, **fields)
+    (folder / "recipe.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def test_a_killed_run_resumes_to_the_weights_of_an_uninterrupted_one(gpu, tmp_path):
+    pytest.importorskip("peft", reason="LoRA needs peft")
+    write_recipe(tmp_path, ["joint-lora"])
+    run(tmp_path, gpu, tmp_path / "whole")
+    run(tmp_path, gpu, tmp_path / "killed", last=6)
+    checkpoints = tmp_path / "killed" / "01-joint-lora" / "checkpoints"
+    assert [path.name for path in checkpoints.iterdir()] == ["checkpoint-4"]
+    run(tmp_path, gpu, tmp_path / "killed")
+    whole, resumed = (weights(tmp_path / name / "model") for name in ("whole", "killed"))
+    start = {name: torch.zeros_like(tensor) for name, tensor in whole.items()}
+    if gpu.type == "cpu":
+        assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    else:
+        assert apart(whole, resumed, start) < 1e-5
+
+
+def test_two_processes_train_as_one(gpu, tmp_path):
+    if gpu.type == "cuda" and torch.cuda.device_count() < 2:
+        pytest.skip("needs two CUDA devices")
+    write_recipe(tmp_path, ["joint"], precision="fp32")
+    run(tmp_path, gpu, tmp_path / "one")
+    run(tmp_path, gpu, tmp_path / "two", processes=2)
+    one, two = (weights(tmp_path / name / "model") for name in ("one", "two"))
+    sides = {side: load_file(tmp_path / side / "model.safetensors") for side in WIDTHS}
+    start = {name: next(
+        s[name.partition("/")[2]].float() for s in sides.values()
+        if name.partition("/")[2] in s and s[name.partition("/")[2]].shape == tensor.shape
+    ) for name, tensor in one.items() if "Dense" not in name}  # fmt: skip
+    one, two = ({name: found[name] for name in start} for found in (one, two))
+    assert apart(one, two, start) < 1e-2
