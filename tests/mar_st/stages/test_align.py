@@ -83,8 +83,9 @@ def _live(mar, sources, stage, settings, prompts):
     data, own, mapping = {}, {}, {}
     for group in text_groups(sources, stage):
         prompt = prompts.get(group.prompt, "") if group.role == "query" else ""
-        vectors = mar.encode(group.texts, task="document", prompt=prompt)
-        data[group.name] = Dataset.from_dict({"text": group.texts, "label": list(vectors)})
+        texts = list(group.texts)
+        vectors = mar.encode(texts, task="document", prompt=prompt)
+        data[group.name] = Dataset.from_dict({"text": texts, "label": list(vectors)})
         own[group.name] = {"text": prompt} if group.role == "query" else {}
         mapping[group.name] = {"text": "query"}
     for module in mar.route_modules("document"):
@@ -208,7 +209,7 @@ def test_texts_of_the_stage(sources):
 
 def test_weights_are_shares_of_the_mixture(mar, sources, tmp_path, monkeypatch):
     assert weighted(4, 1.0, 0).tolist() == [0, 1, 2, 3]
-    assert weighted(4, 2.5, 0)[:8] == [0, 1, 2, 3, 0, 1, 2, 3]
+    assert weighted(4, 2.5, 0)[:8].tolist() == [0, 1, 2, 3, 0, 1, 2, 3]
     assert len(weighted(4, 2.5, 0)) == len(set(weighted(4, 0.5, 0))) + 8 == 10
     seen = {}
     monkeypatch.setattr(align, "fit", lambda *args, **kwargs: seen.update(kwargs, data=args[1]))
