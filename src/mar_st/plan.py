@@ -14,20 +14,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mar_st.backbones import Shape, count, side_shapes
 from mar_st.costs import Training, forward_flops, training_flops
+from mar_st.devices import DEVICES, Device
 from mar_st.errors import MarError
+from mar_st.fit import as_settings, search
 from mar_st.footprint import retromae_parameters, stage_disk, stage_memory, trained_parameters
+from mar_st.launch import Launch, LaunchError, check_launch
 from mar_st.lineage import trained_sides
-from mar_st.schema import (
-    AlignStage,
-    ContrastiveStage,
-    DistillStage,
-    JointStage,
-    RetroMAEStage,
-)
+from mar_st.recipe import changed
+from mar_st.schema import AlignStage, ContrastiveStage, DistillStage, JointStage, RetroMAEStage
 from mar_st.workload import Group, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from mar_st.calibrate import Speed
     from mar_st.schema import Recipe, Side, Stage
@@ -38,29 +37,6 @@ class PlanError(MarError):
     """A plan that cannot be made; the message says what is missing."""
 
 
-@dataclass(frozen=True)
-class Device:
-    """A device: its peak in TFLOP/s (dense, bf16 and fp32) and its memory in GiB; `None` is not known."""
-
-    bf16: float | None
-    fp32: float | None
-    memory: float | None
-
-
-#: Vendors' dense peaks. A bare name is the SXM part; `peak_flops` finds a part by the pieces of its name.
-DEVICES = {
-    "H200": Device(989, 67, 141),
-    "H200-NVL": Device(835, 60, 141),
-    "H100": Device(989, 67, 80),
-    "H100-NVL": Device(835, 60, 94),
-    "H100-PCIe": Device(756, 51, 80),
-    "A100-80GB": Device(312, 19.5, 80),
-    "A100-40GB": Device(312, 19.5, 40),
-    "L40S": Device(362, 91.6, 48),
-    "RTX4090": Device(165, 82.6, 24),
-    "cpu": Device(None, None, None),
-}
-
 #: Share of the peak that a training step is taken to reach where nothing is measured.
 MFU = 0.4
 
@@ -70,7 +46,10 @@ LAUNCH_BOUND = 0.02
 
 @dataclass
 class StagePlan:
-    """Needs of one stage; bytes and operations are per device, steps and tokens of the whole run."""
+    """Needs of one stage; bytes and operations are per device, steps and tokens of the whole run.
+
+    `changes` are settings for `--set` with which a stage fits that does not as it is; none if nothing helps.
+    """
 
     name: str
     kind: str
@@ -87,6 +66,7 @@ class StagePlan:
     setup_hours: float | None = None
     hours: float | None = None
     fits: bool | None = None
+    changes: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -113,6 +93,7 @@ def plan(
     *,
     device: str = "H100",
     world: int = 1,
+    deepspeed: Path | None = None,
     mfu: float = MFU,
     measure: Callable[[Shape, Training, int], Speed] | None = None,
     trials: Mapping[str, Trial] | None = None,
@@ -123,12 +104,14 @@ def plan(
         recipe: The recipe.
         device: A name of `DEVICES`.
         world: Number of devices; batch sizes of recipes are over all of them.
+        deepspeed: Path of a DeepSpeed configuration.
         mfu: Share of the device's peak that a step is taken to reach.
         measure: Measures speed instead, see `mar_st.calibrate.measure`.
         trials: What every stage took in a trial, by name; time and memory are made of that.
 
     Raises:
-        PlanError: Unknown device, or a batch that the devices cannot share.
+        PlanError: Unknown device.
+        LaunchError: Stages that cannot be trained so, for instance a batch that the devices cannot share.
         BackboneError: A backbone whose shape is not known.
         DataError: Data that are there and cannot be read.
     """
@@ -136,7 +119,9 @@ def plan(
         raise PlanError(f"No device {device!r}; known are {', '.join(DEVICES)}.")
     if world < 1:
         raise PlanError(f"A run needs at least one device; got world={world}.")
-    needs = _Planner(recipe, device, world, mfu, measure)
+    launch = Launch(world, deepspeed)
+    check_launch(recipe, launch)
+    needs = Planner(recipe, DEVICES[device], launch, mfu, measure)
     stages = [needs.stage(stage) for stage in recipe.stages]
     for stage, wanted in zip(stages, recipe.stages, strict=True):
         if trials is not None:
@@ -162,6 +147,28 @@ def plan(
         memory=max(stage.memory["peak"] for stage in stages),
         disk=sum(sum(stage.disk.values()) for stage in stages),
     )
+
+
+def fitted(recipe: Recipe, device: Device, launch: Launch) -> tuple[Recipe, list[str]]:
+    """A recipe whose stages all fit a device, and what was changed, as `--set` takes it.
+
+    Raises:
+        LaunchError: A stage does not fit, whatever is done for memory.
+        BackboneError: A backbone whose shape is not known.
+        DataError: Data that are there and cannot be read.
+    """
+    needs = Planner(recipe, device, launch)
+    changes: list[str] = []
+    for stage in recipe.stages:
+        found = needs.stage(stage)
+        if found.fits is False and not found.changes:
+            raise LaunchError(
+                f"stage {stage.name} needs {found.memory['peak'] / 2**30:.1f} GiB on each device, which has "
+                f"{device.memory:.1f}, and neither mini-batches nor activation checkpointing make it fit. Use "
+                "more devices with ZeRO 1, larger ones, or lora_r."
+            )
+        changes += found.changes
+    return (changed(recipe, changes) if changes else recipe), changes
 
 
 def training_of(stage: Stage, side: Side, shape: Shape, precision: str) -> Training:
@@ -206,18 +213,19 @@ def held_dtypes(recipe: Recipe, shapes: Mapping[Side, Shape]) -> dict[tuple[str,
     return found
 
 
-class _Planner:
+class Planner:
     """Plans the stages of one recipe; data are read once."""
 
     def __init__(
         self,
         recipe: Recipe,
-        device: str,
-        world: int,
-        mfu: float,
-        measure: Callable[[Shape, Training, int], Speed] | None,
+        device: Device,
+        launch: Launch,
+        mfu: float = MFU,
+        measure: Callable[[Shape, Training, int], Speed] | None = None,
     ) -> None:
-        self.recipe, self.device, self.world, self.mfu, self.measure = recipe, device, world, mfu, measure
+        self.recipe, self.device, self.launch, self.mfu, self.measure = recipe, device, launch, mfu, measure
+        self.world = world = launch.world
         self.shapes = side_shapes(recipe.query, recipe.document)
         self.held = held_dtypes(recipe, self.shapes)
         self.work = Workload(recipe, self.shapes, world)
@@ -230,15 +238,9 @@ class _Planner:
     # -- one stage --
 
     def stage(self, stage: Stage) -> StagePlan:
+        """Plan one stage."""
         entries = self.recipe.data_of(stage)
-        if stage.batch_size % self.world:
-            raise PlanError(
-                f"stage {stage.name}: batch_size {stage.batch_size} cannot be shared by {self.world} devices."
-            )
-        sides = self._sides(stage)
-        trainings = {
-            side: training_of(stage, side, self._held(stage, side), self.recipe.precision) for side in sides
-        }
+        trainings = self._trainings(stage)
         groups = self._groups[stage.name] = self.work.groups(stage, entries)
         steps, notes = self.work.steps(stage, groups)
         known = [group.rows for group in groups if group.rows is not None]
@@ -260,16 +262,11 @@ class _Planner:
         setup_seconds = self._seconds_of(setup, teacher, trainings[teacher]) if teacher else 0.0
         pairs = {side: (self.shapes[side], training) for side, training in trainings.items()}
         texts = sum(number for _, _, number in self.work.texts(stage, groups)) if teacher else 0.0
-        columns = [group.columns for group in groups]
-        query = self.recipe.query
-        memory = stage_memory(
-            stage,
-            pairs,
-            columns,
-            world=self.world,
-            dim=self.recipe.dim,
-            max_length=query.max_length if query is not None else 512,
-        )
+        memory = self.memory(stage, groups)
+        usable, change = self.device.usable, None
+        fits = None if usable is None else memory["peak"] <= usable
+        if usable is not None and not fits:
+            change = search(stage, self.launch, lambda other: self.memory(other, groups)["peak"], usable)
         hours = None
         if steps is not None and seconds is not None and setup_seconds is not None:
             hours = (steps * seconds + setup_seconds) / 3600
@@ -278,7 +275,6 @@ class _Planner:
             notes.append(f"not counted: what {stage.teacher_source} says of the texts before the first step")
         if seconds is not None and seconds < LAUNCH_BOUND and self.measure is None:
             notes.append("so short a step waits for kernel launches: a lower bound; --calibrate measures")
-        limit = DEVICES[self.device].memory
         return StagePlan(
             name=stage.name,
             kind=stage.stage,
@@ -294,9 +290,28 @@ class _Planner:
             step_seconds=seconds,
             setup_hours=None if setup_seconds is None else setup_seconds / 3600,
             hours=hours,
-            fits=None if limit is None else memory["peak"] <= limit * 2**30,
+            fits=fits,
+            changes=as_settings(stage, change) if change else [],
             notes=notes,
         )
+
+    def memory(self, stage: Stage, groups: Sequence[Group]) -> dict[str, float]:
+        """Bytes of a stage on each device, see `mar_st.footprint`."""
+        query = self.recipe.query
+        return stage_memory(
+            stage,
+            {side: (self.shapes[side], training) for side, training in self._trainings(stage).items()},
+            [group.columns for group in groups],
+            launch=self.launch,
+            dim=self.recipe.dim,
+            max_length=query.max_length if query is not None else 512,
+        )
+
+    def _trainings(self, stage: Stage) -> dict[Side, Training]:
+        precision = self.recipe.precision
+        return {
+            side: training_of(stage, side, self._held(stage, side), precision) for side in self._sides(stage)
+        }
 
     def tried(self, found: StagePlan, stage: Stage, trial: Trial) -> None:
         """Put what a trial took in the place of what was reckoned."""
@@ -309,8 +324,9 @@ class _Planner:
             found.hours = trial.seconds(found.steps, texts if trial.teacher else 0.0, times) / 3600
         rest = trial.memory - found.memory["peak"]
         found.memory = {**found.memory, "other": max(0.0, rest), "peak": float(trial.memory)}
-        limit = DEVICES[self.device].memory
+        limit = self.device.memory
         found.fits = None if limit is None else trial.memory <= limit * 2**30
+        found.changes = [] if found.fits else found.changes
         found.notes = [note for note in found.notes if not note.startswith("so short a step")]
 
     def _sides(self, stage: Stage) -> list[Side]:
@@ -407,6 +423,5 @@ class _Planner:
                 self._speeds[key] = self.measure(self.shapes[side], training, at)
             speed = self._speeds[key]
             return flops / speed.flops + trained_parameters(self.shapes[side], training) * speed.optimizer
-        device = DEVICES[self.device]
-        peak = device.bf16 if training.bf16 else device.fp32
+        peak = self.device.bf16 if training.bf16 else self.device.fp32
         return None if peak is None else flops / (peak * 1e12 * self.mfu)

@@ -54,6 +54,19 @@ def load_recipe(name: str | Path, overrides: list[str] | None = None) -> Recipe:
         raise RecipeError(f"{path}: {problems}") from error
 
 
+def changed(recipe: Recipe, overrides: list[str]) -> Recipe:
+    """A recipe with `--set` settings applied on top.
+
+    Raises:
+        RecipeError: No such key.
+        ValidationError: An impossible combination.
+    """
+    content = recipe.model_dump(mode="json")
+    for override in overrides:
+        _apply(content, override)
+    return Recipe.model_validate(content)
+
+
 def _find(name: str | Path, beside: Path | None = None) -> Path:
     """File of a recipe: a shipped name, or a path (relative to the file that extends it)."""
     path = Path(name)

@@ -50,6 +50,9 @@ class _Stage(Strict):
         description="tokens encoded at a time by GradCache, with padding, so that passes of short texts hold "
         "more; alone or as well as mini_batch_size",
     )
+    gradient_accumulation: int = Field(
+        default=1, gt=0, description="passes of an optimiser step; rows are compared within a pass"
+    )
     learning_rate: float = Field(gt=0)
     schedule: Literal["linear", "cosine", "constant"] = Field(
         default="linear", description="after the warm-up"
@@ -92,12 +95,13 @@ class RetroMAEStage(_Stage):
     )
 
     @model_validator(mode="after")
-    def _no_mini_batches(self) -> Self:
-        if self.gradcache:
+    def _one_split(self) -> Self:
+        if self.mini_batch_tokens is not None:
             raise ValueError(
-                "mini_batch_size (GradCache) is for stages that compare texts of a batch; to need less "
-                "memory lower batch_size or set gradient_checkpointing: true"
+                "mini_batch_tokens (GradCache) is for stages that compare texts of a batch; give mini_batch_size"
             )
+        if self.mini_batch_size is not None and self.gradient_accumulation > 1:
+            raise ValueError("mini_batch_size and gradient_accumulation both split the batch; give one")
         return self
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from mar_st.calibrate import Speed, measure
 from mar_st.costs import LiveBytes, Training, forward_flops
-from mar_st.plan import DEVICES, PlanError, plan
+from mar_st.devices import DEVICES
+from mar_st.plan import PlanError, plan
 from mar_st.recipe import load_recipe, recipe_names
 from mar_st.schema import Recipe
 from mar_st.tiny import RETRIEVAL, shrink

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mar_st.plan import DEVICES, MFU, Plan, PlanError, StagePlan, plan
+from mar_st.devices import DEVICES
+from mar_st.launch import DEEPSPEED
+from mar_st.plan import MFU, Plan, PlanError, StagePlan, plan
 
 if TYPE_CHECKING:
     from mar_st.schema import Recipe
@@ -35,10 +39,15 @@ def make(
 
     Raises:
         PlanError: Unknown device, settings that exclude each other, or a device that is not this machine's.
+        LaunchError: Stages that so many devices, or DeepSpeed (`MAR_DEEPSPEED`), cannot train.
         TrialError: A stage could not be tried.
     """
     if not calibrate and not trial:
-        return plan(recipe, device=gpu or "H100", world=world, mfu=MFU if mfu is None else mfu)
+        path = os.environ.get(DEEPSPEED)
+        return plan(
+            recipe, device=gpu or "H100", world=world, deepspeed=Path(path) if path else None,
+            mfu=MFU if mfu is None else mfu,
+        )  # fmt: skip
     name = "--trial" if trial else "--calibrate"
     if mfu is not None or (calibrate and trial):
         other = "--mfu" if mfu is not None else "--calibrate"
@@ -97,6 +106,7 @@ def _stage_lines(stage: StagePlan) -> list[str]:
         f"  steps       {_count(stage.steps)}, {_count(stage.examples)} examples an epoch, "
         f"{_count(stage.tokens_per_step)} tokens a step, {_count(stage.tokens)} in all",
         f"  memory      {_bytes(memory['peak'])} per device: {parts}{verdict}",
+        *_fitting(stage),
         f"  operations  {flops / 1e12:.4g} TFLOP a step and device",
     ]
     if stage.step_seconds is not None:
@@ -108,6 +118,14 @@ def _stage_lines(stage: StagePlan) -> list[str]:
     disk = ", ".join(f"{name} {_bytes(value)}" for name, value in stage.disk.items() if value)
     lines.append(f"  disk        {disk}")
     return lines + [f"  note        {note}" for note in stage.notes]
+
+
+def _fitting(stage: StagePlan) -> list[str]:
+    if stage.fits is not False:
+        return []
+    if not stage.changes:
+        return ["  fits with   neither mini-batches nor checkpointing: more devices with ZeRO 1, or lora_r"]
+    return ["  fits with   " + " ".join(f"--set {change}" for change in stage.changes)]
 
 
 def _count(value: float | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
+from sentence_transformers.base.model import BaseModel
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -48,6 +49,8 @@ class RetroMAELoss(nn.Module):
         replacement: What the encoder reads in the place of a masked token: `80-10-10` as above, or always the
             `mask` token.
         bf16: Compute under autocast.
+        gather_across_devices: Take the means over the targets of all processes, so that a batch split over
+            processes has the gradients of the whole batch.
 
     Requirements:
         1. One text column.
@@ -81,6 +84,7 @@ class RetroMAELoss(nn.Module):
         decoder_mask: float = 0.5,
         replacement: Replacement = "80-10-10",
         bf16: bool = False,
+        gather_across_devices: bool = False,
     ) -> None:
         super().__init__()
         if not (0 < encoder_mask < 1 and 0 < decoder_mask < 1):
@@ -88,6 +92,7 @@ class RetroMAELoss(nn.Module):
         self.model = model
         self.encoder_mask, self.decoder_mask, self.bf16 = encoder_mask, decoder_mask, bf16
         self.replacement: Replacement = replacement
+        self.gather_across_devices = gather_across_devices
         transformer: Any = model[0]
         tokenizer, encoder = transformer.tokenizer, transformer.model
         embeddings = encoder.get_input_embeddings().weight
@@ -111,25 +116,24 @@ class RetroMAELoss(nn.Module):
             ValueError: More than one column.
         """
         del labels
-        features = list(sentence_features)
-        if len(features) != 1:
-            raise ValueError(f"RetroMAELoss takes one text column; got {len(features)}.")
-        tokens, attended = features[0]["input_ids"], features[0]["attention_mask"].bool()
-        plain = attended & ~self.special[tokens]
-        masked = draw_words(plain, self.continues[tokens], self.encoder_mask)
-        visible = draw_visible(attended, plain, self.decoder_mask)
-        transformer: Any = self.model[0]
+        (column,) = self.prepare(list(sentence_features))
+        tokens, masked = column["input_ids"], column["masked"]
+        plain = column["attention_mask"].bool() & ~self.special[tokens]
+        transformer: Any = unwrapped(self.model)[0]
         encoder = transformer.model
         embeddings = encoder.get_input_embeddings()
+        of_encoder, of_decoder = column["targets"]
         with torch.autocast(tokens.device.type, dtype=torch.bfloat16, enabled=self.bf16):
             states = encoder(
-                input_ids=self._corrupted(tokens, masked),
-                attention_mask=features[0]["attention_mask"],
+                input_ids=column["corrupted"], attention_mask=column["attention_mask"]
             ).last_hidden_state
+            # The columns of a part of a batch may be fewer than those of the batch that was drawn for.
+            visible = column["visible"][:, :, : tokens.shape[1]]
             decoded = self.decoder(states[:, 0], embeddings(tokens), visible)
+            weight = embeddings.weight
             parts = {
-                "encoder": self._cross_entropy(states[masked], tokens[masked], embeddings.weight),
-                "decoder": self._cross_entropy(decoded[plain], tokens[plain], embeddings.weight),
+                "encoder": self._cross_entropy(states[masked], tokens[masked], weight) / of_encoder,
+                "decoder": self._cross_entropy(decoded[plain], tokens[plain], weight) / of_decoder,
             }
         self.last_parts = {name: part.detach() for name, part in parts.items()}
         return parts["encoder"] + parts["decoder"]
@@ -139,15 +143,48 @@ class RetroMAELoss(nn.Module):
             return tokens.masked_fill(masked, self.mask_id)
         return replace_tokens(tokens, masked, self.mask_id, self.vocabulary)
 
+    def prepare(self, features: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The column with what is drawn for it, unless it was drawn already.
+
+        Args:
+            features: One column.
+
+        Returns:
+            It with `masked` `(rows, length)` and `visible` `(rows, length, length)`, bool, `corrupted`: what the
+            encoder reads, and `targets`: how many targets the two means are over. Rows of it can be given to
+            `forward` part by part; the losses of the parts add up to that of the whole.
+
+        Raises:
+            ValueError: More than one column.
+        """
+        if len(features) != 1:
+            raise ValueError(f"RetroMAELoss takes one text column; got {len(features)}.")
+        (column,) = features
+        if "masked" in column:
+            return features
+        tokens, attended = column["input_ids"], column["attention_mask"].bool()
+        plain = attended & ~self.special[tokens]
+        masked = draw_words(plain, self.continues[tokens], self.encoder_mask)
+        visible = draw_visible(attended, plain, self.decoder_mask)
+        targets = torch.stack([masked.sum(), plain.sum()]).float()
+        if self.gather_across_devices and torch.distributed.is_initialized():
+            # The gradients are averaged over the processes, and so are the numbers of targets.
+            torch.distributed.all_reduce(targets)
+            targets = targets / torch.distributed.get_world_size()
+        of_each = tuple(targets.clamp(min=torch.finfo(torch.float32).tiny).unbind())
+        drawn = {"masked": masked, "corrupted": self._corrupted(tokens, masked), "visible": visible}
+        return [{**column, **drawn, "targets": of_each}]
+
     def _cross_entropy(self, states: Tensor, targets: Tensor, embeddings: Tensor) -> Tensor:
+        """Summed over the targets."""
         if not len(targets):  # a batch of texts of one word
             return states.sum() * 0.0
         if len(targets) <= TARGETS:
-            return self._summed(states, targets, embeddings) / len(targets)
+            return self._summed(states, targets, embeddings)
         total = states.new_zeros((), dtype=torch.float32)
         for rows, wanted in zip(torch.split(states, TARGETS), torch.split(targets, TARGETS), strict=True):
             total = total + checkpoint(self._summed, rows, wanted, embeddings, use_reentrant=False)
-        return total / len(targets)
+        return total
 
     def _summed(self, states: Tensor, targets: Tensor, embeddings: Tensor) -> Tensor:
         logits = self.head(states, embeddings).float()
@@ -160,6 +197,13 @@ class RetroMAELoss(nn.Module):
             "decoder_mask": self.decoder_mask,
             "replacement": self.replacement,
         }
+
+
+def unwrapped(model: Any) -> Any:
+    """The model itself, where it was wrapped to be compiled or for several devices (DeepSpeed's engine)."""
+    while not isinstance(model, BaseModel):
+        model = getattr(model, "_orig_mod", None) or model.module
+    return model
 
 
 def mask_token_id(tokenizer: Any) -> int:

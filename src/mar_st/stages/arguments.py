@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sentence_transformers import SentenceTransformerTrainingArguments
 
-from mar_st.errors import MarError
+from mar_st.launch import Launch, LaunchError, check_stage
 from mar_st.stages.loading import worker_count
 from mar_st.stages.reports import OWN
 
@@ -22,41 +18,11 @@ if TYPE_CHECKING:
     from mar_st.schema import Stage
     from mar_st.stages.trainer import Settings
 
-#: Environment variable with the path of a DeepSpeed configuration.
-DEEPSPEED = "MAR_DEEPSPEED"
-
 #: The trainer's name of each schedule; all of them come after a linear warm-up.
 SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 
-#: Highest ZeRO stage; from 3 on parameters are sharded, which checkpoints of whole ones cannot hold.
-MAX_ZERO = 2
-
 #: Steps between two records.
 LOGGING_STEPS = 20
-
-
-class ArgumentsError(MarError):
-    """Settings that the devices at hand cannot carry out."""
-
-
-def world_size() -> int:
-    """Number of processes that `torchrun`, `accelerate launch` or `deepspeed` started."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def rows_per_device(stage: Stage, world: int) -> int:
-    """Rows that each process takes of a batch.
-
-    Raises:
-        ArgumentsError: The processes cannot share the batch evenly.
-    """
-    if stage.batch_size % world:
-        raise ArgumentsError(
-            f"stage {stage.name}: batch_size {stage.batch_size} is over all devices, and {world} devices "
-            f"cannot share it evenly. Choose a multiple of {world}, for instance "
-            f"{max(1, round(stage.batch_size / world)) * world}, or another number of devices."
-        )
-    return stage.batch_size // world
 
 
 def training_arguments(
@@ -83,19 +49,20 @@ def training_arguments(
         learning_rate_mapping: Pattern of parameter names -> learning rate.
 
     Raises:
-        ArgumentsError: A batch that the devices cannot share, or a DeepSpeed configuration of no use.
+        LaunchError: A batch that the devices cannot share, or a DeepSpeed configuration of no use.
     """
     evaluation = settings.evaluation if evaluate else None
     decides = evaluation is not None and evaluation.decides
     reports = [name for name in settings.report_to if name != OWN]
-    world = world_size()
+    launch = Launch.here(settings.deepspeed)
+    check_stage(stage, launch)
+    world = launch.world
     on_cpu = device.type == "cpu"
-    deepspeed = _deepspeed(settings)
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(settings.folder / "checkpoints"),
         num_train_epochs=stage.epochs,
         max_steps=stage.max_steps or -1,
-        per_device_train_batch_size=rows_per_device(stage, world),
+        per_device_train_batch_size=stage.batch_size // world,
         learning_rate=stage.learning_rate,
         warmup_steps=stage.warmup_ratio,
         lr_scheduler_type=SCHEDULES[stage.schedule],
@@ -124,7 +91,7 @@ def training_arguments(
         save_total_limit=1,
         report_to=reports or "none",
         run_name=f"{settings.folder.parent.name}/{settings.folder.name}",
-        deepspeed=deepspeed,
+        deepspeed=str(launch.deepspeed) if launch.deepspeed else None,
         prompts={name: dict(columns) for name, columns in prompts.items()},
         router_mapping={name: dict(columns) for name, columns in router_mapping.items()},
         learning_rate_mapping=dict(learning_rate_mapping),
@@ -132,7 +99,7 @@ def training_arguments(
     # The arguments' own check wants multiples of `eval_steps`; here a new best is saved wherever it is found.
     arguments.load_best_model_at_end = evaluation is not None and evaluation.keep == "best"
     if arguments.world_size != world:
-        raise ArgumentsError(
+        raise LaunchError(
             f"WORLD_SIZE says {world} processes and torch.distributed has {arguments.world_size}. Start with "
             "torchrun or accelerate launch."
         )
@@ -140,23 +107,3 @@ def training_arguments(
         # Without a launcher the trainer would copy the model to every GPU at each step (DataParallel).
         arguments._n_gpu = 1
     return arguments
-
-
-def _deepspeed(settings: Settings) -> str | None:
-    """Path of the DeepSpeed configuration, if one is asked for."""
-    path = settings.deepspeed or os.environ.get(DEEPSPEED)
-    if not path:
-        return None
-    try:
-        content: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-        stage = int(content.get("zero_optimization", {}).get("stage", 0))
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise ArgumentsError(f"{path} is no readable DeepSpeed configuration ({error}).") from error
-    if stage > MAX_ZERO:
-        raise ArgumentsError(
-            f"{path} asks for ZeRO stage {stage}; stages 0 to {MAX_ZERO} are supported, as checkpoints hold "
-            "whole parameters."
-        )
-    if find_spec("deepspeed") is None:
-        raise ArgumentsError(f"{path} needs DeepSpeed, which is not installed: pip install deepspeed")
-    return str(path)

@@ -17,6 +17,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from mar_st.errors import MarError
+from mar_st.stages.deepspeed import LENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,8 +43,9 @@ class ResumableTrainer(SentenceTransformerTrainer):
     def trained_parameters(self) -> dict[str, nn.Parameter]:
         """What the stage trains, by name: parameters of the model, then those of the loss."""
         model: Any = getattr(self.model, "_orig_mod", self.model)
-        found = {f"model.{name}": p for name, p in model.named_parameters() if p.requires_grad}
-        of_model = {id(parameter) for parameter in model.parameters()}
+        own = [(name, p) for name, p in model.named_parameters() if not name.startswith(LENT)]
+        found = {f"model.{name}": p for name, p in own if p.requires_grad}
+        of_model = {id(parameter) for _, parameter in own}
         losses: dict[str, Any] = self.loss if isinstance(self.loss, dict) else {"": self.loss}
         for key, loss in losses.items():
             for name, parameter in loss.named_parameters():

@@ -13,7 +13,6 @@ from transformers.utils import logging
 
 from mar_st.adapters import add_lora, merge_lora
 from mar_st.losses import AsymInfoNCELoss
-from mar_st.stages.deepspeed import check_deepspeed
 from mar_st.stages.memory import release
 from mar_st.stages.trainer import Settings, fit, read_columns
 
@@ -58,9 +57,8 @@ def train_contrastive(
 
     Raises:
         LoRAError: The transformer lacks one of `stage.lora_targets`.
-        ArgumentsError: DeepSpeed is asked for and cannot do the stage.
+        LaunchError: The devices or a DeepSpeed configuration cannot do the stage.
     """
-    check_deepspeed(stage, settings)
     transformer: Any = model[0]
     add_stage_lora(transformer, stage)
     data = stage_columns(sources, stage, settings)

@@ -1,47 +1,40 @@
-"""What a DeepSpeed configuration cannot do together with a stage."""
+"""Parameters of a loss under DeepSpeed.
+
+DeepSpeed's engine wraps the model and knows the parameters of the model alone: it would not average the
+gradients of others over the processes (ZeRO 0), or fail on them (ZeRO 1 and 2). A learnt temperature and
+RetroMAE's decoder and head are parameters of a loss. The model is therefore lent them for as long as a stage
+trains: directly, beside its modules, which are all that it runs through and all that it saves.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from mar_st.stages.arguments import DEEPSPEED, ArgumentsError
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mar_st.schema import Stage
-    from mar_st.stages.trainer import Settings
+    from collections.abc import Mapping
+
+    from torch import nn
+
+#: How the names of lent parameters begin.
+LENT = "loss__"
 
 
-def check_deepspeed(stage: Stage, settings: Settings) -> None:
-    """Refuse what DeepSpeed would refuse in the middle of a step, or get wrong without a word.
+def lend(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> None:
+    """Register parameters of a loss with the model that the engine will wrap, by name.
 
-    A learnt temperature is a parameter of the loss, which DeepSpeed does not know: ZeRO 0 would not average
-    its gradient over the processes, ZeRO 1 and 2 fail on it. GradCache goes backward once per mini-batch,
-    where ZeRO 2 hands each gradient out at once and takes no second one.
-
-    Args:
-        stage: The stage.
-        settings: Those of the run; a configuration may also be named in the environment (`MAR_DEEPSPEED`).
-
-    Raises:
-        ArgumentsError: The stage needs one of these.
+    The engine takes no parameters without a dimension; these have one of length 1 meanwhile.
     """
-    path = settings.deepspeed or os.environ.get(DEEPSPEED)
-    if not path:
-        return
-    if getattr(stage, "learnable_temperature", False):
-        raise ArgumentsError(
-            f"stage {stage.name}: DeepSpeed ({path}) cannot train a learnable temperature. Run this stage "
-            "without a DeepSpeed configuration, or set learnable_temperature to false."
-        )
-    try:
-        zero = json.loads(Path(path).read_text(encoding="utf-8")).get("zero_optimization", {}).get("stage", 0)
-    except (OSError, ValueError, AttributeError):
-        return  # `training_arguments` says what is wrong with it
-    if zero == 2 and stage.gradcache:
-        raise ArgumentsError(
-            f"stage {stage.name}: ZeRO 2 ({path}) cannot be combined with mini_batch_size (GradCache). Use "
-            "ZeRO 1, which splits the optimiser's state as well, or leave mini_batch_size out."
-        )
+    for name, parameter in parameters.items():
+        if not parameter.ndim:
+            parameter.data = parameter.data.reshape(1)
+            parameter._scalar = True  # type: ignore[attr-defined]
+        model.register_parameter(LENT + name.replace(".", "__"), parameter)
+
+
+def take_back(model: nn.Module) -> None:
+    """Undo `lend`."""
+    for name in [name for name in model._parameters if name.startswith(LENT)]:
+        parameter: Any = model._parameters.pop(name)
+        if getattr(parameter, "_scalar", False):
+            parameter.data = parameter.data.reshape(())
+            parameter.grad = None

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from mar_st.losses import ScoreDistillLoss
 from mar_st.stages.contrastive import column_prompts, stage_columns
-from mar_st.stages.deepspeed import check_deepspeed
 from mar_st.stages.teaching import kl_scope, taught, teacher_temperature
 from mar_st.stages.trainer import Settings, fit
 
@@ -44,9 +43,8 @@ def train_distill(
 
     Raises:
         DistillError: There is no teacher, or it scores by neither cosine nor dot product.
-        ArgumentsError: DeepSpeed is asked for and cannot do the stage.
+        LaunchError: The devices or a DeepSpeed configuration cannot do the stage.
     """
-    check_deepspeed(stage, settings)
     data = stage_columns(sources, stage, settings)
     of_columns = column_prompts(sources, data, prompts)
     labelled = taught(data, teacher, sources, stage, settings)

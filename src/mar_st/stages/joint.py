@@ -13,7 +13,6 @@ from mar_st.stages.contrastive import (
     merge_stage_lora,
     stage_columns,
 )
-from mar_st.stages.deepspeed import check_deepspeed
 from mar_st.stages.teaching import kl_scope, taught, teacher_temperature
 from mar_st.stages.trainer import Settings, fit
 
@@ -68,9 +67,8 @@ def train_joint(
         DistillError: The teacher scores by neither cosine nor dot product.
         JointError: The queries are frozen and some data have nothing but queries.
         LoRAError: The document encoder lacks one of `stage.lora_targets`.
-        ArgumentsError: DeepSpeed is asked for and cannot do the stage.
+        LaunchError: The devices or a DeepSpeed configuration cannot do the stage.
     """
-    check_deepspeed(stage, settings)
     if stage.freeze == "query":
         symmetric = [source.entry.name for source in sources if source.entry.symmetric]
         if symmetric:

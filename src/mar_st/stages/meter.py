@@ -89,7 +89,7 @@ def peak_flops(device_name: str, *, bf16: bool) -> float | None:
 
     The entry with the most pieces in the CUDA name counts: `NVIDIA H100 PCIe` is an H100-PCIe, not an H100.
     """
-    from mar_st.plan import DEVICES
+    from mar_st.devices import DEVICES
 
     compact = device_name.replace(" ", "").upper()
     pieces = {name: name.upper().split("-") for name in DEVICES}
@@ -168,13 +168,13 @@ class Meter:
             if cost is not None:
                 sums["flops"] += cost.token * tokens + cost.square * record.squares[column]
 
-    def parts(self, losses: list[Any]) -> None:
-        """Take the parts that the modules of a loss tell of the last step."""
+    def parts(self, losses: list[Any], scale: float = 1.0) -> None:
+        """Take the parts that the modules of a loss tell of the last pass, times `scale`."""
         for loss in losses:
             for name, value in (getattr(loss, "last_parts", None) or {}).items():
                 value = value.detach() if isinstance(value, torch.Tensor) else value
                 total, number = self._parts.get(name, (0.0, 0))
-                self._parts[name] = (total + value, number + 1)
+                self._parts[name] = (total + scale * value, number + 1)
             if getattr(loss, "learnable_temperature", False):
                 self._temperatures["temperature"] = loss
 

@@ -70,6 +70,7 @@ def train_retromae(
         decoder_mask=stage.decoder_mask,
         replacement=stage.mask_replacement,
         bf16=settings.precision == "bf16",
+        gather_across_devices=True,
     )
     if stage.resume_head is not None:
         _resume(loss, head_file(stage.resume_head))

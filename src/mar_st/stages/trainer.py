@@ -20,10 +20,13 @@ from transformers.utils import logging
 
 from mar_st.data import to_dataset, with_negatives
 from mar_st.errors import MarError
+from mar_st.launch import pass_sizes
+from mar_st.stages.accumulation import PASSES, WEIGHT, AccumulatingTrainer
 from mar_st.stages.arguments import training_arguments
 from mar_st.stages.batches import RECORD, RecordingCollator, check_mixture
-from mar_st.stages.checkpoints import ResumableTrainer, kept_random_state, last_checkpoint, random_state_name
+from mar_st.stages.checkpoints import kept_random_state, last_checkpoint, random_state_name
 from mar_st.stages.compiling import compiled
+from mar_st.stages.deepspeed import lend, take_back
 from mar_st.stages.loading import worker_options
 from mar_st.stages.memory import ReturnMemory
 from mar_st.stages.meter import Meter, own_modules
@@ -99,7 +102,7 @@ def read_columns(source: Source, seed: int) -> Dataset:
     )
 
 
-class StageTrainer(ResumableTrainer):
+class StageTrainer(AccumulatingTrainer):
     """The trainer of a stage: its batches, its gradients over processes, its meters and its watch.
 
     Between processes gradients are averaged here, once per step, for the parameters of the loss as well.
@@ -159,6 +162,14 @@ class StageTrainer(ResumableTrainer):
         prepared: DataLoader[Any] = self.accelerator.prepare(loader)
         return prepared
 
+    def create_optimizer(self, model: Any = None) -> Any:
+        """The optimizer; DeepSpeed then learns of the parameters of the loss."""
+        optimizer = super().create_optimizer(model)
+        if self.is_deepspeed_enabled:
+            found = self.trained_parameters().items()
+            lend(self.model, {name: p for name, p in found if name.startswith("loss.")})
+        return optimizer
+
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # The trainer tells the epoch to the sampler it finds, which the wrapper of a resumed epoch may hide.
         self.batches.set_epoch(kwargs["epoch"])
@@ -184,7 +195,8 @@ class StageTrainer(ResumableTrainer):
             module.eval()
         name = inputs.get("dataset_name") if isinstance(self.loss, dict) else ""
         loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        self.meter.parts(self._losses[name or ""])
+        # The mean over the passes of a step is then what the step adds up to.
+        self.meter.parts(self._losses[name or ""], inputs.get(WEIGHT, 1.0) * inputs.get(PASSES, 1))
         return loss
 
     def _average_gradients(self) -> None:
@@ -262,7 +274,7 @@ def fit(
 
     Raises:
         BatchError: The data do not make the batches that the stage asks for.
-        ArgumentsError: The devices or a DeepSpeed configuration cannot do it.
+        LaunchError: The devices or a DeepSpeed configuration cannot do it.
         NonFiniteError: A loss or gradient was NaN or infinite.
         CheckpointError: The folder holds a checkpoint of something else.
     """
@@ -321,6 +333,7 @@ def fit(
             else None,
         ),
         callbacks=_callbacks(settings),
+        sizes=pass_sizes(stage, arguments.per_device_train_batch_size),
     )
     _train(trainer, stage, settings)
 
@@ -419,5 +432,6 @@ def _unwrap(trainer: StageTrainer) -> None:
     """Take away what was put around the model for mixed precision, so that another stage may train it too."""
     model: Any = trainer.model
     trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+    take_back(model)
     for name in ("forward", "_is_accelerate_prepared"):
         vars(model).pop(name, None)

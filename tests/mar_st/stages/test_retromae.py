@@ -107,6 +107,3 @@ def test_the_weight_of_a_data_entry_counts(query_source, tmp_path):
     assert state["step"] == len(TEXTS) / 2 / 5
 
 
-def test_mini_batches_are_refused():
-    with pytest.raises(ValueError, match=r"mini_batch_size \(GradCache\) is for stages that compare"):
-        _stage(mini_batch_size=2)

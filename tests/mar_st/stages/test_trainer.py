@@ -11,7 +11,7 @@ from sentence_transformers.base.losses.merged_forward import embed_columns
 from mar_st.adapters import add_lora
 from mar_st.errors import MarError
 from mar_st.losses import AsymInfoNCELoss
-from mar_st.stages.arguments import ArgumentsError, rows_per_device
+from mar_st.launch import LaunchError, rows_per_device
 from mar_st.stages.monitor import read_metrics
 from mar_st.stages.samplers import BatchError
 from tests.mar_st.stages.trainer_helpers import (
@@ -227,7 +227,7 @@ def test_length_groups_pad_less(tmp_path):
 
 def test_a_batch_that_devices_cannot_share_is_refused():
     assert rows_per_device(make_stage(batch_size=12), 3) == 4
-    with pytest.raises(ArgumentsError, match="Choose a multiple of 5, for instance 10"):
+    with pytest.raises(LaunchError, match="Choose a multiple of 5, for instance 10"):
         rows_per_device(make_stage(batch_size=12), 5)
 
 
@@ -240,13 +240,13 @@ def test_a_batch_that_devices_cannot_share_is_refused():
     ],
 )
 def test_deepspeed_configurations_that_cannot_be_used(tmp_path, monkeypatch, content, message):
-    monkeypatch.setattr("mar_st.stages.arguments.find_spec", lambda name: None)
+    monkeypatch.setattr("mar_st.launch.find_spec", lambda name: None)
     path = tmp_path / "ds.json"
     path.write_text(content)
-    with pytest.raises(ArgumentsError, match=message):
+    with pytest.raises(LaunchError, match=message):
         train(tmp_path / "run", settings={"deepspeed": path})
     monkeypatch.setenv("MAR_DEEPSPEED", str(path))
-    with pytest.raises(ArgumentsError, match=message):
+    with pytest.raises(LaunchError, match=message):
         train(tmp_path / "run")
 
 

@@ -1,0 +1,92 @@
+"""One optimiser step in several passes, each forward and backward.
+
+A batch of the loader stays one optimiser step. Its rows are cut into passes, one after another, and the
+gradients of the passes are weighted so that their sum is that of the whole batch, wherever the loss of a row
+depends on nothing but that row. A loss whose mean is not over rows has a method `prepare`: it takes the
+columns of the whole batch, draws what is random, notes what the mean is over, and returns the columns; the
+losses of the passes are then added up as they are. A loss that compares the rows of a batch compares those
+of a pass; GradCache (`mini_batch_size`) is what keeps its gradients.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sentence_transformers.base.losses.gradcache import _create_minibatch
+
+from mar_st.stages.checkpoints import ResumableTrainer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor, nn
+
+#: Keys of the inputs of a pass: its columns and labels; its weight; how many passes the step has.
+PASS, WEIGHT, PASSES = "pass", "weight", "passes"
+
+
+class AccumulatingTrainer(ResumableTrainer):
+    """A trainer whose steps may be several passes.
+
+    Args:
+        sizes: Rows of each pass of this process, see `mar_st.launch.pass_sizes`.
+        **kwargs: Those of the trainer.
+    """
+
+    def __init__(self, sizes: Sequence[int], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.sizes = list(sizes)
+
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Any:
+        """Forward and backward, pass after pass; the loss of the whole batch."""
+        if len(self.sizes) == 1:
+            return super().training_step(model, inputs, num_items_in_batch)
+        inputs = self._prepare_inputs(inputs)
+        name = inputs.get("dataset_name")
+        loss = self.loss[name] if isinstance(self.loss, dict) and name else self.loss
+        features, labels = self.collect_features(inputs)
+        total: Any = 0.0
+        for number, part in enumerate(split(loss, features, labels, self.sizes), 1):
+            # DeepSpeed takes its step in the backward pass of the last one.
+            self.accelerator.gradient_state._set_sync_gradients(number == len(self.sizes))
+            named = {**part, "dataset_name": name} if name else part
+            total = total + super().training_step(model, named, num_items_in_batch)
+        return total
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Loss of a batch, or the share of a pass in it."""
+        weight = inputs.get(WEIGHT, 1.0)
+        loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        return loss if weight == 1.0 else loss * weight
+
+    def collect_features(self, inputs: dict[str, Any]) -> tuple[list[dict[str, Tensor]], Tensor | None]:
+        """Columns and labels of a batch, or of a pass."""
+        found: tuple[list[dict[str, Tensor]], Tensor | None]
+        found = inputs[PASS] if PASS in inputs else super().collect_features(inputs)
+        return found
+
+
+def split(
+    loss: Any, features: list[dict[str, Any]], labels: Tensor | None, sizes: Sequence[int]
+) -> list[dict[str, Any]]:
+    """The inputs of each pass: `PASS`, `WEIGHT` and `PASSES`.
+
+    Args:
+        loss: The loss; see the module's text for its `prepare`.
+        features: What the tokenizer made of each column.
+        labels: The label column.
+        sizes: Rows of each pass.
+    """
+    prepare: Any = getattr(loss, "prepare", None)
+    if prepare is not None:
+        features = prepare(features)
+    found, start, rows = [], 0, sum(sizes)
+    for size in sizes:
+        end = start + size
+        columns = [_create_minibatch(column, start, end) for column in features]
+        own = (columns, None if labels is None else labels[start:end])
+        found.append({PASS: own, WEIGHT: 1.0 if prepare is not None else size / rows, PASSES: len(sizes)})
+        start = end
+    return found
