@@ -64,6 +64,10 @@ def train(
         typer.Option(help="Folder that keeps stages for several runs to share; default $MAR_STAGES."),
     ] = None,
     resume: Annotated[bool, typer.Option(help="Go on with a run; an error if there is none.")] = False,
+    fit: Annotated[
+        bool | None,
+        typer.Option(help="Change memory settings so that every stage fits the GPU; default: refuse."),
+    ] = None,
     fresh: Annotated[bool, typer.Option(help="Delete the run folder first instead of going on.")] = False,
     report_to: Annotated[
         list[str] | None, typer.Option(help="Tracker: wandb, mlflow, ...; may be given several times.")
@@ -121,6 +125,7 @@ def train(
         resume=resume,
         stages=stages,
         report_to=report_to or (),
+        fit=fit,
     )
     if push_to_hub is not None and os.environ.get("RANK", "0") == "0":
         from mar_st.hub import push as upload

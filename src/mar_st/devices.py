@@ -43,4 +43,6 @@ def device_here() -> Device | None:
 
     if not torch.cuda.is_available():
         return None
-    return Device(None, None, torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory / 2**30)
+    return Device(
+        None, None, torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory / 2**30
+    )

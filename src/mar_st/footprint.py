@@ -43,7 +43,7 @@ TEACHER_BATCH = 64
 
 #: Copies of the scores at hand that are alive at once, and of the batch's vectors (measured, see the tests):
 #: of InfoNCE, of distillation (the teacher's scores as well), of Stage I.
-COPIES = {"contrastive": (3.0, 5.0), "joint": (3.0, 5.0), "distill": (7.0, 6.0), "align": (3.0, 4.0)}
+COPIES = {"contrastive": (3.0, 5.0), "joint": (3.0, 5.0), "distill": (7.0, 6.0), "align": (3.0, 2.25)}
 
 
 def trained_parameters(shape: Shape, training: Training) -> int:
@@ -120,14 +120,17 @@ def stage_memory(
     ]
     weights = float(sum(weight_bytes(*parts) for parts in resident))
     trained = sum(trained_parameters(*side) for side in sides.values())
+    parameters = sum(count(shape).total for shape, _ in resident) + sum(
+        trained_parameters(*parts) for parts in resident if parts[1].mode == "lora"
+    )
     if isinstance(stage, RetroMAEStage):
         extra = retromae_parameters(sides["query"][0], max_length)
-        weights, trained = weights + 4 * extra, trained + extra
+        weights, trained, parameters = weights + 4 * extra, trained + extra, parameters + extra
     gradients, moments = 4.0 * trained, 8.0 * trained
     zero, world = launch.zero, launch.world
     if zero is not None:
         if any(training.bf16 for _, training in sides.values()):
-            weights = 2.0 * (sum(count(shape).total for shape, _ in resident) + trained)
+            weights = 2.0 * parameters
         moments = 12.0 * trained / (world if zero else 1)
         gradients /= world if zero > 1 else 1
     activations = max(_activations(stage, sides, part, world) for part in columns)
@@ -200,8 +203,8 @@ def _loss(stage: Stage, columns: Sequence[Column], world: int, dim: int) -> floa
     gathered = world if getattr(stage, "cross_device_negatives", True) else 1
     of_scores, of_vectors = COPIES[stage.stage]
     if isinstance(stage, AlignStage):
-        scores = rows * rows * gathered if stage.contrastive_weight else 0
-        return 4 * (of_scores * scores + of_vectors * 2 * rows * dim)
+        square = rows * rows * gathered if stage.contrastive_weight else 0
+        return 4 * (of_scores * square + of_vectors * 2 * rows * dim)
     texts = sum(column.rows for column in columns) / stage.batch_size * rows * gathered
     documents = texts - rows * gathered
     scores = min(rows * documents, max(SCORES, documents))

@@ -13,6 +13,8 @@ from mar_st.errors import MarError
 from mar_st.schema import RetroMAEStage
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from mar_st.schema import Recipe, Stage
 
 #: Environment variable with the path of a DeepSpeed configuration.
@@ -152,8 +154,13 @@ def check_stage(stage: Stage, launch: Launch) -> None:
         )
 
 
-def check_launch(recipe: Recipe, launch: Launch) -> None:
+def check_launch(recipe: Recipe, launch: Launch, names: Collection[str] | None = None) -> None:
     """Check all stages of a recipe against a launch.
+
+    Args:
+        recipe: The recipe.
+        launch: How training is started.
+        names: Stages that are still to be trained; default all.
 
     Raises:
         LaunchError: Names every stage that cannot be trained, and why.
@@ -165,6 +172,8 @@ def check_launch(recipe: Recipe, launch: Launch) -> None:
         )
     found = []
     for stage in recipe.stages:
+        if names is not None and stage.name not in names:
+            continue
         try:
             check_stage(stage, launch)
         except LaunchError as error:

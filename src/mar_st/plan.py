@@ -25,7 +25,7 @@ from mar_st.schema import AlignStage, ContrastiveStage, DistillStage, JointStage
 from mar_st.workload import Group, Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from mar_st.calibrate import Speed
@@ -149,8 +149,16 @@ def plan(
     )
 
 
-def fitted(recipe: Recipe, device: Device, launch: Launch) -> tuple[Recipe, list[str]]:
+def fitted(
+    recipe: Recipe, device: Device, launch: Launch, names: Collection[str] | None = None
+) -> tuple[Recipe, list[str]]:
     """A recipe whose stages all fit a device, and what was changed, as `--set` takes it.
+
+    Args:
+        recipe: The recipe.
+        device: The device.
+        launch: How training is started.
+        names: Stages that are looked at; default all.
 
     Raises:
         LaunchError: A stage does not fit, whatever is done for memory.
@@ -160,12 +168,14 @@ def fitted(recipe: Recipe, device: Device, launch: Launch) -> tuple[Recipe, list
     needs = Planner(recipe, device, launch)
     changes: list[str] = []
     for stage in recipe.stages:
+        if names is not None and stage.name not in names:
+            continue
         found = needs.stage(stage)
         if found.fits is False and not found.changes:
             raise LaunchError(
                 f"stage {stage.name} needs {found.memory['peak'] / 2**30:.1f} GiB on each device, which has "
-                f"{device.memory:.1f}, and neither mini-batches nor activation checkpointing make it fit. Use "
-                "more devices with ZeRO 1, larger ones, or lora_r."
+                f"{device.memory:.1f}, and neither mini-batches nor activation checkpointing make it fit. "
+                "Use more devices with ZeRO 1, larger ones, or lora_r."
             )
         changes += found.changes
     return (changed(recipe, changes) if changes else recipe), changes

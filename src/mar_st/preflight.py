@@ -10,7 +10,7 @@ from mar_st.launch import LaunchError, check_launch
 from mar_st.recipe import changed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from mar_st.devices import Device
@@ -27,6 +27,7 @@ def ready(
     launch: Launch,
     device: Device | None,
     *,
+    names: Collection[str] | None = None,
     fit: bool | None,
     say: Callable[[str], None],
 ) -> tuple[Recipe, list[dict[str, Any]]]:
@@ -40,6 +41,7 @@ def ready(
         marker: `recipe.json` of the run, whether it is there or not.
         launch: How training is started.
         device: The GPU; `None` where there is none.
+        names: Stages that are still to be trained; default all.
         fit: True changes stages that do not fit the device, `None` refuses them, False does not look.
         say: Receives a line per change.
 
@@ -49,7 +51,7 @@ def ready(
     Raises:
         LaunchError: Stages that cannot be trained so, or that do not fit and are not to be changed.
     """
-    check_launch(recipe, launch)
+    check_launch(recipe, launch, names)
     record = [entry for entry in _recorded(marker) if _value(recipe, entry["set"]) == entry["was"]]
     for entry in record:
         say(f"as before, to fit: {entry['set']}")
@@ -61,7 +63,7 @@ def ready(
     from mar_st.plan import fitted
 
     try:
-        new, changes = fitted(recipe, device, launch)
+        new, changes = fitted(recipe, device, launch, names)
     except BackboneError as error:
         say(f"memory is not checked: {error}")
         return recipe, record

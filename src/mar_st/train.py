@@ -10,17 +10,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from filelock import FileLock, Timeout
 from transformers import set_seed
 from transformers.utils import logging
 
 from mar_st.card import data_digest, write_card
 from mar_st.data import Source, read_source
+from mar_st.devices import device_here
 from mar_st.errors import MarError
 from mar_st.evaluation import check_evaluation
+from mar_st.launch import Launch
 from mar_st.lineage import projects, source_digest, stage_digests, stage_entries, trained_sides
 from mar_st.packing import pack
+from mar_st.preflight import FIT, ready
+from mar_st.processes import Processes
 from mar_st.saved_modules import with_source_prompts
 from mar_st.schema import AlignStage, ContrastiveStage, DistillStage, JointStage, RetroMAEStage
 from mar_st.sides import Sides, check_models
@@ -60,6 +62,7 @@ def train(
     read: Callable[[Data, int], Source] | None = None,
     callbacks: Sequence[Any] = (),
     report_to: str | Sequence[str] = (),
+    fit: bool | None = None,
 ) -> Path:
     """Run a recipe, or go on with a run that was interrupted.
 
@@ -79,6 +82,8 @@ def train(
             calls them.
         report_to: Trackers that transformers reports to: `wandb`, `mlflow`, ...; a run of theirs per stage,
             called `RUN/STAGE`. Records of TensorBoard are written wherever it is installed.
+        fit: Stages that do not fit the GPU: change their memory settings (True), refuse them (`None`), or try
+            all the same (False), see `mar_st.preflight.ready`.
 
     Returns:
         Folder of the finished model (`out/model`), a plain sentence-transformers folder; with `until` that of
@@ -86,6 +91,7 @@ def train(
 
     Raises:
         TrainError: The folder belongs to another recipe, there is nothing to resume, or no such stage.
+        LaunchError: Stages that this launch cannot train, or that do not fit the GPU.
         DataError: Training data are missing or broken.
         MarError: A backbone or a teacher does not exist.
         ReportError: Something that is no callback, or a tracker that is unknown or not installed.
@@ -94,34 +100,15 @@ def train(
     store = stages or os.environ.get(STORE_VARIABLE) or None
     check_models(recipe)
     recipe = with_source_prompts(recipe)
-    run = Run(recipe, Path(out), save_steps, say, Path(store) if store else None, read or read_source, *heard)
+    run = Run(recipe, Path(out), save_steps, say, Path(store) if store else None, read or read_source, *heard, fit)
     last = run.position(until)
     if resume:
         run.check_resumable()
-    run.open()
+    run.open(last)
     folder = run.out
     for index in range(last + 1):
         folder = run.stage(index)
     return folder if until is not None else run.close()
-
-
-class _Processes:
-    """The processes of one launch; `main` writes, the others wait for what it wrote."""
-
-    def __init__(self) -> None:
-        self.state: Any = None
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            from accelerate import PartialState  # type: ignore[import-untyped]
-
-            self.state = PartialState(cpu=not torch.cuda.is_available())
-
-    @property
-    def main(self) -> bool:
-        return self.state is None or int(os.environ.get("RANK", "0")) == 0
-
-    def wait(self) -> None:
-        if self.state is not None:
-            torch.distributed.barrier()
 
 
 @dataclass
@@ -136,10 +123,11 @@ class Run:
     read: Callable[[Data, int], Source]
     callbacks: tuple[Any, ...] = ()
     report_to: tuple[str, ...] = ()
+    fit: bool | None = None
     sources: list[Source] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
     sides: Sides = field(init=False)
-    processes: _Processes = field(default_factory=_Processes)
+    processes: Processes = field(default_factory=Processes)
 
     def position(self, name: str | None) -> int:
         """Index of a stage, by default of the last one."""
@@ -155,12 +143,25 @@ class Run:
                 f"{self.out} holds no run to resume. Leave out --resume to start one, or give its --out."
             )
 
-    def open(self) -> None:
-        """Check what can be checked, claim the folder, read the data, work out what is trained already."""
+    def open(self, last: int) -> None:
+        """Check what can be checked, claim the folder, read the data, work out what is trained already.
+
+        Args:
+            last: Index of the last stage that is to be run.
+        """
         marker = self.out / "recipe.json"
-        mine = self.recipe.model_dump(mode="json")
-        if marker.exists() and json.loads(marker.read_text(encoding="utf-8"))["name"] != mine["name"]:
+        name = self.recipe.name
+        if marker.exists() and json.loads(marker.read_text(encoding="utf-8"))["name"] != name:
             raise TrainError(f"{self.out} holds a run of another recipe; choose another --out or delete it.")
+        names = [
+            stage.name
+            for index, stage in enumerate(self.recipe.stages[: last + 1])
+            if not (self._own_folder(index) / DONE).is_file()
+        ]
+        self.recipe, fitted = ready(
+            self.recipe, marker, Launch.here(), device_here(), names=names, fit=self.fit, say=self._say
+        )
+        self.processes.wait()  # all have read the marker
         if self.recipe.evaluation is not None:
             check_evaluation(self.recipe.evaluation)
         self._check_dims()
@@ -169,6 +170,7 @@ class Run:
         self.digests = stage_digests(self.recipe, {s.entry.name: source_digest(s) for s in self.sources})
         if self.processes.main:
             self.out.mkdir(parents=True, exist_ok=True)
+            mine = self.recipe.model_dump(mode="json") | ({FIT: fitted} if fitted else {})
             _write(marker, json.dumps(mine, indent=2, ensure_ascii=False))
         for source in self.sources:
             what = f"{len(source.triples)} triples" if source.triples else f"{len(source.texts)} texts"
@@ -207,21 +209,16 @@ class Run:
 
     @contextmanager
     def _alone(self, folder: Path) -> Iterator[None]:
-        """Keep other runs off a stage of the store while it is trained; a killed run lets go of it."""
-        if self.store is None or not self.processes.main:
+        """Keep other runs off a stage of the store while it is trained."""
+        if self.store is None:
             yield
             return
         self.store.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder.with_name(folder.name + ".lock"))
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            self.say("another run trains this stage; waiting for it")
-            lock.acquire()
-        try:
+        with self.processes.locked(
+            folder.with_name(folder.name + ".lock"),
+            lambda: self._say("another run trains this stage; waiting for it"),
+        ):
             yield
-        finally:
-            lock.release()
 
     def _adopt(self, index: int, folder: Path) -> None:
         """Move a stage into the store that this run has finished without one."""

@@ -216,7 +216,7 @@ def _main(place: str, started: str) -> None:
     log.setLevel(logging.INFO)
     try:
         with in_every_trainer(clock, folder):
-            train(recipe, folder / "run", save_steps=10 * STEPS, say=clock.said)
+            train(recipe, folder / "run", save_steps=10 * STEPS, say=clock.said, fit=False)
     except MarError as error:
         sys.exit(" ".join(str(error).split()))
 

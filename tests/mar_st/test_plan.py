@@ -1,17 +1,28 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
+from pydantic import TypeAdapter
 
+from mar_st import footprint
 from mar_st.calibrate import Speed, measure
 from mar_st.costs import LiveBytes, Training, forward_flops
 from mar_st.devices import DEVICES
-from mar_st.plan import PlanError, plan
-from mar_st.recipe import load_recipe, recipe_names
-from mar_st.schema import Recipe
+from mar_st.launch import Launch, LaunchError
+from mar_st.losses import AlignmentLoss, AsymInfoNCELoss, ScoreDistillLoss
+from mar_st.plan import PlanError, fitted, plan
+from mar_st.recipe import changed, load_recipe, recipe_names
+from mar_st.schema import Recipe, Stage
 from mar_st.tiny import RETRIEVAL, shrink
 from mar_st.train import train
+from mar_st.workload import Column
+
+CONFIGS = Path(str(files("mar_st") / "configs"))
 
 ENCODERS = {
     "query": {
@@ -98,6 +109,9 @@ STAGES = {
         "gradient_checkpointing": True,
     },
     "retromae": {"stage": "retromae"},
+    "retromae in passes": {"stage": "retromae", "mini_batch_size": 8},
+    "accumulation": {"stage": "contrastive", "side": "query", "temperature": 0.1, "gradient_accumulation": 4},
+    "distill": {"stage": "distill", "temperature": 0.1},
     "align": {"stage": "align"},
     "joint": {"stage": "joint", "temperature": 0.1},
     "frozen": {"stage": "joint", "temperature": 0.1, "freeze": "document"},
@@ -118,6 +132,64 @@ def test_memory_of_a_stage_is_what_training_it_takes(recipe, tmp_path, kind):
         train(alone, tmp_path / "run")
     assert planned["peak"] == pytest.approx(live.peak, rel=0.25)
     assert planned["activations"] > planned["weights"] / 5  # all parts matter here
+
+
+#: Losses of stages, by what is asked of them.
+LOSSES = {
+    "infonce": ("contrastive", {}),
+    "every option": (
+        "contrastive", {"learnable_temperature": True, "both_directions": True, "false_negative_margin": 0.1},
+    ),
+    "dims": ("contrastive", {"dims": [256, 64, 16]}),
+    "distill": ("distill", {}),
+    "align": ("align", {}),
+    "align without scores": ("align", {"contrastive_weight": 0.0}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize(("rows", "dim"), [(3000, 16), (1000, 256)])
+def test_memory_of_a_loss_is_what_it_allocates(kind, rows, dim, monkeypatch):
+    """Scores a few rows at a time, and the vectors; not the square of the batch."""
+    from mar_st.losses import in_batch
+
+    for module in (in_batch, footprint):
+        monkeypatch.setattr(module, "SCORES", 2**20)
+    name, fields = LOSSES[kind]
+    fields = dict(fields)
+    if "dims" in fields:
+        fields["dims"] = [value for value in fields["dims"] if value <= dim]
+    shared = {"name": "one", "batch_size": rows, "learning_rate": 1e-3, "temperature": 0.1}
+    sides = {} if name == "align" else {"side": "query"}
+    made = TypeAdapter(Stage).validate_python({"stage": name, **sides, **shared, **fields})
+    vectors = [torch.randn(rows, dim) for _ in range(2)]
+    with LiveBytes() as live:
+        before = live.restart()
+        columns = [vector.clone().requires_grad_() for vector in vectors]
+        _loss_of(made, dim)(columns).backward()
+        peak = live.peak - before
+    columns = [Column("query", rows, 8, 8) for _ in range(1 if name == "align" else 2)]
+    planned = footprint._loss(made, columns, 1, dim)
+    assert planned == pytest.approx(peak, rel=0.3)
+    if name != "align":
+        assert planned < 4 * rows * rows * 3 or rows * rows < 2**20  # less than three whole matrices
+
+
+def _loss_of(stage, dim):
+    """The loss of a stage, as a function of the vectors of its two columns."""
+    model = SimpleNamespace(similarity_fn_name="cosine", device=torch.device("cpu"))
+    if stage.stage == "align":
+        weights = {"contrastive_weight": stage.contrastive_weight, "mse_weight": stage.mse_weight}
+        aligned = AlignmentLoss(model, **weights)
+        return lambda columns: aligned.compute_loss(columns[0], columns[1].detach())
+    names = ("learnable_temperature", "dims", "both_directions", "false_negative_margin")
+    options = {name: getattr(stage, name) for name in names if hasattr(stage, name)}
+    if stage.stage == "contrastive":
+        loss = AsymInfoNCELoss(model, temperature=0.1, **options)
+        return lambda columns: loss.compute_loss_from_embeddings(columns, None)
+    distill = ScoreDistillLoss(model, temperature=0.1)
+    labels = torch.randn(stage.batch_size, 2, dim)
+    return lambda columns: distill.compute_loss_from_embeddings(columns, labels)
 
 
 def test_lengths_come_from_the_data_with_prompts_and_padding(recipe):
@@ -223,6 +295,49 @@ def forward_flops_of(name, length):
     return forward_flops(source_shape(name), 1, length)
 
 
+#: Devices that published recipes are trained on, and how many.
+FLEETS = [("H100", 1), ("H100", 8), ("A100-40GB", 1)]
+
+
+@pytest.mark.parametrize("name", _marked(recipe_names(), quick={"medte"}))
+def test_every_stage_of_a_shipped_recipe_fits_or_is_told_how(name):
+    """The change that is printed is applied as it stands, and then the stage fits."""
+    recipe = load_recipe(name)
+    if any(entry.path.startswith(RETRIEVAL) for entry in recipe.data):
+        recipe = shrink(recipe)
+    for device, world in FLEETS:
+        found = plan(recipe, device=device, world=world).stages
+        changes = [change for stage in found for change in stage.changes]
+        assert all(stage.fits or len(stage.changes) == 1 for stage in found), (device, world)
+        assert not any(stage.changes for stage in found if stage.fits)
+        if changes:
+            again = plan(changed(recipe, changes), device=device, world=world).stages
+            assert all(stage.fits and not stage.changes for stage in again)
+            # Memory is all that changes.
+            assert [stage.steps for stage in again] == [stage.steps for stage in found]
+        assert fitted(recipe, DEVICES[device], Launch(world))[1] == changes
+
+
+def test_deepspeed_is_planned_with():
+    """ZeRO 1 splits the optimizer's state, and bf16 weights take the place of float32 ones."""
+    recipe = load_recipe("medical-embedder-base")
+    plain, zero = (
+        plan(recipe, world=8, deepspeed=path).stages[0].memory for path in (None, CONFIGS / "zero1.json")
+    )
+    assert zero["optimizer"] == pytest.approx(plain["optimizer"] * 1.5 / 8)
+    assert zero["weights"] == pytest.approx(plain["weights"] / 2)
+    with pytest.raises(LaunchError, match="stage unsupervised: ZeRO 2"):
+        plan(recipe, world=8, deepspeed=CONFIGS / "zero2.json")
+
+
+def test_a_stage_that_nothing_makes_fit_is_told():
+    recipe = load_recipe("medical-embedder-4b", ["stages.document-init.lora_r=null"])
+    (stage,) = plan(recipe, device="A100-40GB").stages
+    assert (stage.fits, stage.changes) == (False, [])
+    with pytest.raises(LaunchError, match="neither mini-batches nor activation checkpointing make it fit"):
+        fitted(recipe, DEVICES["A100-40GB"], Launch())
+
+
 def test_what_does_not_fit_is_told():
     whole = load_recipe("ablations/finetune-only", ["stages.query-init.mini_batch_tokens=null"])
     assert plan(whole, device="H100").stages[0].fits is False
@@ -244,7 +359,7 @@ def test_errors():
     recipe = load_recipe("medical-embedder-4b")
     with pytest.raises(PlanError, match="No device 'H1000'; known are H200, H200-NVL, H100"):
         plan(recipe, device="H1000")
-    with pytest.raises(PlanError, match="batch_size 640 cannot be shared by 7 devices"):
+    with pytest.raises(LaunchError, match="batch_size 640 is over all devices, and 7"):
         plan(recipe, world=7)
 
 

@@ -136,7 +136,8 @@ class RetroMAELoss(nn.Module):
                 "decoder": self._cross_entropy(decoded[plain], tokens[plain], weight) / of_decoder,
             }
         self.last_parts = {name: part.detach() for name, part in parts.items()}
-        return parts["encoder"] + parts["decoder"]
+        loss: Tensor = parts["encoder"] + parts["decoder"]
+        return loss
 
     def _corrupted(self, tokens: Tensor, masked: Tensor) -> Tensor:
         if self.replacement == "mask":

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,10 +32,24 @@ logger = logging.get_logger(__name__)
 VARIANTS = 64
 
 
-def has_compiler() -> bool:
-    """Whether there is the C++ compiler that `torch.compile` needs on a CPU (`$CXX`, `g++`, `clang++`)."""
-    names = [os.environ.get("CXX"), "g++", "clang++"]
-    return any(shutil.which(name) for name in names if name)
+def has_compiler(*, on_cpu: bool) -> bool:
+    """Whether there is the compiler that `torch.compile` needs.
+
+    On a CPU inductor compiles C++ (`$CXX`, or else `g++`). On a GPU Triton compiles its launchers (`$CC`, or
+    else `gcc` or `clang`), and Triton itself must be there. A variable that is set counts alone, as it does
+    for them.
+
+    Args:
+        on_cpu: Whether code is compiled for a CPU.
+    """
+    if on_cpu:
+        names = [os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")]
+    elif find_spec("triton") is None:
+        return False
+    else:
+        chosen = os.environ.get("CC")
+        names = [chosen] if chosen else ["gcc", "clang"]
+    return any(shutil.which(name.split()[0]) for name in names if name.strip())
 
 
 @contextmanager
@@ -57,15 +73,13 @@ def compiled_encoders(encoders: list[Any], *, on_cpu: bool) -> Iterator[None]:
     kernel meanwhile (the compiler's code is faster in the backward pass there).
 
     Args:
-        encoders: transformers models. Where no C++ compiler is found for a CPU, a warning is given and they
-            stay as they are: the results are the same to rounding, later.
+        encoders: transformers models. Where there is no compiler, a warning is given and they stay as they
+            are: the results are the same to rounding, later.
         on_cpu: Whether they are on a CPU.
     """
-    if encoders and on_cpu and not has_compiler():
-        logger.warning(
-            "compile: true needs a C++ compiler (g++, clang++ or $CXX), and there is none here. Training "
-            "goes on without, two to three times slower."
-        )
+    if encoders and not has_compiler(on_cpu=on_cpu):
+        needs = "a C++ compiler (g++ or $CXX)" if on_cpu else "Triton and a C compiler (gcc, clang or $CC)"
+        logger.warning(f"compile: true needs {needs}, and there is none here: training is slower without.")
         encoders = []
     before = [encoder.config._attn_implementation for encoder in encoders]
     for encoder in encoders:

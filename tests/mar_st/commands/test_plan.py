@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.resources import files
 
 import pytest
 
@@ -30,6 +31,23 @@ def test_plan_prints_a_block_per_stage(command):
     assert "all stages:" in out.splitlines()[-1]
 
 
+def test_plan_prints_the_setting_that_fits(command):
+    code, out, _ = command("plan", "medte")
+    (line,) = (line for line in out.splitlines() if line.startswith("  fits with"))
+    setting = line.split("fits with")[1].split()
+    assert setting[0] == "--set"
+    code, out, _ = command("plan", "medte", *setting)
+    assert (code, "DOES NOT FIT" in out, "fits with" in out) == (0, False, False)
+
+
+def test_plan_checks_the_configuration_that_training_would_take(command, monkeypatch):
+    monkeypatch.setenv("MAR_DEEPSPEED", str(files("mar_st") / "configs" / "zero2.json"))
+    code, out, err = command("plan", "mar-0.3b-4b", "--world", "8")
+    assert (code, out) == (2, "")
+    assert "stage unsupervised: ZeRO 2" in err
+    assert "stage align: ZeRO 2" in err
+
+
 def test_plan_as_json_with_settings(command):
     settings = ["--set", "data.align-queries.expected_rows=3200", "--set", "stages.align.epochs=1"]
     code, out, _ = command("plan", "kale", "--mfu", "0.5", "--json", *settings)
@@ -54,7 +72,7 @@ def test_plan_measures(command):
     [
         (("kale", "--gpu", "Z80"), "No device 'Z80'; known are H200"),
         (("kale", "--calibrate", "--mfu", "0.3"), "leave out --mfu"),
-        (("kale", "--world", "3"), "cannot be shared by 3 devices"),
+        (("kale", "--world", "3"), "3 devices cannot share it evenly"),
         (("kael",), "Did you mean 'kale'"),
     ],
 )

@@ -21,13 +21,13 @@ from tests.mar_st.stages.helpers import FAST, encoder, mar, settings, source, st
 TEXTS = [("头疼发热咳嗽感冒" * 5)[: 3 + 5 * (i % 7)] + f"{i}" for i in range(24)]
 
 
-def retromae(folder, model=None, texts=TEXTS, **fields):
+def retromae(folder, model=None, texts=TEXTS, save_steps=1000, **fields):
     content = {**FAST, "max_steps": 1, "name": "pre", **fields}
     content.pop("temperature")
     made = RetroMAEStage.model_validate({"stage": "retromae", **content})
     data = Source(Data(name="texts", path="-", form="texts", role="document"), texts=texts)
     torch.manual_seed(3)
-    train_retromae(model or encoder(), [data], made, settings(folder), {})
+    train_retromae(model or encoder(), [data], made, settings(folder, save_steps=save_steps), {})
 
 
 def align(folder, **fields):
@@ -134,13 +134,7 @@ def test_rows_are_compared_within_a_pass(tmp_path, taken):
 
 @pytest.mark.parametrize("fields", [{"mini_batch_size": 3}, {"gradient_accumulation": 2}])
 def test_a_resumed_run_of_several_passes_gives_the_same_weights(tmp_path, monkeypatch, fields):
-    fields = {"max_steps": 6, **fields}
-    from mar_st.stages import trainer
-
-    monkeypatch.setattr(trainer, "plot_run", lambda folder: None)
-    monkeypatch.setattr(
-        "tests.mar_st.stages.test_accumulation.settings", lambda folder: settings(folder, save_steps=2)
-    )
+    fields = {"max_steps": 6, "save_steps": 2, **fields}
     whole, part = encoder(dropout=0.1), encoder(dropout=0.1)
     retromae(tmp_path / "whole", whole, **fields)
     step = StageTrainer.training_step

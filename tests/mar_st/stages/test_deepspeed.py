@@ -5,12 +5,17 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+import torch
 
-from mar_st.stages.arguments import ArgumentsError
+from mar_st.launch import Launch, LaunchError, check_stage
+from mar_st.losses.retromae import RetroMAELoss
+from mar_st.schema import AlignStage, RetroMAEStage
+from mar_st.stages.align import train_align
 from mar_st.stages.contrastive import train_contrastive
-from mar_st.stages.deepspeed import check_deepspeed
+from mar_st.stages.deepspeed import LENT, lend, take_back
 from mar_st.stages.joint import train_joint
-from tests.mar_st.stages.helpers import encoder, mar, settings, source, stage
+from mar_st.stages.trainer import StageTrainer
+from tests.mar_st.stages.helpers import FAST, encoder, mar, settings, source, stage
 
 CONFIGS = Path(str(files("mar_st") / "configs"))
 
@@ -27,21 +32,88 @@ def test_there_are_no_others():
     assert {path.name for path in CONFIGS.iterdir()} == {"zero0.json", "zero1.json", "zero2.json"}
 
 
-@pytest.mark.parametrize("zero", [0, 1, 2])
-def test_a_learnable_temperature_is_refused_before_anything_is_trained(tmp_path, monkeypatch, zero):
-    made = stage("contrastive", learnable_temperature=True)
-    run = settings(tmp_path, deepspeed=CONFIGS / f"zero{zero}.json")
-    with pytest.raises(ArgumentsError, match="cannot train a learnable temperature"):
-        train_contrastive(encoder(), [source()], made, run, {})
-    monkeypatch.setenv("MAR_DEEPSPEED", str(CONFIGS / f"zero{zero}.json"))
-    with pytest.raises(ArgumentsError, match="cannot train a learnable temperature"):
-        train_contrastive(encoder(), [source()], made, settings(tmp_path), {})
+@pytest.fixture
+def engine(monkeypatch):
+    """A trainer that takes DeepSpeed to be on; it notes what the model tells an engine of, then stops it."""
+    found = {}
+
+    def prepared(trainer):
+        found.update(trainer.model.named_parameters())
+        found["names"] = list(trainer.trained_parameters())
+        trainer.is_deepspeed_enabled = False  # training itself goes on without
+
+    create = StageTrainer.create_optimizer
+
+    def creating(trainer, model=None):
+        trainer.is_deepspeed_enabled = True
+        optimizer = create(trainer, model)
+        prepared(trainer)
+        found["optimised"] = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        return optimizer
+
+    monkeypatch.setattr(StageTrainer, "create_optimizer", creating)
+    return found
 
 
-def test_gradcache_is_refused_with_zero_2_alone(tmp_path):
+def test_the_engine_knows_the_parameters_of_the_loss(tmp_path, engine):
+    """All that the optimiser steps are parameters of the model that is wrapped, as the engine asks."""
+    model = encoder()
+    keys = list(model.state_dict())
+    train_contrastive(
+        model, [source()], stage("contrastive", learnable_temperature=True), settings(tmp_path), {}
+    )
+    names, optimised = engine.pop("names"), engine.pop("optimised")
+    assert optimised == {id(parameter) for parameter in engine.values()}
+    assert engine[f"{LENT}loss____log_scale"].shape == ()  # as it was, now that training is over
+    # Checkpoints name it as they do without DeepSpeed, and the model is left without it.
+    assert "loss..log_scale" in names
+    assert not any(LENT in name for name in names)
+    assert list(model.state_dict()) == keys
+
+
+def test_lent_parameters_have_a_dimension(tmp_path):
+    model, scale = torch.nn.Sequential(torch.nn.Linear(2, 2)), torch.nn.Parameter(torch.tensor(3.0))
+    lend(model, {"loss..log_scale": scale, "loss..head.bias": torch.nn.Parameter(torch.zeros(4))})
+    assert {name: tuple(p.shape) for name, p in model._parameters.items()} == {
+        f"{LENT}loss____log_scale": (1,), f"{LENT}loss____head__bias": (4,)
+    }  # fmt: skip
+    assert model(torch.zeros(1, 2)).shape == (1, 2)
+    take_back(model)
+    assert (scale.shape, scale.item(), len(list(model.parameters()))) == ((), 3.0, 2)
+
+
+def test_retromae_runs_behind_a_wrapper():
+    """DeepSpeed's engine gives no modules by position."""
+    model = encoder()
+    loss = RetroMAELoss(model)
+    batch = model.preprocess(["头疼发热怎么办"])
+    torch.manual_seed(0)
+    plain = loss([dict(batch)])
+    loss.model = Wrapper(model)
+    torch.manual_seed(0)
+    assert torch.equal(loss([dict(batch)]), plain)
+
+
+class Wrapper(torch.nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+
+def test_gradcache_is_refused_with_zero_2_alone(tmp_path, monkeypatch):
+    """In every kind of stage: each builds its own trainer."""
+    monkeypatch.setattr("mar_st.launch.find_spec", lambda name: object())
+    with pytest.raises(LaunchError, match=r"ZeRO 2 .* cannot be combined with mini_batch_size"):
+        train_joint(
+            mar(), [source()], stage("joint", mini_batch_size=4),
+            settings(tmp_path, deepspeed=CONFIGS / "zero2.json"), {},
+        )  # fmt: skip
+    made = AlignStage.model_validate({"stage": "align", "name": "align", **FAST, "mini_batch_size": 4})
+    with pytest.raises(LaunchError, match=r"ZeRO 2 .* cannot be combined with mini_batch_size"):
+        train_align(mar(), [source()], made, settings(tmp_path, deepspeed=CONFIGS / "zero2.json"), {})
     cached = stage("joint", mini_batch_size=4)
-    with pytest.raises(ArgumentsError, match=r"ZeRO 2 .* cannot be combined with mini_batch_size"):
-        train_joint(mar(), [source()], cached, settings(tmp_path, deepspeed=CONFIGS / "zero2.json"), {})
-    for zero, made in ((0, cached), (1, cached), (2, stage("joint"))):
-        check_deepspeed(made, settings(tmp_path, deepspeed=CONFIGS / f"zero{zero}.json"))
-    check_deepspeed(cached, settings(tmp_path))
+    for zero, allowed in ((0, cached), (1, cached), (2, stage("joint"))):
+        check_stage(allowed, Launch(1, CONFIGS / f"zero{zero}.json"))
+    passes = {"stage": "retromae", "name": "pre", "batch_size": 8, "learning_rate": 1e-3}
+    check_stage(RetroMAEStage(**passes, mini_batch_size=2), Launch(1, CONFIGS / "zero1.json"))
+    check_stage(cached, Launch(1))

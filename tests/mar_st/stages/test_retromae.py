@@ -105,5 +105,3 @@ def test_the_weight_of_a_data_entry_counts(query_source, tmp_path):
     train_retromae(_model(query_source), [half], stage, Settings(tmp_path, 0), {})
     state = json.loads((tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
     assert state["step"] == len(TEXTS) / 2 / 5
-
-

@@ -10,8 +10,8 @@ from sentence_transformers.base.losses.merged_forward import embed_columns
 
 from mar_st.adapters import add_lora
 from mar_st.errors import MarError
-from mar_st.losses import AsymInfoNCELoss
 from mar_st.launch import LaunchError, rows_per_device
+from mar_st.losses import AsymInfoNCELoss
 from mar_st.stages.monitor import read_metrics
 from mar_st.stages.samplers import BatchError
 from tests.mar_st.stages.trainer_helpers import (

@@ -1,0 +1,75 @@
+"""The processes of one launch: the first one writes, the others wait for what it wrote."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from filelock import FileLock, Timeout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+#: Seconds for which the first process waits for a lock before it tells the others that it still does.
+POLL = 5.0
+
+
+class Processes:
+    """The processes of a launch; without a launcher this one alone."""
+
+    def __init__(self) -> None:
+        self.state: Any = None
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            from accelerate import PartialState  # type: ignore[import-untyped]
+
+            self.state = PartialState(cpu=not torch.cuda.is_available())
+
+    @property
+    def main(self) -> bool:
+        """Whether this is the first one."""
+        return self.state is None or int(os.environ.get("RANK", "0")) == 0
+
+    def wait(self) -> None:
+        """Wait until all are here."""
+        if self.state is not None:
+            torch.distributed.barrier()
+
+    def told(self, *, value: bool) -> bool:
+        """What the first process says."""
+        if self.state is None:
+            return value
+        message = torch.tensor(value, dtype=torch.int32, device=self.state.device)
+        torch.distributed.broadcast(message, 0)
+        return bool(message.item())
+
+    @contextmanager
+    def locked(self, path: Path, waiting: Callable[[], None]) -> Iterator[None]:
+        """Hold a lock that another run may hold for hours; a killed run lets go of it.
+
+        The first process takes it. The others hear from it every `POLL` seconds: if they stood in a barrier
+        meanwhile, the process group would time out.
+
+        Args:
+            path: File of the lock.
+            waiting: Called once where the lock is taken.
+        """
+        lock, seconds = FileLock(path), 0.0
+        while not self.told(value=self.main and _taken(lock, seconds)):
+            if not seconds:
+                waiting()
+            seconds = POLL
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def _taken(lock: FileLock, seconds: float) -> bool:
+    try:
+        lock.acquire(timeout=seconds)
+    except Timeout:
+        return False
+    return True
