@@ -201,7 +201,8 @@ def _loss(stage: Stage, columns: Sequence[Column], world: int, dim: int) -> floa
     passes = pass_sizes(stage, stage.batch_size // world)
     rows = max(passes)
     gathered = world if getattr(stage, "cross_device_negatives", True) else 1
-    of_scores, of_vectors = COPIES[stage.stage]
+    kind = "distill" if isinstance(stage, JointStage) and stage.kl_weight else stage.stage
+    of_scores, of_vectors = COPIES[kind]
     if isinstance(stage, AlignStage):
         square = rows * rows * gathered if stage.contrastive_weight else 0
         return 4 * (of_scores * square + of_vectors * 2 * rows * dim)

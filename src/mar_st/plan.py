@@ -10,7 +10,7 @@ Hours = steps * operations per step / (devices * peak of the device * MFU), or w
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from mar_st.backbones import Shape, count, side_shapes
 from mar_st.costs import Training, forward_flops, training_flops
@@ -19,9 +19,9 @@ from mar_st.errors import MarError
 from mar_st.fit import as_settings, search
 from mar_st.footprint import retromae_parameters, stage_disk, stage_memory, trained_parameters
 from mar_st.launch import Launch, LaunchError, check_launch
-from mar_st.lineage import trained_sides
+from mar_st.modes import held_dtypes, training_of
 from mar_st.recipe import changed
-from mar_st.schema import AlignStage, ContrastiveStage, DistillStage, JointStage, RetroMAEStage
+from mar_st.schema import AlignStage, DistillStage, JointStage, RetroMAEStage
 from mar_st.workload import Group, Workload
 
 if TYPE_CHECKING:
@@ -179,48 +179,6 @@ def fitted(
             )
         changes += found.changes
     return (changed(recipe, changes) if changes else recipe), changes
-
-
-def training_of(stage: Stage, side: Side, shape: Shape, precision: str) -> Training:
-    """How a side takes part in a stage."""
-    mode: Literal["full", "lora", "frozen"] = "full"
-    if (
-        (isinstance(stage, AlignStage) and side == "document")
-        or (isinstance(stage, DistillStage) and side != stage.side)
-        or (isinstance(stage, JointStage) and stage.freeze == side)
-    ):
-        mode = "frozen"
-    lora = isinstance(stage, ContrastiveStage) or (isinstance(stage, JointStage) and side == "document")
-    r, targets = (stage.lora_r, stage.lora_targets) if lora else (None, None)  # type: ignore[union-attr]
-    if r is not None and mode == "full":
-        mode = "lora"
-    return Training(
-        mode=mode,
-        lora_r=r or 0,
-        lora_targets=targets,
-        checkpointing=stage.gradient_checkpointing and mode != "frozen",
-        gradcache=stage.gradcache and mode != "frozen" and stage.stage != "retromae",
-        bf16=precision == "bf16",
-        dtype="float32" if mode == "full" or precision == "fp32" else shape.dtype,
-    )
-
-
-def held_dtypes(recipe: Recipe, shapes: Mapping[Side, Shape]) -> dict[tuple[str, Side], str]:
-    """What a side is held in where a stage does not train its weights, by name of the stage and side.
-
-    It is what the backbone is loaded in, until a stage trains the side in full, or merges LoRA into float32.
-    """
-    held = {side: shape.dtype for side, shape in shapes.items()}
-    found: dict[tuple[str, Side], str] = {}
-    for stage in recipe.stages:
-        found |= {(stage.name, side): dtype for side, dtype in held.items()}
-        for side in shapes:
-            mode = training_of(stage, side, shapes[side], recipe.precision).mode
-            trained = side in trained_sides(stage) and mode != "frozen"
-            whole = mode == "full" or getattr(stage, "lora_merge_dtype", "stored") == "float32"
-            if trained and whole:
-                held[side] = "float32"
-    return found
 
 
 class Planner:

@@ -100,7 +100,9 @@ def train(
     store = stages or os.environ.get(STORE_VARIABLE) or None
     check_models(recipe)
     recipe = with_source_prompts(recipe)
-    run = Run(recipe, Path(out), save_steps, say, Path(store) if store else None, read or read_source, *heard, fit)
+    run = Run(
+        recipe, Path(out), save_steps, say, Path(store) if store else None, read or read_source, *heard, fit
+    )
     last = run.position(until)
     if resume:
         run.check_resumable()

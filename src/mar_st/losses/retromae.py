@@ -151,9 +151,9 @@ class RetroMAELoss(nn.Module):
             features: One column.
 
         Returns:
-            It with `masked` `(rows, length)` and `visible` `(rows, length, length)`, bool, `corrupted`: what the
-            encoder reads, and `targets`: how many targets the two means are over. Rows of it can be given to
-            `forward` part by part; the losses of the parts add up to that of the whole.
+            It with `masked` `(rows, length)` and `visible` `(rows, length, length)`, bool, `corrupted`: what
+            the encoder reads, and `targets`: how many targets the two means are over. Rows of it can be given
+            to `forward` part by part; the losses of the parts add up to that of the whole.
 
         Raises:
             ValueError: More than one column.
