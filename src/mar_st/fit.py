@@ -1,7 +1,9 @@
 """The change of a stage's memory settings that makes it fit a device.
 
-Only settings that change no gradient are tried, those that cost least first: smaller mini-batches down to
-`SMALL` rows, then activation checkpointing, then still smaller mini-batches, at last both.
+Settings that change no gradient are tried first, those that cost least before the others: smaller
+mini-batches down to `SMALL` rows, then activation checkpointing, then still smaller mini-batches, then both.
+Where none of them helps, weights and optimiser state are too many, and an adapter in their place is another
+model.
 """
 
 from __future__ import annotations
@@ -9,13 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mar_st.launch import LaunchError, check_stage
-from mar_st.schema import RetroMAEStage
+from mar_st.schema import ContrastiveStage, JointStage, RetroMAEStage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from mar_st.launch import Launch
     from mar_st.schema import Stage
+
+#: Rank of the adapter that is proposed where all weights are too many.
+LORA_R = 32
 
 #: Rows of a mini-batch below which a GPU has too little to do.
 SMALL = 8
@@ -37,6 +42,18 @@ def candidates(stage: Stage, world: int) -> Iterator[dict[str, Any]]:
     yield from ({key: value} for value in small)
     if not stage.gradient_checkpointing:
         yield from ({"gradient_checkpointing": True, key: value} for value in (*large, *small))
+    if isinstance(stage, ContrastiveStage | JointStage) and stage.lora_r is None and _may_adapt(stage):
+        yield {"lora_r": LORA_R}
+        yield from ({"lora_r": LORA_R, key: value} for value in (*large, *small))
+
+
+def _may_adapt(stage: Stage) -> bool:
+    return not (isinstance(stage, JointStage) and stage.freeze == "document")
+
+
+def keeps_gradients(settings: Sequence[str]) -> bool:
+    """Whether settings change memory alone; an adapter is another model."""
+    return not any(setting.partition("=")[0].endswith(".lora_r") for setting in settings)
 
 
 def _sizes(stage: Stage, rows: int) -> tuple[str, list[tuple[int, int]]]:

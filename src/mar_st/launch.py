@@ -146,7 +146,7 @@ def check_stage(stage: Stage, launch: Launch) -> None:
             f"stage {stage.name}: {rows} rows per device cannot be split into gradient_accumulation "
             f"{stage.gradient_accumulation} parts. Choose a larger batch_size or fewer parts or devices."
         )
-    if launch.zero == 2 and stage.mini_batch_size is not None and compares:
+    if launch.zero == 2 and stage.gradcache and compares:
         raise LaunchError(
             f"stage {stage.name}: ZeRO 2 ({launch.deepspeed}) cannot be combined with mini_batch_size "
             "(GradCache). Use ZeRO 1, which splits the optimiser's state as well, or leave mini_batch_size "

@@ -16,7 +16,7 @@ from mar_st.backbones import Shape, count, side_shapes
 from mar_st.costs import Training, forward_flops, training_flops
 from mar_st.devices import DEVICES, Device
 from mar_st.errors import MarError
-from mar_st.fit import as_settings, search
+from mar_st.fit import as_settings, keeps_gradients, search
 from mar_st.footprint import retromae_parameters, stage_disk, stage_memory, trained_parameters
 from mar_st.launch import Launch, LaunchError, check_launch
 from mar_st.modes import held_dtypes, training_of
@@ -48,7 +48,8 @@ LAUNCH_BOUND = 0.02
 class StagePlan:
     """Needs of one stage; bytes and operations are per device, steps and tokens of the whole run.
 
-    `changes` are settings for `--set` with which a stage fits that does not as it is; none if nothing helps.
+    `changes` are settings for `--set` with which a stage fits that does not as it is, see `mar_st.fit`; none
+    if nothing helps.
     """
 
     name: str
@@ -171,11 +172,13 @@ def fitted(
         if names is not None and stage.name not in names:
             continue
         found = needs.stage(stage)
-        if found.fits is False and not found.changes:
+        if found.fits is False and not (found.changes and keeps_gradients(found.changes)):
+            settings = " ".join(f"--set {change}" for change in found.changes)
+            adapter = f" An adapter fits, and is another model: {settings}." if found.changes else ""
             raise LaunchError(
                 f"stage {stage.name} needs {found.memory['peak'] / 2**30:.1f} GiB on each device, which has "
-                f"{device.memory:.1f}, and neither mini-batches nor activation checkpointing make it fit. "
-                "Use more devices with ZeRO 1, larger ones, or lora_r."
+                f"{device.memory:.1f}, and neither mini-batches nor activation checkpointing make it fit."
+                f"{adapter} Or use more devices with ZeRO 1, or larger ones."
             )
         changes += found.changes
     return (changed(recipe, changes) if changes else recipe), changes

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.devices import DEVICES
+from mar_st.fit import keeps_gradients
 from mar_st.launch import DEEPSPEED
 from mar_st.plan import MFU, Plan, PlanError, StagePlan, plan
 
@@ -124,8 +125,10 @@ def _fitting(stage: StagePlan) -> list[str]:
     if stage.fits is not False:
         return []
     if not stage.changes:
-        return ["  fits with   neither mini-batches nor checkpointing: more devices with ZeRO 1, or lora_r"]
-    return ["  fits with   " + " ".join(f"--set {change}" for change in stage.changes)]
+        return ["  fits with   none of the memory settings: it takes larger devices, or more with ZeRO 1"]
+    settings = " ".join(f"--set {change}" for change in stage.changes)
+    other = "" if keeps_gradients(stage.changes) else "  (another model: an adapter is trained)"
+    return [f"  fits with   {settings}{other}"]
 
 
 def _count(value: float | None) -> str:
