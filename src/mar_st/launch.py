@@ -133,8 +133,8 @@ def pass_sizes(stage: Stage, rows: int) -> list[int]:
 def check_stage(stage: Stage, launch: Launch) -> None:
     """Refuse a stage that cannot be trained by this launch.
 
-    GradCache goes backward once per mini-batch inside one backward pass. ZeRO 2 hands each gradient out as
-    soon as it is there and takes no second one.
+    GradCache goes backward once per mini-batch inside one backward pass, and passes of a step one after the
+    other. ZeRO 2 hands each gradient out as soon as it is there and takes no second one.
 
     Raises:
         LaunchError: It cannot.
@@ -146,10 +146,11 @@ def check_stage(stage: Stage, launch: Launch) -> None:
             f"stage {stage.name}: {rows} rows per device cannot be split into gradient_accumulation "
             f"{stage.gradient_accumulation} parts. Choose a larger batch_size or fewer parts or devices."
         )
-    if launch.zero == 2 and stage.gradcache and compares:
+    several = stage.gradcache or len(pass_sizes(stage, rows)) > 1
+    if launch.zero == 2 and several:
         raise LaunchError(
             f"stage {stage.name}: ZeRO 2 ({launch.deepspeed}) cannot be combined with mini_batch_size "
-            "(GradCache). Use ZeRO 1, which splits the optimiser's state as well, or leave mini_batch_size "
+            "(GradCache) or gradient_accumulation. Use ZeRO 1, which splits the optimiser's state as well, or leave them "
             "out."
         )
 

@@ -98,7 +98,7 @@ class RetroMAEStage(_Stage):
     def _one_split(self) -> Self:
         if self.mini_batch_tokens is not None:
             raise ValueError(
-                "mini_batch_tokens (GradCache) is for stages that compare texts of a batch; give mini_batch_size"
+                "mini_batch_tokens (GradCache) is for stages that compare texts; give mini_batch_size"
             )
         if self.mini_batch_size is not None and self.gradient_accumulation > 1:
             raise ValueError("mini_batch_size and gradient_accumulation both split the batch; give one")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sentence_transformers.base.losses.gradcache import _create_minibatch
 
+from mar_st.losses.columns import SPANS, without_spans
 from mar_st.stages.checkpoints import ResumableTrainer
 
 if TYPE_CHECKING:
@@ -85,8 +86,15 @@ def split(
     found, start, rows = [], 0, sum(sizes)
     for size in sizes:
         end = start + size
-        columns = [_create_minibatch(column, start, end) for column in features]
+        columns = [_rows(column, start, end) for column in features]
         own = (columns, None if labels is None else labels[start:end])
         found.append({PASS: own, WEIGHT: 1.0 if prepare is not None else size / rows, PASSES: len(sizes)})
         start = end
     return found
+
+
+def _rows(column: dict[str, Any], start: int, end: int) -> dict[str, Any]:
+    """Some rows of a column, without the padding behind all of them."""
+    plain, spans = without_spans(column)
+    part: dict[str, Any] = _create_minibatch(plain, start, end)
+    return part if spans is None else {**part, SPANS: spans[:, start:end]}
