@@ -150,8 +150,8 @@ def check_stage(stage: Stage, launch: Launch) -> None:
     if launch.zero == 2 and several:
         raise LaunchError(
             f"stage {stage.name}: ZeRO 2 ({launch.deepspeed}) cannot be combined with mini_batch_size "
-            "(GradCache) or gradient_accumulation. Use ZeRO 1, which splits the optimiser's state as well, or "
-            "leave them out."
+            "(GradCache) or gradient_accumulation. Use ZeRO 1, which splits the optimiser's state as well, "
+            "or leave them out."
         )
 
 
