@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import sys
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["keep", "trim"]
+__all__ = ["keep", "page_out", "trim"]
 
 #: Numbers of glibc's settings (malloc.h).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -17,6 +18,10 @@ _LARGEST = 32 * 2**20
 
 #: Bytes free at the end of a heap (there is one per thread) before it shrinks.
 _KEPT = 256 * 2**20
+
+
+#: Number of the advice to take pages out of memory, MADV_PAGEOUT of Linux 5.4.
+_PAGE_OUT = 21
 
 
 @lru_cache(maxsize=1)
@@ -51,3 +56,21 @@ def keep() -> bool:
         return False
     settings = ((_MMAP_THRESHOLD, _LARGEST), (_TRIM_THRESHOLD, _KEPT))
     return all(library.mallopt(number, value) for number, value in settings)
+
+
+def page_out(address: int, size: int) -> bool:
+    """Take the pages of a block out of memory, those of a mapped file above all; whether the system did.
+
+    The content stays: what is read again comes from the file. A weight file that transformers mapped stays
+    mapped, and its pages resident, as long as one tensor of it lives.
+
+    Args:
+        address: Where it begins.
+        size: Its bytes; pages that it shares with others stay.
+    """
+    library = _library()
+    page = mmap.PAGESIZE
+    start, end = -(-address // page) * page, (address + size) // page * page
+    if library is None or start >= end:
+        return False
+    return bool(library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _PAGE_OUT) == 0)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
 
 from mar_st import heap
+from mar_st.encode.linear import _replace
 
 CHURN = """
 import ctypes, resource, sys
@@ -61,3 +68,32 @@ def test_other_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(heap, "_library", lambda: None)
     assert not heap.keep()
     assert not heap.trim()
+
+
+def _of_files() -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("RssFile:"))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux gives pages back so")
+def test_weights_that_a_kernel_laid_out_leave_memory(tmp_path: Path) -> None:
+    with torch.no_grad():
+        stored = {"weight": torch.randn(4096, 4096), "kept": torch.randn(4096, 256)}  # 64 and 4 MB
+    save_file(stored, tmp_path / "weights.safetensors")
+    os.sync()  # pages that are not written yet cannot leave
+    with safe_open(tmp_path / "weights.safetensors", framework="pt") as file:
+        mapped = {name: file.get_tensor(name) for name in stored}
+    layer = nn.Linear(4096, 4096, bias=False)
+    layer.weight = nn.Parameter(mapped["weight"], requires_grad=False)
+    held = layer.weight  # as an encoder does whose other weights are in the same file
+    assert torch.equal(held, stored["weight"])
+    before = _of_files()
+
+    assert _replace(nn.Sequential(layer), lambda found: nn.Identity()) == 1
+
+    assert _of_files() < before - 50
+    assert torch.equal(held, stored["weight"])
+
+
+def test_a_block_smaller_than_a_page_is_left_alone() -> None:
+    assert not heap.page_out(4097, 100)

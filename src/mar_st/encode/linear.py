@@ -16,6 +16,7 @@ from torch import nn
 from mar_st.encode.cpu_attention import use_product_attention
 from mar_st.encode.processor import processor
 from mar_st.errors import MarError
+from mar_st.heap import page_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,6 +113,7 @@ def _replace(model: nn.Module, make: Callable[[nn.Linear], nn.Module | None]) ->
             made = make(layer)
             if made is not None:
                 setattr(parent, name, made)
+                page_out(layer.weight.data_ptr(), layer.weight.nbytes)  # it may be mapped from a file
                 count += 1
     return count
 
