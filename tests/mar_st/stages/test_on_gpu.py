@@ -102,7 +102,7 @@ def apart(first, second, start):
 
 
 def test_compiled_training_is_plain_training_to_rounding(gpu, tmp_path):
-    name = "document-lora"
+    name = "query"
     if gpu.type == "cpu" and not has_compiler():
         pytest.skip("no C++ compiler")
     few = {"max_steps": 4}
