@@ -46,7 +46,7 @@ def agree(model, expected, gpu, least):
     for found, wanted in zip(
         (model.encode_query(texts()), model.encode_document(texts())), expected, strict=True
     ):
-        assert np.ptp(wanted, axis=0).max() > 0.1  # texts differ
+        assert np.ptp(wanted, axis=0).max() > 0.02  # texts differ
         assert cosines(found, wanted).min() > least
 
 

@@ -63,7 +63,10 @@ class RecordingCollator(SentenceTransformerDataCollator):
         sources = [row[SOURCE] for row in features]
         if self.mixed:
             features = [self._with_prompts(row) for row in features]
-        batch = super().__call__(features)
+        batch = super().__call__([{k: v for k, v in row.items() if not _is_vector(k, v)} for row in features])
+        vectors = [name for name, value in features[0].items() if _is_vector(name, value)]
+        for name in vectors:  # before 6.2, sentence-transformers takes numbers alone as labels
+            batch["label"] = torch.stack([row[name] for row in features])
         columns = [name for name in features[0] if name not in (SOURCE, *DEFAULT_LABEL_COLUMNS)]
         record = BatchRecord(sources, {column: [row[column] for row in features] for column in columns})
         for column in columns:
@@ -80,6 +83,11 @@ class RecordingCollator(SentenceTransformerDataCollator):
 
     def _resolve_prompts(self, batch: dict[str, Any]) -> str | dict[str, str] | None:
         return {} if self.mixed else super()._resolve_prompts(batch)
+
+
+def _is_vector(column: str, value: Any) -> bool:
+    """Whether a value is a label that is a tensor, such as the teacher's vector."""
+    return column in DEFAULT_LABEL_COLUMNS and torch.is_tensor(value)
 
 
 def _count(record: BatchRecord, column: str, batch: dict[str, Any]) -> None:

@@ -415,7 +415,7 @@ def _checkpointing(model: SentenceTransformer, *, enabled: bool, stage: str) -> 
     encoders: list[Any] = [e for e in found if any(p.requires_grad for p in e.parameters())]
     for encoder in encoders:
         try:
-            encoder.activation_checkpointing_enable()
+            _checkpoint(encoder, enabled=True)
         except ValueError as error:
             raise MarError(
                 f"stage {stage}: {type(encoder).__name__} does not support gradient_checkpointing ({error}). "
@@ -425,7 +425,16 @@ def _checkpointing(model: SentenceTransformer, *, enabled: bool, stage: str) -> 
         yield
     finally:
         for encoder in encoders:
-            encoder.activation_checkpointing_disable()
+            _checkpoint(encoder, enabled=False)
+
+
+def _checkpoint(encoder: Any, *, enabled: bool) -> None:
+    if hasattr(encoder, "activation_checkpointing_enable"):
+        (encoder.activation_checkpointing_enable if enabled else encoder.activation_checkpointing_disable)()
+    elif enabled:  # an older transformers, whose default gives nothing to an adapter in the first layer
+        encoder.gradient_checkpointing_enable({"use_reentrant": False})
+    else:
+        encoder.gradient_checkpointing_disable()
 
 
 def _unwrap(trainer: StageTrainer) -> None:
