@@ -13,7 +13,6 @@ from transformers.utils import logging
 
 from mar_st.adapters import add_lora, merge_lora
 from mar_st.losses import AsymInfoNCELoss
-from mar_st.stages.memory import release
 from mar_st.stages.trainer import Settings, fit, read_columns
 
 if TYPE_CHECKING:
@@ -92,7 +91,6 @@ def add_stage_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> No
 
 def merge_stage_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:
     """Merge the adapter of a stage into what `stage.lora_merge_dtype` asks for; say what rounding costs."""
-    release()  # what the trainer held, the optimiser's state above all, is in cycles
     merged = merge_lora(transformer, torch.float32 if stage.lora_merge_dtype == "float32" else None)
     if merged is not None and merged.lost > WORTH_SAYING:
         logger.warning_once(

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import gc
-
 import numpy as np
 import pytest
 import torch
 
-from mar_st.adapters import has_adapter, merge_lora
+from mar_st.adapters import has_adapter
 from mar_st.losses import AsymInfoNCELoss, ScoreDistillLoss
-from mar_st.stages import contrastive, joint
+from mar_st.stages import joint
 from mar_st.stages.joint import JointError, train_joint
 from mar_st.stages.monitor import MetricsFile
 from mar_st.teachers import ModelTeacher
@@ -85,20 +83,6 @@ def test_a_thawed_side_is_trained_again(tmp_path):
     moved = changed(model, before)
     assert _sides(moved) == {"query", "document"}
     assert not any("2.linear.weight" in name for name in moved)  # the truncation
-
-
-def test_the_optimiser_is_gone_before_lora_is_merged(tmp_path, monkeypatch):
-    alive = []
-
-    def merge(*arguments):
-        alive.append(sum(isinstance(thing, torch.optim.Optimizer) for thing in gc.get_objects()))
-        return merge_lora(*arguments)
-
-    gc.collect()
-    before = sum(isinstance(thing, torch.optim.Optimizer) for thing in gc.get_objects())
-    monkeypatch.setattr(contrastive, "merge_lora", merge)
-    _train(tmp_path, lora_r=2)
-    assert alive == [before]
 
 
 def test_lora_on_the_document_side_is_merged(tmp_path, optimised):
