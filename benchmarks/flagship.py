@@ -328,7 +328,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 def tables(results: list[dict[str, Any]]) -> str:
     """The steps, and the loads, as Markdown."""
-    head = ("step", "seconds", "of processors", "peak MB", "not files", "")
+    head = ("step", "seconds", "of processors", "peak MiB", "not files", "")
     lines = [f"| {' | '.join(head)} |", "|---|---|---|---|---|---|"]
     for result in results:
         told = {
@@ -349,9 +349,9 @@ def tables(results: list[dict[str, Any]]) -> str:
         head = (
             "load",
             "seconds",
-            "weights MB",
-            "tokenizers MB",
-            "peak MB",
+            "weights MiB",
+            "tokenizers MiB",
+            "peak MiB",
             "not files",
             "peak / sum of both",
         )

@@ -171,7 +171,7 @@ def write_recipe(root: Path, backbones: Path, *, tiny: bool) -> Path:
         "stages": {
             **dict.fromkeys(("retromae", "unsupervised", "query-init", "document-init")),
             "align": few,
-            "joint": {**few, "data": ["finetune"], "negatives": 1},
+            "joint": {**few, "data": ["finetune"], "negatives": 1, "mini_batch_size": None},
         },
         "evaluation": None,
         **({"dim": 32} if tiny else {}),

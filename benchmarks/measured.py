@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks at the memory of a process.
 LOOK = 0.2
-#: Least memory, MB, that the machine keeps free for others; a command that leaves less is stopped.
+#: Least memory, MiB, that the machine keeps free for others; a command that leaves less is stopped.
 SPARE = 700
 #: Lines of a log that a failure shows.
 TAIL = 15
@@ -35,7 +35,7 @@ class Measured:
     Attributes:
         seconds: Wall time.
         cpu_seconds: Time of processors, of all its processes.
-        peak_mb: Resident memory at most, of the command and the processes it started together, in MB. Pages
+        peak_mb: Resident memory at most, of the command and the processes it started together, in MiB. Pages
             of files that are mapped count, as the kernel counts them.
         own_mb: The same without pages of files: what the system cannot take back.
     """
@@ -96,7 +96,7 @@ def _tree(pid: int) -> list[int]:
 
 
 def _held(pid: int | str) -> tuple[float, float, float]:
-    """Resident memory of a process in MB: all, without files, and the most so far."""
+    """Resident memory of a process in MiB: all, without files, and the most so far."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -193,7 +193,7 @@ def _tokenizers(folders: Sequence[Path]) -> list[Any]:
 
 @contextmanager
 def _highest() -> Iterator[dict[str, float]]:
-    """Resident memory of this process at most, in MB: `peak`, and `own` without pages of files."""
+    """Resident memory of this process at most, in MiB: `peak`, and `own` without pages of files."""
     seen = {"peak": 0.0, "own": 0.0}
     stop = threading.Event()
 
