@@ -257,7 +257,11 @@ class Flagship:
         (self.work / "editions").mkdir(parents=True, exist_ok=True)
         write_pairs(self.work / "editions", self.pairs)
 
+    def before_index(self) -> None:
+        shutil.rmtree(self.index, ignore_errors=True)
+
     def before_encode(self) -> None:
+        shutil.rmtree(self.vectors, ignore_errors=True)
         write_corpus(self.corpus, self.documents, self.characters)
 
     def before_align(self) -> None:
