@@ -98,7 +98,7 @@ class Flagship:
         }  # fmt: skip
 
     def environment(self) -> dict[str, str]:
-        """What the commands find: the sources beside this script, the models of `WORK`, and no network."""
+        """Return the environment of the commands: these sources, the models of `WORK`, no network."""
         path = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
         return {
             "PYTHONPATH": path, "MAR_HOME": str(self.home), "HF_HUB_OFFLINE": "1",
@@ -131,7 +131,7 @@ class Flagship:
         return [sys.executable, __file__, str(self.work), "--inside", name, *options, *tiny]
 
     def tell(self, name: str, facts: dict[str, Any]) -> None:
-        """What a step leaves for its result."""
+        """Return the file of a step's result."""
         write_json(self.work / "told" / f"{name}.json", facts)
 
     # -- steps that are no command --

@@ -1,4 +1,4 @@
-"""What `flagship.py` runs on: the two encoders, the two-folder form as it is published, texts."""
+"""Inputs of `flagship.py`: the two encoders, the two-folder form as it is published, texts."""
 
 from __future__ import annotations
 

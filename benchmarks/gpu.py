@@ -123,7 +123,7 @@ class Runner:
         return 0
 
     def record(self, step: Step) -> dict[str, Any]:
-        """What is known of a step; empty if it was never started."""
+        """Return the record of a step; empty if it was never started."""
         with suppress(OSError, ValueError):
             found: dict[str, Any] = json.loads((self.out / f"{step.name}.json").read_text(encoding="utf-8"))
             return found

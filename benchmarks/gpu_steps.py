@@ -46,7 +46,7 @@ class MissingError(Exception):
 
 @dataclass
 class Context:
-    """What a step is given."""
+    """Inputs of a step."""
 
     out: Path
     result: Path

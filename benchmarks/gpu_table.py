@@ -145,7 +145,7 @@ def small(found: dict[str, Any]) -> str:
 
 
 def states(records: dict[str, dict[str, Any]], order: Sequence[str]) -> str:
-    """What became of every step."""
+    """Return a table of all steps and their results."""
     rows = []
     for name in [*order, *(name for name in records if name not in order)]:
         record = records.get(name, {})

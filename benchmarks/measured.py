@@ -30,7 +30,7 @@ TAIL = 15
 
 @dataclass(frozen=True)
 class Measured:
-    """What a command took.
+    """Time and memory of a command.
 
     Attributes:
         seconds: Wall time.

@@ -195,7 +195,7 @@ def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = Non
 
 
 def _is_plain(layer: Any) -> bool:
-    """Whether the update of a layer is the product of its two matrices, and nothing else."""
+    """Return True if the update of a layer is the product of its two matrices, and nothing else."""
     from peft.tuners.lora import Linear
 
     return type(layer) is Linear and not layer.lora_variant and not any(layer.lora_bias.values())

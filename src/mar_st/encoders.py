@@ -301,6 +301,6 @@ def _prepare_tokenizer(transformer: Transformer, role: Role, mode: PoolingMode, 
 
 
 def _ends_in_special_token(tokenizer: Any) -> bool:
-    """Whether a tokenizer ends every text with a special token: its EOS, or another (Qwen3-Embedding)."""
+    """Return True if every text ends in a special token: EOS, or another (Qwen3-Embedding)."""
     empty, text = (tokenizer(words)["input_ids"] for words in ("", "a"))
     return bool(empty) and empty[-1] == text[-1] and empty[-1] in tokenizer.all_special_ids

@@ -35,7 +35,7 @@ class DevEvaluator(BaseEvaluator):
 
     @property
     def description(self) -> str:
-        """What is evaluated, for the log."""
+        """Return a name of the evaluation for the log."""
         return f"{self.data.task.name} {self.data.metric}"
 
     def __call__(
@@ -83,7 +83,7 @@ class TaskEvaluator(BaseEvaluator):
 
     @property
     def description(self) -> str:
-        """What is evaluated, for the log."""
+        """Return a name of the evaluation for the log."""
         return ", ".join(task.metadata.name for task in self.tasks)
 
     def __call__(

@@ -52,7 +52,7 @@ def _may_adapt(stage: Stage) -> bool:
 
 
 def keeps_gradients(settings: Sequence[str]) -> bool:
-    """Whether settings change memory alone; an adapter is another model."""
+    """Return True if settings change memory alone; an adapter is another model."""
     return not any(setting.partition("=")[0].endswith(".lora_r") for setting in settings)
 
 

@@ -1,4 +1,4 @@
-"""What the stages of a recipe start from: backbones, data, a development set."""
+"""Inputs of a recipe: backbones, data, a development set."""
 
 from __future__ import annotations
 
@@ -164,12 +164,12 @@ class Evaluation(Strict):
 
     @property
     def decides(self) -> bool:
-        """Whether the scores decide which weights a stage leaves."""
+        """Return True if the scores decide which weights a stage leaves."""
         return self.patience is not None or self.keep == "best"
 
     @property
     def label(self) -> str:
-        """What is evaluated, for people."""
+        """Return a readable name of the evaluation."""
         return (
             f"`{self.path}` ({self.split})"
             if self.path is not None

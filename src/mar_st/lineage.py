@@ -92,7 +92,7 @@ def projects(recipe: Recipe, stage: Stage) -> bool:
 
 
 def renormalises_prefixes(recipe: Recipe, stage: Stage) -> bool:
-    """Whether Matryoshka prefixes of one encoder are brought to length 1 before they are scored.
+    """Return True if Matryoshka prefixes of one encoder are brought to length 1 before they are scored.
 
     They are, unless the model that the recipe makes cuts after its normalisation.
     """

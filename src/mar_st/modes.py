@@ -40,7 +40,7 @@ def training_of(stage: Stage, side: Side, shape: Shape, precision: str) -> Train
 
 
 def held_dtypes(recipe: Recipe, shapes: Mapping[Side, Shape]) -> dict[tuple[str, Side], str]:
-    """What a side is held in where a stage does not train its weights, by name of the stage and side.
+    """Return the dtype of a side where a stage does not train its weights, by name of the stage and side.
 
     It is what the backbone is loaded in, until a stage trains the side in full, or merges LoRA into float32.
     """

@@ -78,7 +78,7 @@ def check_dataset(name: str) -> None:
 
 
 def model_source(source: str | Path) -> str:
-    """What a loader of sentence-transformers or transformers takes: a folder here, or a Hub name.
+    """Return what a loader of sentence-transformers takes: a folder here, or a Hub name.
 
     Raises:
         MarError: See `model_folder`.

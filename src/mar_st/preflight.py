@@ -1,4 +1,4 @@
-"""What is checked before the first stage of a run: the launch, and whether every stage fits the GPU."""
+"""Checks before the first stage of a run: the launch, and whether every stage fits the GPU."""
 
 from __future__ import annotations
 
@@ -93,6 +93,6 @@ def _recorded(marker: Path) -> list[dict[str, Any]]:
 
 
 def _value(recipe: Recipe, setting: str) -> Any:
-    """What a recipe says in the place of a setting `stages.NAME.KEY=VALUE`; `None` without such a stage."""
+    """Return the present value of a setting `stages.NAME.KEY=VALUE`; `None` without the stage."""
     _, name, key = setting.partition("=")[0].split(".")
     return next((getattr(stage, key, None) for stage in recipe.stages if stage.name == name), None)

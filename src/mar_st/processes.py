@@ -29,7 +29,7 @@ class Processes:
 
     @property
     def main(self) -> bool:
-        """Whether this is the first one."""
+        """True for the first process."""
         return self.state is None or int(os.environ.get("RANK", "0")) == 0
 
     def wait(self) -> None:
@@ -38,7 +38,7 @@ class Processes:
             torch.distributed.barrier()
 
     def told(self, *, value: bool) -> bool:
-        """What the first process says."""
+        """Return the value of the first process in all of them."""
         if self.state is None:
             return value
         message = torch.tensor(value, dtype=torch.int32, device=self.state.device)

@@ -1,4 +1,4 @@
-"""What a sentence-transformers model says beside the weights of its transformer.
+"""Settings of a sentence-transformers model beside the weights of its transformer.
 
 `Qwen/Qwen3-Embedding-4B` and its like are such folders: where they pool, whether they normalise, the prompts
 they were trained with. An encoder that starts from one takes all of that as it is.

@@ -73,7 +73,7 @@ class _Stage(Strict):
 
     @property
     def gradcache(self) -> bool:
-        """Whether texts are encoded a few at a time (GradCache)."""
+        """Return True if texts are encoded a few at a time (GradCache)."""
         return self.mini_batch_size is not None or self.mini_batch_tokens is not None
 
 
@@ -245,7 +245,7 @@ class DistillStage(_Contrastive, _Taught):
 
     @property
     def taught(self) -> bool:
-        """Whether the stage learns from a teacher."""
+        """Return True if the stage learns from a teacher."""
         return True
 
 
@@ -277,7 +277,7 @@ class JointStage(_Contrastive, _LoRA, _Taught):
 
     @property
     def taught(self) -> bool:
-        """Whether the stage learns from a teacher."""
+        """Return True if the stage learns from a teacher."""
         return self.kl_weight > 0
 
 

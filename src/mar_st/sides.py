@@ -229,13 +229,13 @@ def _saved(folder: Path, role: Role, backbone: Backbone) -> list[Module]:
 
 
 def _loading(backbone: Backbone) -> dict[str, Any]:
-    """What transformers is told whenever an encoder is loaded."""
+    """Return the arguments for transformers whenever an encoder is loaded."""
     attention = backbone.attn_implementation
     return {} if attention is None else {"attn_implementation": attention}
 
 
 def _first_loading(backbone: Backbone) -> dict[str, Any]:
-    """What transformers is told when a backbone is loaded first; stages keep the dtype they trained in."""
+    """Return the arguments for a backbone's first load; stages keep the dtype they trained in."""
     return _loading(backbone) | ({} if backbone.dtype is None else {"dtype": backbone.dtype})
 
 

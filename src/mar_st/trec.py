@@ -30,7 +30,7 @@ class RunError(MarError):
 
 
 def is_run(name: str | Path) -> bool:
-    """Whether a file is called as runs are."""
+    """Return True if a file is called as runs are."""
     return Path(name).suffix.lower() in (*TREC, *JSON)
 
 

@@ -1,4 +1,4 @@
-"""What can be told of a saved model folder without loading it."""
+"""Description of a saved model folder without loading it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def widths(full: int) -> list[int]:
 
 
 def describe_folder(folder: Path) -> dict[str, Any]:
-    """What can be told of a saved model without loading it: counts come from the headers of its weight files.
+    """Describe a saved model without loading it: counts come from the headers of its weight files.
 
     Returns:
         ``revision``, ``n_parameters``, ``n_embedding_parameters``, ``embed_dim``, ``max_tokens`` and
@@ -86,7 +86,7 @@ def describe_folder(folder: Path) -> dict[str, Any]:
 
 
 def _described(folder: Path) -> dict[str, Any]:
-    """What the header of the card tells; a header that cannot be read tells nothing."""
+    """Return the header of the card; empty if it cannot be read."""
     from medteb_mteb.tasks._edition_task import licence_for_mteb  # late: it needs mteb
 
     try:

@@ -117,7 +117,7 @@ def folder_meta(folder: Path, *, random_weights: int | None = None) -> ModelMeta
 
 
 def _check(folder: Path) -> bool:
-    """Whether a folder that can be used holds weights.
+    """Return True if a folder that can be used holds weights.
 
     Raises:
         ModelFolderError: If it cannot be used.

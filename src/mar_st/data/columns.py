@@ -203,7 +203,7 @@ def _draw(
 
 
 def _is_as_stored(table: Triples) -> bool:
-    """Whether every triple has one document, so that its texts are a row as they stand."""
+    """Return True if every triple has one document, so that its texts are a row as they stand."""
     return not table.instructed and bool((table.positives == 1).all() and (table.negatives == 0).all())
 
 

@@ -31,7 +31,7 @@ class Rows(Protocol):
 
     @property
     def name(self) -> str:
-        """What the data entry names, for messages."""
+        """Return the name of the data, for messages."""
 
     @property
     def path(self) -> Path | None:

@@ -202,7 +202,7 @@ class _Rows:
 
     @property
     def name(self) -> str:
-        """What the data entry names, for messages."""
+        """Return the name of the data, for messages."""
         return self.entry.path
 
     def form(self) -> str:

@@ -128,7 +128,7 @@ class Texts(Sequence[str]):
         forget_pages()
 
     def missing(self) -> np.ndarray:
-        """Whether a text is null, `(n,)` bool."""
+        """Return True if a text is null, `(n,)` bool."""
         found = [np.asarray(chunk.is_null()) for chunk in self.chunks]
         stored = np.concatenate(found) if found else np.empty(0, dtype=bool)
         return stored if self.rows is None else stored[self.rows]

@@ -42,7 +42,7 @@ IGNORED = {
 
 
 def is_column(name: str) -> bool:
-    """Whether triples are read from a column of this name."""
+    """Return True if triples are read from a column of this name."""
     return name in NAMES or _NUMBERED.fullmatch(name) is not None
 
 

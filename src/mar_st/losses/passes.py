@@ -23,7 +23,7 @@ ALL = 2**31
 
 @dataclass
 class Cached:
-    """What `calculate_loss` gets besides the vectors of the passes.
+    """Inputs of `calculate_loss` besides the vectors of the passes.
 
     Attributes:
         labels: Labels of the batch.

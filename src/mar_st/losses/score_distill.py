@@ -22,7 +22,7 @@ KLScope: TypeAlias = Literal["group", "batch"]
 
 @dataclass
 class Taught:
-    """What a teacher says of the rows of all processes.
+    """Vectors or scores of a teacher for the rows of all processes.
 
     Attributes:
         queries: Its vectors of the queries, `(world, width)`.
@@ -138,7 +138,7 @@ class ScoreDistillLoss(InBatchLoss):
         self.false_negative_margin = false_negative_margin
 
     def targets(self, labels: Tensor | None, columns: int) -> Taught:
-        """What the teacher says of all rows.
+        """Return the vectors or scores of the teacher for all rows.
 
         Raises:
             ValueError: There are no labels, or not one for each text, or they do not serve the scope.

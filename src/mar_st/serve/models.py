@@ -37,7 +37,7 @@ def served_models(name: str, *, queries: bool, documents: bool) -> list[str]:
 
 
 def asked_side(request: EmbeddingsRequest, name: str) -> InputType:
-    """What the texts of a request are, by its model or its `input_type`.
+    """Return the role of the texts of a request, by its model or its `input_type`.
 
     Args:
         request: The request.
@@ -56,7 +56,7 @@ def asked_side(request: EmbeddingsRequest, name: str) -> InputType:
 
 
 def model_entry(model: str) -> dict[str, Any]:
-    """What `/v1/models` says of a model."""
+    """Return the entry of a model in `/v1/models`."""
     return {"id": model, "object": "model", "created": 0, "owned_by": "medteb"}
 
 

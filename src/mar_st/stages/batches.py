@@ -86,7 +86,7 @@ class RecordingCollator(SentenceTransformerDataCollator):
 
 
 def _is_vector(column: str, value: Any) -> bool:
-    """Whether a value is a label that is a tensor, such as the teacher's vector."""
+    """Return True if a value is a label that is a tensor, such as the teacher's vector."""
     return column in DEFAULT_LABEL_COLUMNS and torch.is_tensor(value)
 
 

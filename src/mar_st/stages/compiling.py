@@ -33,7 +33,7 @@ VARIANTS = 64
 
 
 def has_compiler(*, on_cpu: bool) -> bool:
-    """Whether there is the compiler that `torch.compile` needs.
+    """Return True if there is the compiler that `torch.compile` needs.
 
     On a CPU inductor compiles C++ (`$CXX`, or else `g++`). On a GPU Triton compiles its launchers (`$CC`, or
     else `gcc` or `clang`), and Triton itself must be there. A variable that is set counts alone, as it does

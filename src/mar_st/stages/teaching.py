@@ -1,4 +1,4 @@
-"""What a teacher says of labelled rows, computed once and given to the loss as labels."""
+"""Vectors or scores of a teacher for labelled rows, computed once and given to the loss as labels."""
 
 from __future__ import annotations
 
