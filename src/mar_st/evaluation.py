@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sentence_transformers.base.evaluation import BaseEvaluator
+from sentence_transformers.base.modules import Router
 
 from mar_st.data import locate
 from mar_st.errors import MarError
@@ -12,7 +14,7 @@ from mar_st.study.schema import Task
 from mar_st.study.tasks import load_task, score
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from mar_st.schema import Evaluation
     from mar_st.study.tasks import TaskData
@@ -100,9 +102,10 @@ class TaskEvaluator(BaseEvaluator):
         training = model.training
         model.eval()
         try:
-            results = mteb.evaluate(
-                model, self.tasks, cache=None, co2_tracker=False, show_progress_bar=False
-            ).task_results
+            with _queries_by_default(model):
+                results = mteb.evaluate(
+                    model, self.tasks, cache=None, co2_tracker=False, show_progress_bar=False
+                ).task_results
         finally:
             model.train(training)
         scores = {f"mteb_{result.task_name}": float(result.get_score()) for result in results}
@@ -111,6 +114,21 @@ class TaskEvaluator(BaseEvaluator):
     def get_config_dict(self) -> dict[str, Any]:
         """Settings, for the model card."""
         return {"tasks": [task.metadata.name for task in self.tasks]}
+
+
+@contextmanager
+def _queries_by_default(model: Any) -> Iterator[None]:
+    """Send texts without a role, as those of STS, through the query route of a model that has no default."""
+    routers: list[Any] = [module for module in model.children() if isinstance(module, Router)]
+    before = [router.default_route for router in routers]
+    for router in routers:
+        if router.default_route is None and "query" in router.sub_modules:
+            router.default_route = "query"
+    try:
+        yield
+    finally:
+        for router, route in zip(routers, before, strict=True):
+            router.default_route = route
 
 
 def mteb_tasks(names: Sequence[str]) -> list[Any]:

@@ -59,6 +59,10 @@ def test_mteb_tasks_are_scored_as_mteb_scores_them(mar):
     scores = evaluator(mar)
     assert mar.training
     assert mar.prompts == prompts
+    with pytest.raises(ValueError, match="task="):  # no default route was left behind
+        mar.encode(["头疼"])
+    for router in mar.children():
+        router.default_route = "query"
     expected = mteb.evaluate(mar.eval(), mteb.get_tasks(tasks=["MedTEBSTS"]), cache=None, co2_tracker=False)
     assert scores == {
         name: pytest.approx(expected[0].get_score()) for name in ("mteb_mean", "mteb_MedTEBSTS")
