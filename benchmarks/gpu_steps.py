@@ -244,7 +244,7 @@ def each(context: Context, found: dict[str, Any], systems: dict[str, Callable[[]
 
 
 def fresh() -> None:
-    """Give back the memory of what was measured before, and count anew."""
+    """Free the memory of earlier measurements and reset the peak counters."""
     import torch
 
     gc.collect()

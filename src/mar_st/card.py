@@ -144,7 +144,7 @@ def _results(recipe: Recipe, stages: Mapping[str, Path]) -> list[str]:
             continue
         evaluations = evaluation_results(records)
         if recipe.evaluation is not None and recipe.evaluation.keep == "best":
-            # The score that decides is the first of a record; where training began is no candidate.
+            # The first score of a record decides; the score before training does not count.
             tried = [entry for entry in evaluations if entry[0] > 0]
             evaluations = [max(tried, key=lambda entry: next(iter(entry[1].values())))] if tried else []
         scores = evaluations[-1][1] if evaluations else {}

@@ -38,7 +38,7 @@ def check_repository(repository: str, *, public: bool = False, api: HfApi | None
     try:
         validate_repo_id(repository)
     except HFValidationError as error:
-        raise PushError(f"{repository!r} is no name of a repository ({error}). Give ORG/NAME.") from error
+        raise PushError(f"{repository!r} is not a valid repository name ({error}). Give ORG/NAME.") from error
     if repository.count("/") != 1:
         raise PushError(f"{repository!r} names no owner; give ORG/NAME.")
     if is_ours(repository):

@@ -90,8 +90,8 @@ def test_what_is_public_already_is_asked_for(saved):
         ("medteb/mar-mine", "belong to this project"),
         ("MedTEB/mar-mine", "belong to this project"),
         ("tiny", "names no owner"),
-        ("a/b/c", "no name of a repository"),
-        ("me/--x", "no name of a repository"),
+        ("a/b/c", "not a valid repository name"),
+        ("me/--x", "not a valid repository name"),
     ],
 )
 def test_names_that_are_refused(name, message):

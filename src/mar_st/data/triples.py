@@ -60,7 +60,7 @@ def triple_of(place: str, row: dict[str, Any], template: str) -> Triple:
         template: How an instruction is put before the query.
 
     Raises:
-        DataError: There is no query or no positive, or a text is empty or none.
+        DataError: The query or the positive is missing, or a text is empty or null.
     """
     query = row.get("query") or row.get("anchor")
     positives = _texts(place, row, POSITIVES)
