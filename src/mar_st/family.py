@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sentence_transformers.base.modules import Normalize
-from sentence_transformers.util import import_module_class
 
 from mar_st.errors import MarError
+from mar_st.modules import module_class
 from mar_st.modules.layout import ROUTER, read_router, routers, saved_chain
 
 if TYPE_CHECKING:
@@ -142,9 +142,9 @@ def _modules(source: Path, root: Path) -> list[Module]:
 
 
 def _load(kind: str, path: Path, source: Path) -> Module:
-    module_class: Any = import_module_class(kind, str(source))
+    found: Any = module_class(kind, str(source))
     subfolder = path.relative_to(source).as_posix()
-    module: Module = module_class.load(str(source), subfolder="" if subfolder == "." else subfolder)
+    module: Module = found.load(str(source), subfolder="" if subfolder == "." else subfolder)
     return module
 
 

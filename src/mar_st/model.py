@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
-from sentence_transformers.util import import_module_class, load_file_path
+from sentence_transformers.util import load_file_path
 from sentence_transformers.util.decorators import deprecated_kwargs
 
 from mar_st.encoders import EncoderSource, load_encoder
 from mar_st.errors import MarError
-from mar_st.modules import arrange, is_truncation, restore, route_chain, truncation
+from mar_st.modules import OWN, arrange, is_truncation, module_class, restore, route_chain, truncation
 from mar_st.names import model_folder, model_source
 from mar_st.saved_modules import saved_modules
 
@@ -102,6 +102,9 @@ class MAR(SentenceTransformer):
             online = MAR.from_pretrained("mar", routes="query")    # touches no document weight
             scores = online.similarity(online.encode_queries(["头疼吃什么药"]), mar.encode_corpus(documents))
     """
+
+    #: Modules of this package that sentence-transformers may load without `trust_remote_code`.
+    _module_classes = OWN
 
     def __init__(self, model_name_or_path: str | Path | None = None, **kwargs: Any) -> None:
         super().__init__(model_source(model_name_or_path) if model_name_or_path else None, **kwargs)
@@ -279,8 +282,8 @@ class MAR(SentenceTransformer):
         config = read("config_sentence_transformers.json") or {}
         modules: list[Any] = []
         for entry in read("modules.json"):
-            module_class: Any = import_module_class(entry["type"], path, **hub)
-            if issubclass(module_class, Router):
+            kind: Any = module_class(entry["type"], path, **hub)
+            if issubclass(kind, Router):
                 listing = Router.load_config(path, subfolder=entry["path"], **hub)
                 chains: dict[str, Any] = {}
                 for route, saved in wanted.items():
@@ -290,7 +293,7 @@ class MAR(SentenceTransformer):
                         )
                     chains[route] = []
                     for key in listing["structure"][saved]:
-                        part: Any = import_module_class(listing["types"][key], path, **hub)
+                        part: Any = module_class(listing["types"][key], path, **hub)
                         inner = (Path(entry["path"]) / key).as_posix()
                         if Path(path).is_dir() and not (Path(path) / inner).is_dir():
                             raise MarError(
@@ -303,7 +306,7 @@ class MAR(SentenceTransformer):
                     default = next(iter(ordered))
                 modules.append(Router(ordered, default_route=default, allow_empty_key=False))
             else:
-                modules.append(module_class.load(path, subfolder=entry["path"], **hub))
+                modules.append(kind.load(path, subfolder=entry["path"], **hub))
         prompts = {**config.get("prompts", {}), **(kwargs.pop("prompts", None) or {})}
         kwargs.setdefault("similarity_fn_name", config.get("similarity_fn_name"))
         return cls(modules=modules, prompts=prompts, **kwargs)

@@ -1,0 +1,214 @@
+"""`LookupEncoder`: a query encoder that looks up and sums vectors, as a sentence-transformers module."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from sentence_transformers.base.modules import InputModule
+from torch import Tensor, nn
+
+from mar_st.lookup.features import Features, LookupEncoderError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: File of the dictionary, a JSON list.
+DICTIONARY = "features.json"
+
+
+class LookupEncoder(InputModule):
+    """Sums learnt vectors of a text's character n-grams and words; no transformer, no tokenizer.
+
+    With `c_f` the count of feature `f` in the text, `w_f` its weight and `v_f` its vector,
+
+        x = b + sum_f a_f v_f / |a|,    a_f = w_f sqrt(c_f)
+
+    Features and their normalisation are those of `mar_st.lookup.features`. A text without a known feature
+    gives `b`, the vector of no query in particular, and never NaN. There is no prompt: a stored one that
+    comes as `prompt` (as `encode_query` passes it) is left out, because a constant prompt would add constant
+    features to every text. So this module stands beside transformers with prompts in one model.
+
+    Args:
+        features: Dictionary and rules.
+        dim: Width of the vectors.
+
+    Raises:
+        LookupEncoderError: `dim` is not positive.
+
+    Example:
+        ::
+
+            encoder = fit_lookup(texts, teacher.encode_query(texts))
+            model = SentenceTransformer(modules=[encoder, Normalize()])
+    """
+
+    config_keys = ["embedding_dimension", "lengths", "max_length", "dictionary"]  # noqa: RUF012 -- as the base class has it
+    save_in_root = False
+    tokenizer: Any = None
+
+    def __init__(self, features: Features, dim: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        if dim < 1:
+            raise LookupEncoderError(f"dim is a positive number of dimensions; got {dim}.")
+        self.features, self.dim = features, int(dim)
+        self.embedding = nn.EmbeddingBag(len(features), self.dim, mode="sum")
+        self.weight = nn.Parameter(torch.ones(len(features)))
+        self.bias = nn.Parameter(torch.zeros(self.dim))
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Characters of the shortest and of the longest n-gram."""
+        return self.features.lengths
+
+    @property
+    def max_length(self) -> int:
+        """Characters of a text that count, see `max_seq_length`."""
+        return self.features.max_length
+
+    @property
+    def max_seq_length(self) -> int:
+        """Characters (not tokens) of a normalised text that count; what is beyond is cut."""
+        return self.features.max_length
+
+    @max_seq_length.setter
+    def max_seq_length(self, value: int) -> None:
+        if value < 1:
+            raise LookupEncoderError(f"max_seq_length is a positive number of characters; got {value}.")
+        self.features.max_length = int(value)
+
+    def get_embedding_dimension(self) -> int:
+        """Return the width of the vectors."""
+        return self.dim
+
+    def preprocess(
+        self, inputs: Sequence[Any], prompt: str | None = None, max_length: int | None = None, **kwargs: Any
+    ) -> dict[str, Tensor]:
+        """Return the features of texts, one row per text, filled up with features of count 0.
+
+        Args:
+            inputs: Texts.
+            prompt: Left out, see the class.
+            max_length: Characters of a text that count, in the place of the module's own number.
+            **kwargs: What sentence-transformers passes to modules of other kinds; left out.
+
+        Returns:
+            `input_ids` int64, `attention_mask` int64 and `counts` (square roots of counts) float32, each
+            `(texts, features)`.
+
+        Raises:
+            LookupEncoderError: An input is no text.
+        """
+        del prompt, kwargs
+        wrong = next((value for value in inputs if not isinstance(value, str)), None)
+        if wrong is not None:
+            raise LookupEncoderError(f"A lookup encoder takes texts; got a {type(wrong).__name__}.")
+        found = [self.features.counts(text, max_length) for text in inputs]
+        width = max([1, *map(len, found)])
+        ids = np.zeros((len(found), width), dtype=np.int64)
+        counts = np.zeros((len(found), width), dtype=np.float32)
+        for row, of_text in enumerate(found):
+            ids[row, : len(of_text)] = list(of_text)
+            counts[row, : len(of_text)] = list(of_text.values())
+        return {
+            "input_ids": torch.from_numpy(ids),
+            "attention_mask": torch.from_numpy((counts > 0).astype(np.int64)),
+            "counts": torch.from_numpy(np.sqrt(counts)),
+        }
+
+    def forward(self, features: dict[str, Tensor], **kwargs: Any) -> dict[str, Tensor]:
+        """Put `sentence_embedding` `(texts, dim)` beside the features, in the dtype of the vectors."""
+        del kwargs
+        ids, table = features["input_ids"], self.embedding.weight
+        parts = self.weight.float()[ids] * features["counts"].float()
+        # Not F.normalize: the gradient of its norm is NaN where a text has no known feature.
+        length = parts.square().sum(dim=1, keepdim=True).clamp_min(1e-12).sqrt()
+        vectors = self.embedding(ids, per_sample_weights=(parts / length).to(table.dtype))
+        features["sentence_embedding"] = vectors + self.bias
+        return features
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Return the settings that are saved, with a digest of the dictionary."""
+        return {
+            "embedding_dimension": self.dim,
+            "lengths": list(self.lengths),
+            "max_length": self.max_length,
+            "dictionary": self.features.digest(),
+        }
+
+    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
+        """Write `config.json`, `features.json` and `model.safetensors`.
+
+        Raises:
+            LookupEncoderError: `safe_serialization` is False; there is no other form.
+        """
+        del args, kwargs
+        if not safe_serialization:
+            raise LookupEncoderError(
+                "A lookup encoder is saved with safetensors; leave safe_serialization as it is."
+            )
+        folder = Path(output_path)
+        self.save_config(output_path)
+        (folder / DICTIONARY).write_text(self.features.to_json(), encoding="utf-8")
+        save_file(
+            {name: tensor.detach().contiguous() for name, tensor in self.state_dict().items()},
+            folder / "model.safetensors",
+        )
+
+    @classmethod
+    def load(
+        cls,
+        model_name_or_path: str,
+        subfolder: str = "",
+        token: bool | str | None = None,
+        cache_folder: str | None = None,
+        revision: str | None = None,
+        local_files_only: bool = False,
+        init_defaults: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Load the module in the dtype that it was saved in, or `model_kwargs["dtype"]`.
+
+        Raises:
+            LookupEncoderError: A file is missing, or the files do not fit each other.
+        """
+        del init_defaults
+        hub: dict[str, Any] = {
+            "subfolder": subfolder, "token": token, "cache_folder": cache_folder, "revision": revision,
+            "local_files_only": local_files_only,
+        }  # fmt: skip
+        place = f"{model_name_or_path}/{subfolder}".rstrip("/")
+        config = cls.load_config(model_name_or_path, **hub)
+        dictionary = cls.load_file_path(model_name_or_path, filename=DICTIONARY, **hub)
+        if not set(cls.config_keys) <= set(config) or dictionary is None:
+            raise LookupEncoderError(f"{place} lacks config.json or {DICTIONARY}; copy the encoder again.")
+        try:
+            names = json.loads(Path(dictionary).read_text(encoding="utf-8"))
+            weights = cls.load_torch_weights(model_name_or_path, **hub)
+        except ValueError as error:
+            raise LookupEncoderError(f"{place} cannot be read ({error}); copy the encoder again.") from error
+        features = Features(names, lengths=tuple(config["lengths"]), max_length=config["max_length"])
+        shape = tuple(weights["embedding.weight"].shape) if "embedding.weight" in weights else None
+        if (
+            shape != (len(features), config["embedding_dimension"])
+            or features.digest() != config["dictionary"]
+        ):
+            raise LookupEncoderError(
+                f"{place} is made of files that do not belong together: {DICTIONARY} has {len(features)} "
+                f"features, config.json says {config['embedding_dimension']} dimensions, the table {shape}. "
+                "Copy the encoder again."
+            )
+        module = cls(features, config["embedding_dimension"])
+        dtype = (kwargs.get("model_kwargs") or {}).get("dtype")
+        module.to(weights["embedding.weight"].dtype if dtype in (None, "auto") else _dtype(dtype))
+        module.load_state_dict(weights)
+        return module
+
+
+def _dtype(value: Any) -> torch.dtype:
+    found: torch.dtype = getattr(torch, value) if isinstance(value, str) else value
+    return found

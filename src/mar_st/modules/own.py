@@ -1,0 +1,38 @@
+"""Modules of this package that stand in saved models.
+
+sentence-transformers imports classes of other packages for a saved model only with `trust_remote_code=True`.
+These here come from the package that does the loading, so its own loaders need no such consent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sentence_transformers.util import import_module_class
+
+from mar_st.lookup.module import LookupEncoder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import nn
+
+#: Classes by the name that saved models know them by.
+OWN: Mapping[str, type[nn.Module]] = {
+    f"{kind.__module__}.{kind.__qualname__}": kind for kind in (LookupEncoder,)
+}
+
+
+def module_class(name: str, source: str, **hub: Any) -> type[nn.Module]:
+    """Return the class of a saved module.
+
+    Args:
+        name: Name of the class with its module.
+        source: Folder or Hub name of the model that it is in.
+        **hub: `token`, `cache_folder`, `revision`, `local_files_only`.
+
+    Raises:
+        ValueError: The class is neither of this package nor of sentence-transformers.
+    """
+    found: type[nn.Module] = OWN.get(name) or import_module_class(name, source, **hub)
+    return found
