@@ -15,6 +15,7 @@ from transformers import AutoConfig
 
 from mar_st.backbones import check_attention, shape_of
 from mar_st.data import Triples, distinct
+from mar_st.dropout import set_dropout
 from mar_st.encoders import (
     check_source,
     keep_layers,
@@ -149,6 +150,12 @@ class Sides:
     def modules(self, role: Role) -> list[Module]:
         """`[Transformer, Pooling]` of one side as trained so far, with its projection once it has one."""
         backbone: Backbone = getattr(self.recipe, role)
+        modules: list[Any] = self._modules(role, backbone)
+        if backbone.dropout is not None:
+            set_dropout(modules[0].model, backbone.dropout)
+        return modules
+
+    def _modules(self, role: Role, backbone: Backbone) -> list[Module]:
         if role in self.folders:
             return _saved(self.folders[role], role, backbone)
         if backbone.layers_of_document is not None:

@@ -352,6 +352,21 @@ def test_dtype_and_attention_of_a_backbone_reach_every_load(recipe, tmp_path):
     assert next(mar.route_modules("document")[0].model.parameters()).dtype == torch.bfloat16
 
 
+def test_the_dropout_of_a_backbone_reaches_every_load(recipe, tmp_path):
+    from mar_st.sides import Sides
+
+    built = recipe("document.dropout=0.25", "query.dropout=0.0", stages=[QUERY_INIT, DOCUMENT_INIT, JOINT])
+    train(built, tmp_path / "out", say=_silent, until="document-init")
+    data = [read_source(entry, built.seed) for entry in built.data]
+    sides = Sides(built, data)
+    for folders in ({}, {"document": tmp_path / "out" / "02-document-init" / "model"}):
+        sides.folders = folders
+        for role, probability in (("query", 0.0), ("document", 0.25)):
+            model = sides.modules(role)[0].model
+            found = {value for name, value in model.config.to_dict().items() if "dropout" in name}
+            assert found - {None} == {probability}
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
