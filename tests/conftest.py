@@ -119,7 +119,15 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def log_levels_as_before():
     """Commands that run in this process quieten libraries for good, as they may in their own."""
-    names = ("", "mteb", "medteb_mteb", "transformers", "sentence_transformers", "datasets", "huggingface_hub")
+    names = (
+        "",
+        "mteb",
+        "medteb_mteb",
+        "transformers",
+        "sentence_transformers",
+        "datasets",
+        "huggingface_hub",
+    )
     levels = {name: logging.getLogger(name).level for name in names}
     yield
     logging.disable(logging.NOTSET)

@@ -53,8 +53,8 @@ class Backbone(Strict):
         default=None,
         ge=0,
         lt=1,
-        description="probability of every dropout of the encoder while it trains; default: as it is stored. 0 "
-        "suits encoders that learn fixed vectors, and saves a CPU a quarter of the time",
+        description="probability of every dropout of the encoder while it trains; default: as it is stored. "
+        "0 suits encoders that learn fixed vectors, and saves a CPU a quarter of the time",
     )
     dtype: Literal["float32", "float16", "bfloat16"] | None = Field(
         default=None,

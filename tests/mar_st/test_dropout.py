@@ -5,7 +5,6 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from mar_st.dropout import set_dropout
-
 from tests.mar_st.conftest import make_config
 
 

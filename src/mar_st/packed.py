@@ -1,0 +1,205 @@
+"""Model folders with weights in 8 bits, for shipping: a quarter of float32, half of float16.
+
+A packed folder is a model folder whose matrices are stored as int8 with one float16 scale per row (the
+largest absolute value of the row is 127), and everything else as it is. Nothing computes in 8 bits: `unpack`
+writes the folder out again, in float16, and every loader takes that. Matrices that several encoders of a
+folder share are stored once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: Lists the files of a packed folder and where the tensors of each lie.
+MANIFEST = "packed.json"
+
+#: Holds the tensors of all files.
+TENSORS = "packed.safetensors"
+
+_FORMAT = 1
+_CACHE_VARIABLE = "MAR_CACHE"
+
+
+class PackedError(MarError):
+    """A folder that cannot be packed or unpacked; the message says why."""
+
+
+def pack(model: str | Path, out: str | Path) -> None:
+    """Write a packed copy of a model folder.
+
+    Args:
+        model: A folder with weights as safetensors: of sentence-transformers, of transformers, a saved MAR.
+        out: The folder to write, aside first and then moved into place; must not exist.
+
+    Raises:
+        PackedError: There is no such folder, it holds no safetensors, or `out` is there already.
+    """
+    source, target = Path(model), Path(out)
+    if target.exists():
+        raise PackedError(f"{target} is there already; choose another folder or delete it.")
+    files = sorted(path for path in source.rglob("*") if path.is_file())
+    weights = [path for path in files if path.suffix == ".safetensors"]
+    if not weights:
+        raise PackedError(f"{source} is no model folder: it holds no .safetensors file.")
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
+        part = Path(folder) / "packed"
+        part.mkdir()
+        stored: dict[str, torch.Tensor] = {}
+        listing: dict[str, Any] = {}
+        for path in weights:
+            listing[path.relative_to(source).as_posix()] = {
+                name: _store(tensor, stored) for name, tensor in _tensors(path)
+            }
+        for path in files:
+            if path not in weights:
+                copy = part / path.relative_to(source)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copy)
+        save_file(stored, str(part / TENSORS))
+        content = {"format": _FORMAT, "digest": _digest(part), "weights": listing}
+        (part / MANIFEST).write_text(json.dumps(content), encoding="utf-8")
+        part.rename(target)
+
+
+def unpack(packed: str | Path, out: str | Path) -> None:
+    """Write the model folder that was packed; its matrices are float16.
+
+    Args:
+        packed: A packed folder.
+        out: The folder to write, aside first and then moved into place. One that is there is kept as it is.
+
+    Raises:
+        PackedError: The folder is not a packed one, damaged, or of a later format.
+    """
+    source, target = Path(packed), Path(out)
+    if target.is_dir():
+        return
+    weights = _manifest(source)["weights"]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
+        part = Path(folder) / "model"
+        shutil.copytree(
+            source, part, ignore=shutil.ignore_patterns(MANIFEST, TENSORS), copy_function=shutil.copyfile
+        )
+        try:
+            with safe_open(str(source / TENSORS), framework="pt") as stored:
+                for name, tensors in weights.items():
+                    path = _inside(part, name)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    found = {key: _load(stored, place) for key, place in tensors.items()}
+                    save_file(found, str(path), metadata={"format": "pt"})
+        except (SafetensorError, OSError, KeyError) as error:
+            raise PackedError(
+                f"{source} is damaged ({type(error).__name__}: {error}). Install it again."
+            ) from error
+        try:
+            part.rename(target)
+        except OSError:  # another process was first
+            if not target.is_dir():
+                raise
+
+
+def unpacked_folder(packed: str | Path, name: str) -> Path:
+    """Return the unpacked form of a packed folder in the cache of this user; writes it on first use.
+
+    The cache is `$MAR_CACHE`, else `mar_st` in `$XDG_CACHE_HOME` or `~/.cache`. Another content has another
+    folder.
+
+    Args:
+        packed: A packed folder.
+        name: Goes before the digest in the folder's name.
+
+    Raises:
+        PackedError: See `unpack`.
+    """
+    digest = str(_manifest(Path(packed))["digest"])
+    if not digest.isalnum():
+        raise PackedError(f"{packed} is damaged: its digest is {digest!r}. Install it again.")
+    cache = os.environ.get(_CACHE_VARIABLE)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    root = Path(cache).expanduser() if cache else Path(base) / "mar_st"
+    folder = root / f"{name}-{digest[:16]}"
+    unpack(packed, folder)
+    return folder
+
+
+def _tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 -- the file is no mapping
+                yield name, file.get_tensor(name)
+    except SafetensorError as error:
+        raise PackedError(f"{path} is no readable safetensors file ({error}).") from error
+
+
+def _store(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> list[str]:
+    """Add a tensor to the store unless an equal one is there; returns the names of its parts."""
+    if tensor.ndim < 2 or not tensor.is_floating_point():
+        kept = tensor.half() if tensor.is_floating_point() else tensor
+        if not torch.isfinite(kept).all():
+            kept = tensor  # beyond what float16 carries
+        return [_add(kept, stored)]
+    rows = tensor.float()
+    scale = (rows.abs().amax(dim=-1, keepdim=True) / 127).half()
+    codes = torch.where(scale > 0, rows / scale.float(), torch.zeros(())).round().clamp(-127, 127)
+    if not torch.isfinite(scale).all():
+        return [_add(tensor, stored)]
+    return [_add(codes.to(torch.int8), stored), _add(scale, stored)]
+
+
+def _add(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> str:
+    content = tensor.contiguous().view(torch.uint8) if tensor.ndim else tensor
+    shape = f"{tensor.dtype} {tuple(tensor.shape)} ".encode()
+    name = hashlib.sha256(shape + content.numpy().tobytes()).hexdigest()[:24]
+    stored.setdefault(name, tensor.contiguous().clone())
+    return name
+
+
+def _load(stored: Any, parts: list[str]) -> torch.Tensor:
+    # A file may hold equal tensors, which safetensors does not take from one place in memory.
+    found: torch.Tensor = stored.get_tensor(parts[0]).clone()
+    if len(parts) == 1:
+        return found
+    scale: torch.Tensor = stored.get_tensor(parts[1])
+    return (found.float() * scale.float()).half()
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    try:
+        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PackedError(f"{folder} is no packed model: no readable {MANIFEST} ({error}).") from error
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        raise PackedError(f"{folder} was packed by a later version; update medteb.")
+    return content
+
+
+def _inside(folder: Path, name: str) -> Path:
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise PackedError(f"{MANIFEST} names a file outside its folder: {name}.")
+    return path
+
+
+def _digest(folder: Path) -> str:
+    """SHA-256 of all files of a folder."""
+    found = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        found.update(f"{path.relative_to(folder).as_posix()}\0".encode())
+        found.update(path.read_bytes())
+    return found.hexdigest()
