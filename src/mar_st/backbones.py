@@ -121,6 +121,9 @@ def shape_of(backbone: Backbone, document: Backbone | None = None) -> Shape:
     else:
         assert backbone.source is not None  # noqa: S101
         shape = source_shape(backbone.source, backbone.revision)
+        if backbone.vocabulary is not None:
+            rows = min(backbone.vocabulary.keep, int(shape.config["vocab_size"]))
+            shape = replace(shape, config={**shape.config, "vocab_size": rows})
     if backbone.dtype is not None:
         shape = replace(shape, dtype=backbone.dtype)
     if backbone.projection is not None:

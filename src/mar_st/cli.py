@@ -18,6 +18,7 @@ from mar_st.commands.index import index, index_update
 from mar_st.commands.mine import mine
 from mar_st.commands.search import search
 from mar_st.commands.serve import serve
+from mar_st.commands.trim import trim
 
 app = typer.Typer(
     name="mar",
@@ -179,6 +180,7 @@ app.command()(encode)
 app.command()(index)
 app.command("index-update")(index_update)
 app.command()(search)
+app.command()(trim)
 app.command()(export)
 app.command()(serve)
 

@@ -25,11 +25,23 @@ class TokenizerConfig(Strict):
     )
 
 
+class VocabularyCut(Strict):
+    """The pieces of a `source`'s vocabulary that are kept."""
+
+    keep: int = Field(gt=0, description="pieces at most, special tokens included")
+    texts: tuple[str, ...] = Field(
+        min_length=1, description="data entries, or files of texts, whose pieces are kept first"
+    )
+
+
 class Backbone(Strict):
     """One encoder: pre-trained (`source`), random (`config` and `tokenizer`), or layers of the other side."""
 
     source: str | None = Field(default=None, description="folder or Hub name")
     revision: str | None = None
+    vocabulary: VocabularyCut | None = Field(
+        default=None, description="cut the vocabulary of the source before anything is trained"
+    )
     config: dict[str, Any] | None = None
     tokenizer: TokenizerConfig | None = None
     tokenizer_data: tuple[str, ...] | None = Field(
@@ -77,6 +89,8 @@ class Backbone(Strict):
             raise ValueError("'tokenizer' goes with 'config'; a 'source' brings its own")
         if self.tokenizer_data is not None and self.tokenizer is None:
             raise ValueError("'tokenizer_data' goes with 'tokenizer'")
+        if self.vocabulary is not None and self.source is None:
+            raise ValueError("'vocabulary' cuts that of a 'source'; give it there")
         if self.config is not None and "model_type" not in self.config:
             raise ValueError("'config' needs 'model_type', for instance gte or qwen3")
         return self

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from mar_st.data import Source, Triple
+    from mar_st.inputs import VocabularyCut
     from mar_st.schema import Backbone, Data, Recipe, Side, Stage
 
 #: Raised when the same settings begin to train other weights.
@@ -44,7 +45,10 @@ _LATER: dict[str, Any] = {
     "dropout": None, "mini_batch_tokens": None, "gradient_accumulation": 1, "missing_negatives": "refuse",
 }  # fmt: skip
 #: Settings of a backbone that its origin decides otherwise, see `_backbone`.
-_ORIGIN = {"source", "revision", "config", "tokenizer", "tokenizer_data", "layers_of_document", "projection"}
+_ORIGIN = {
+    "source", "revision", "vocabulary", "config", "tokenizer", "tokenizer_data", "layers_of_document",
+    "projection",
+}  # fmt: skip
 
 
 def stage_digests(recipe: Recipe, data: Mapping[str, str]) -> list[str]:
@@ -222,7 +226,9 @@ def _encoder(
     if side in trained:
         return {**content, "trained": trained[side]}
     if backbone.source is not None:
-        return {**content, "source": model_digest(backbone.source, backbone.revision)}
+        content["source"] = model_digest(backbone.source, backbone.revision)
+        cut = backbone.vocabulary
+        return content if cut is None else {**content, "vocabulary": vocabulary_cut(cut, data)}
     if backbone.layers_of_document is not None:
         return {
             **content,
@@ -237,6 +243,16 @@ def _encoder(
         "tokenizer": backbone.tokenizer.model_dump(mode="json"),
         "texts": [data[entry.name] for entry in tokenizer_entries(recipe, backbone)],
     }
+
+
+def vocabulary_cut(cut: VocabularyCut, data: Mapping[str, str]) -> dict[str, Any]:
+    """Say what decides which pieces of a vocabulary are kept.
+
+    Args:
+        cut: The setting of a backbone.
+        data: Digest of the content of every data entry, by name.
+    """
+    return {"keep": cut.keep, "texts": [data.get(name) or data_digest(name) for name in cut.texts]}
 
 
 def tokenizer_entries(recipe: Recipe, backbone: Backbone) -> tuple[Data, ...]:

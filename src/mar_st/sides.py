@@ -37,6 +37,7 @@ from mar_st.names import model_source
 from mar_st.saved_modules import saved_modules
 from mar_st.schema import DistillStage, JointStage, RetroMAEStage
 from mar_st.tokenizers import train_tokenizer
+from mar_st.vocabulary.backbones import check_cut
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,16 +58,18 @@ def check_models(recipe: Recipe) -> None:
 
     Raises:
         MarError: A backbone or a teacher that is neither a folder with a model nor known to the Hub, a
-            backbone of modules that an encoder cannot have or without the attention it is to run with, or a
-            `resume_head` that is no file.
+            backbone of modules that an encoder cannot have or without the attention it is to run with, a
+            vocabulary that cannot be cut as asked, or a `resume_head` that is no file.
     """
-    for name in ("query", "document"):
+    sides: tuple[Role, ...] = ("query", "document")
+    for name in sides:
         backbone: Backbone | None = getattr(recipe, name)
         if backbone is None:
             continue
         if backbone.source is not None:
             check_source(backbone.source, backbone.revision, what=f"{name} backbone")
             saved_modules(backbone.source, backbone.revision)
+            check_cut(recipe, name)
         if backbone.attn_implementation is not None:
             check_attention(shape_of(backbone, recipe.document), backbone.attn_implementation)
     for stage in recipe.stages:
@@ -84,11 +87,13 @@ class Sides:
         recipe: The recipe.
         sources: Its data; a tokenizer may have to be trained on their texts.
         folders: Model folder of the stage that trained a side last.
+        cut: Folder of a side's source with its vocabulary cut, see `mar_st.vocabulary.backbones`.
     """
 
     recipe: Recipe
     sources: Sequence[Source]
     folders: dict[Role, Path] = field(default_factory=dict)
+    cut: dict[Role, Path] = field(default_factory=dict)
 
     def for_stage(self, stage: Stage) -> SentenceTransformer:
         """The model that a stage trains: a MAR where it works on both sides, else one encoder."""
@@ -160,11 +165,13 @@ class Sides:
             return _saved(self.folders[role], role, backbone)
         if backbone.layers_of_document is not None:
             return self._layers_of_document(backbone)
+        origin = self.origin(role)
+        source, revision = origin if origin is not None else (self._random(backbone, role), None)
         return load_encoder(
-            self._source(backbone, role),
+            source,
             role,
             max_length=backbone.max_length,
-            revision=backbone.revision,
+            revision=revision,
             pooling=backbone.pooling,
             model_kwargs=_first_loading(backbone),
         )
@@ -187,9 +194,16 @@ class Sides:
                 model_kwargs=_first_loading(backbone),
             )
 
-    def _source(self, backbone: Backbone, role: Role) -> EncoderSource:
-        if backbone.source is not None:
-            return backbone.source
+    def origin(self, role: Role) -> tuple[str, str | None] | None:
+        """Folder or Hub name, and revision, of the pre-trained weights that a side starts from, if any."""
+        backbone: Backbone | None = getattr(self.recipe, role)
+        if role in self.cut:
+            return str(self.cut[role]), None
+        if backbone is None or backbone.source is None:
+            return None
+        return backbone.source, backbone.revision
+
+    def _random(self, backbone: Backbone, role: Role) -> EncoderSource:
         assert backbone.config is not None  # noqa: S101 -- the recipe's validator saw to it
         assert backbone.tokenizer is not None  # noqa: S101
         used = {entry.name for entry in tokenizer_entries(self.recipe, backbone)}

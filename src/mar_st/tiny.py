@@ -157,6 +157,7 @@ def _backbone(side: Side, backbone: Backbone, shape: Shape, widths: dict[int, in
     return content | {
         "source": None,
         "revision": None,
+        "vocabulary": None,
         "config": small_config(shape, widths[shape.width], LAYERS[side]),
         "tokenizer": {"vocab_size": VOCABULARY, "max_token_length": 4},
     }

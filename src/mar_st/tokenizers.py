@@ -96,17 +96,7 @@ def append_eos(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
     content["post_processor"] = _ending_in(
         content.get("post_processor"), str(tokenizer.eos_token), int(tokenizer.eos_token_id)
     )
-    backend = Tokenizer.from_str(json.dumps(content))
-    kept = ("model_max_length", "padding_side", "truncation_side", "chat_template", "model_input_names")
-    # What transformers notes of a tokenizer that it read from a folder: saved again it gives the same files.
-    noted = {name: tokenizer.init_kwargs[name] for name in _NOTED if name in tokenizer.init_kwargs}
-    result = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=backend,
-        clean_up_tokenization_spaces=False,
-        **{name: getattr(tokenizer, name) for name in kept if getattr(tokenizer, name, None) is not None},
-        **tokenizer.special_tokens_map,
-        **noted,
-    )
+    result = with_backend(tokenizer, Tokenizer.from_str(json.dumps(content)))
     wanted = [*tokenizer("a")["input_ids"], tokenizer.eos_token_id]
     if result("a")["input_ids"] != wanted:
         raise MarError(
@@ -114,6 +104,25 @@ def append_eos(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
             f"make {wanted}. Save the tokenizer with a template that ends in EOS, or give another pooling."
         )
     return result
+
+
+def with_backend(tokenizer: PreTrainedTokenizerBase, backend: Tokenizer) -> PreTrainedTokenizerFast:
+    """Return a tokenizer of the general class, which saves as it stands, with the settings of another.
+
+    Args:
+        tokenizer: Where lengths, sides, chat template and names of special tokens come from.
+        backend: How texts are split; it has all special tokens.
+    """
+    kept = ("model_max_length", "padding_side", "truncation_side", "chat_template", "model_input_names")
+    # What transformers notes of a tokenizer that it read from a folder: saved again it gives the same files.
+    noted = {name: tokenizer.init_kwargs[name] for name in _NOTED if name in tokenizer.init_kwargs}
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=backend,
+        clean_up_tokenization_spaces=False,
+        **{name: getattr(tokenizer, name) for name in kept if getattr(tokenizer, name, None) is not None},
+        **tokenizer.special_tokens_map,
+        **noted,
+    )
 
 
 def _ending_in(processor: dict[str, Any] | None, token: str, number: int) -> dict[str, Any]:

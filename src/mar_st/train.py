@@ -29,6 +29,7 @@ from mar_st.sides import Sides, check_models
 from mar_st.stages.memory import release
 from mar_st.stages.reports import check_callbacks, check_reports
 from mar_st.stages.trainer import Settings
+from mar_st.vocabulary.backbones import cut_backbones
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -180,6 +181,10 @@ class Run:
             for note in source.notes():
                 self._say(note)
         self.processes.wait()
+        if names:  # some stage is not trained yet
+            self.sides.cut = cut_backbones(
+                self.recipe, self.sources, (self.store or self.out) / "vocabulary", self.processes, self._say
+            )
 
     def stage(self, index: int) -> Path:
         """Run one stage, unless it is finished; gives the folder of its model."""
@@ -300,12 +305,12 @@ class Run:
         """The masked-LM head of the backbone, where the stage starts from it."""
         from mar_st.mlm_head import source_head
 
-        backbone = self.recipe.query
-        if stage.resume_head or backbone is None or backbone.source is None:
+        backbone, origin = self.recipe.query, self.sides.origin("query")
+        if stage.resume_head or backbone is None or origin is None:
             return None
-        head = source_head(backbone.source, backbone.revision)
-        origin = "random weights" if head is None else f"that of {backbone.source}"
-        self._say(f"stage {stage.name}: masked-LM head from {origin}")
+        head = source_head(*origin)
+        whose = "random weights" if head is None else f"that of {backbone.source}"
+        self._say(f"stage {stage.name}: masked-LM head from {whose}")
         return head
 
     def _check_dims(self) -> None:

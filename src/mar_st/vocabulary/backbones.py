@@ -1,0 +1,117 @@
+"""Backbones of a recipe whose vocabulary is cut before they are trained, once per run or store of stages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+from mar_st.backbones import BackboneError, source_shape
+from mar_st.data import DataError, Texts, locate
+from mar_st.lineage import model_digest, source_digest, vocabulary_cut
+from mar_st.vocabulary.errors import VocabularyError
+from mar_st.vocabulary.folders import trim
+from mar_st.vocabulary.texts import file_texts, source_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from mar_st.data import Source
+    from mar_st.processes import Processes
+    from mar_st.schema import Backbone, Recipe, Side
+
+#: Raised when the same settings keep other pieces.
+FORMAT = 1
+
+
+def check_cut(recipe: Recipe, side: Side) -> None:
+    """Make sure that the vocabulary of a backbone can be cut as its recipe asks, before anything is loaded.
+
+    Raises:
+        VocabularyError: Texts that are neither a data entry nor a file, or no fewer pieces than there are.
+    """
+    backbone: Backbone = getattr(recipe, side)
+    cut = backbone.vocabulary
+    if cut is None or backbone.source is None:
+        return
+    entries = [entry.name for entry in recipe.data]
+    for name in cut.texts:
+        if name not in entries and not name.startswith("hub:"):
+            try:
+                locate(name)
+            except DataError as error:
+                raise VocabularyError(
+                    f"{side}.vocabulary.texts names {name!r}, which is no data entry ({', '.join(entries)}) "
+                    "and no file."
+                ) from error
+    try:
+        size = int(source_shape(backbone.source, backbone.revision).config["vocab_size"])
+    except (BackboneError, KeyError):
+        return
+    if cut.keep >= size:
+        raise VocabularyError(
+            f"{side}.vocabulary.keep is {cut.keep}, but {backbone.source} has {size} pieces; give a smaller "
+            "number, or leave 'vocabulary' out."
+        )
+
+
+def cut_backbones(
+    recipe: Recipe,
+    sources: Sequence[Source],
+    root: Path,
+    processes: Processes,
+    say: Callable[[str], None],
+) -> dict[Side, Path]:
+    """Cut the vocabularies of a recipe's backbones where it asks for that; what was cut before is kept.
+
+    Args:
+        recipe: The recipe.
+        sources: Its data.
+        root: Folder in which cut backbones are kept, by a digest of all that decides what they are.
+        processes: The processes of the launch: the first one cuts, the others wait.
+        say: Receives one line per vocabulary that is cut.
+
+    Returns:
+        Folders of the cut backbones by side.
+
+    Raises:
+        VocabularyError: A vocabulary that cannot be cut as asked.
+    """
+    folders: dict[Side, Path] = {}
+    known = {source.entry.name: source for source in sources}
+    sides: tuple[Side, ...] = ("query", "document")
+    for side in sides:
+        backbone: Backbone | None = getattr(recipe, side)
+        if backbone is None or backbone.vocabulary is None or backbone.source is None:
+            continue
+        cut = backbone.vocabulary
+        digests = {name: source_digest(known[name]) for name in cut.texts if name in known}
+        identity = {
+            "format": FORMAT,
+            "source": model_digest(backbone.source, backbone.revision),
+            "prompts": sorted(recipe.prompts.values()),
+            **vocabulary_cut(cut, digests),
+        }
+        name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
+        folder = root / name
+        if processes.main:
+            root.mkdir(parents=True, exist_ok=True)
+        processes.wait()
+        with processes.locked(
+            root / f"{name}.lock", lambda: say("another run cuts this vocabulary; waiting")
+        ):
+            if processes.main and not folder.is_dir():
+                texts = [source_texts(known[n]) if n in known else file_texts(n) for n in cut.texts]
+                (done,) = trim(
+                    backbone.source,
+                    folder,
+                    keep=cut.keep,
+                    texts=Texts.joined(texts),
+                    revision=backbone.revision,
+                    prompts=list(recipe.prompts.values()),
+                )
+                say(f"{side} vocabulary: {done.line()}")
+            processes.wait()
+        folders[side] = folder
+    return folders

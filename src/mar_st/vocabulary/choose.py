@@ -1,0 +1,266 @@
+"""Which pieces of a vocabulary are kept: those that texts use, most frequent first, then likely ones.
+
+The rule, with room for `keep` pieces:
+
+1. What the tokenizer needs: special and added tokens, symbols of bytes, see `Pieces.required`.
+2. Pieces of a single character that occurs in the texts, most frequent first: what is dropped can be spelled.
+3. Pieces that the texts use, most frequent first, each with the pieces that build it.
+4. Pieces of a single character of the scripts of the texts (`SCRIPT_SHARE` of their letters at least) and of
+   ASCII, so that other texts have few unknown characters.
+5. Other pieces whose characters all occur in the texts, in the order of the vocabulary.
+
+Where not all of 2 and 3 fit, the rare pieces of 3 (those beyond `COMMON` of the tokens) come after 4.
+"""
+
+from __future__ import annotations
+
+import itertools
+import unicodedata
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tqdm import tqdm
+
+from mar_st.vocabulary.errors import VocabularyError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tokenizers import Tokenizer
+
+    from mar_st.vocabulary.pieces import Pieces
+
+#: A script belongs to the texts if so many of their letters are of it.
+SCRIPT_SHARE = 0.01
+
+#: Pieces that make up this share of the tokens come before characters that the texts do not have.
+COMMON = 0.999
+
+#: Texts that are tokenised at a time.
+BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How texts use a vocabulary.
+
+    Attributes:
+        counts: How often each piece occurs, by its number; `(size,)` int64.
+        characters: How often each character occurs, after the tokenizer's normalisation.
+        texts: How many texts there are.
+    """
+
+    counts: np.ndarray
+    characters: Counter[str]
+    texts: int
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How texts fare with the pieces that are kept.
+
+    Attributes:
+        tokens: Share of the texts' tokens that are kept.
+        texts: Share of the texts whose pieces are all kept.
+    """
+
+    tokens: float
+    texts: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The pieces that are kept.
+
+    Attributes:
+        kept: Their numbers.
+        enough: How many have to be kept for no text to change.
+    """
+
+    kept: frozenset[int]
+    enough: int
+
+
+def encoded(
+    backend: Tokenizer, texts: Sequence[str], prompts: Sequence[str] = (), *, show_progress: bool, what: str
+) -> Iterator[tuple[str, list[str], list[list[int]]]]:
+    """Yield blocks of texts with their pieces, without special tokens: bare, then behind each prompt."""
+    starts = ["", *dict.fromkeys(prompt for prompt in prompts if prompt)]
+    stream = iter(texts)
+    with tqdm(total=len(texts), desc=what, unit="texts", disable=not show_progress) as bar:
+        while block := list(itertools.islice(stream, BLOCK)):
+            for start in starts:
+                read = [start + text for text in block]
+                found = backend.encode_batch_fast(read, add_special_tokens=False)
+                yield start, read, [encoding.ids for encoding in found]
+            bar.update(len(block))
+
+
+def usage_of(
+    backend: Tokenizer,
+    pieces: Pieces,
+    texts: Sequence[str],
+    prompts: Sequence[str] = (),
+    *,
+    show_progress: bool = False,
+) -> Usage:
+    """Count the pieces and characters of texts; they are read block by block.
+
+    Args:
+        backend: The tokenizer.
+        pieces: Its pieces.
+        texts: The texts.
+        prompts: What may stand before a text; each text is counted bare and behind each of them.
+        show_progress: Show a progress bar.
+
+    Raises:
+        VocabularyError: There are no texts.
+    """
+    counts = np.zeros(pieces.size, dtype=np.int64)
+    characters: Counter[str] = Counter()
+    normalizer = backend.normalizer
+    number = 0
+    for start, read, ids in encoded(
+        backend, texts, prompts, show_progress=show_progress, what="counting pieces"
+    ):
+        number += len(read)
+        flat = np.fromiter(itertools.chain.from_iterable(ids), dtype=np.int64)
+        counts += np.bincount(flat, minlength=pieces.size)
+        for text in read if not start else [start]:
+            characters.update(normalizer.normalize_str(text) if normalizer is not None else text)
+    if not number:
+        raise VocabularyError("There are no texts to choose the vocabulary by; give files that hold some.")
+    return Usage(counts, characters, number)
+
+
+def choose(pieces: Pieces, usage: Usage, keep: int, required: Iterable[int] = ()) -> Choice:
+    """Choose the pieces to keep by the rule of this module; equal input gives equal pieces.
+
+    Args:
+        pieces: All pieces.
+        usage: How the texts use them.
+        keep: How many to keep at most.
+        required: Pieces that have to stay besides `Pieces.required`.
+
+    Raises:
+        VocabularyError: `keep` has no room for what must stay, or leaves nothing to cut.
+    """
+    if keep >= len(pieces):
+        raise VocabularyError(
+            f"keep is {keep} but the vocabulary has {len(pieces)} pieces; give a smaller number, or "
+            "leave it as it is."
+        )
+    kept = pieces.required() | set(required)
+    if keep < len(kept):
+        raise VocabularyError(
+            f"keep is {keep} but {len(kept)} pieces have to stay (special tokens, bytes); give "
+            "a larger number."
+        )
+    counts, numbers = usage.counts, pieces.numbers
+    singles = {number: character for number in numbers if (character := pieces.single(number)) is not None}
+    seen = [number for number, character in singles.items() if character in usage.characters]
+    seen.sort(key=lambda number: (-usage.characters[singles[number]], number))
+    used = sorted((n for n in numbers if counts[n]), key=lambda n: (-counts[n], n))
+    everything = _Room(pieces, len(pieces), kept)
+    everything.take([*seen, *used])
+    enough = len(everything.kept)
+    scripts = _scripts(usage.characters)
+    likely = [n for n, character in singles.items() if character.isascii() or script_of(character) in scripts]
+    fill = [n for n in numbers if _consists(pieces.surface(n), usage.characters)]
+    common = used if enough <= keep else used[: _common(counts[used])]
+    room = _Room(pieces, keep, kept)
+    for tier in (seen, common, likely, used, fill):
+        room.take(tier)
+    return Choice(frozenset(room.kept), enough)
+
+
+def fit_of(
+    backend: Tokenizer,
+    new: np.ndarray,
+    cut: Tokenizer,
+    texts: Sequence[str],
+    prompts: Sequence[str] = (),
+    *,
+    show_progress: bool = False,
+) -> Fit:
+    """Say how texts fare with a cut tokenizer; make sure that those whose pieces stay are split as before.
+
+    Args:
+        backend: The tokenizer before.
+        new: New number of every old one, -1 for those that went.
+        cut: The tokenizer after.
+        texts: The texts.
+        prompts: What may stand before a text.
+        show_progress: Show a progress bar.
+
+    Raises:
+        VocabularyError: A text whose pieces all stay is split otherwise.
+    """
+    tokens = kept_tokens = number = unchanged = 0
+    unknown = backend.token_to_id(getattr(backend.model, "unk_token", None) or "")
+    for _, read, before in encoded(backend, texts, prompts, show_progress=show_progress, what="comparing"):
+        after = cut.encode_batch_fast(read, add_special_tokens=False)
+        for text, old, found in zip(read, before, after, strict=True):
+            wanted = new[np.asarray(old, dtype=np.int64)]
+            number, tokens = number + 1, tokens + len(old)
+            there = wanted >= 0
+            kept_tokens += int(there.sum())
+            if wanted.tolist() == found.ids:
+                unchanged += 1
+            elif there.all() and unknown not in old:
+                raise VocabularyError(
+                    f"The cut tokenizer splits {text[:60]!r} otherwise although all its pieces stay; a "
+                    "tokenizer of this form cannot be cut."
+                )
+    return Fit(kept_tokens / max(tokens, 1), unchanged / max(number, 1))
+
+
+class _Room:
+    """Pieces that are kept while there is room, each with those that build it."""
+
+    def __init__(self, pieces: Pieces, size: int, kept: Iterable[int]) -> None:
+        self._pieces, self._size = pieces, size
+        self.kept = set(kept)
+
+    def take(self, numbers: Iterable[int]) -> None:
+        """Keep pieces in this order; one that does not fit with its parts is passed over."""
+        for number in numbers:
+            if len(self.kept) >= self._size:
+                return
+            if number in self.kept:
+                continue
+            wanted = {number, *self._pieces.built_of(number)} - self.kept
+            if len(self.kept) + len(wanted) <= self._size:
+                self.kept |= wanted
+
+
+def _common(counts: np.ndarray) -> int:
+    """How many of the most frequent pieces make up `COMMON` of the tokens; counts descend."""
+    total = np.cumsum(counts)
+    return 0 if not len(total) else int(np.searchsorted(total, COMMON * total[-1])) + 1
+
+
+def _consists(surface: str | None, characters: Counter[str]) -> bool:
+    return surface is not None and all(character in characters for character in surface)
+
+
+def _scripts(characters: Counter[str]) -> set[str]:
+    """The scripts of the texts' letters, without those that occur here and there."""
+    found: Counter[str] = Counter()
+    for character, count in characters.items():
+        script = script_of(character)
+        if script is not None:
+            found[script] += count
+    total = sum(found.values())
+    return {script for script, count in found.items() if count >= SCRIPT_SHARE * total}
+
+
+@lru_cache(maxsize=2**17)
+def script_of(character: str) -> str | None:
+    """Return the first word of a letter's Unicode name (`CJK`, `LATIN`, `HIRAGANA`); `None` of no letter."""
+    if not unicodedata.category(character).startswith("L"):
+        return None
+    return unicodedata.name(character, "").partition(" ")[0] or None

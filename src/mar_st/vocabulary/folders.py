@@ -1,0 +1,245 @@
+"""A model folder with smaller vocabularies, everything else as it was."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers import AutoTokenizer
+
+from mar_st.modules.layout import routers, saved_chain
+from mar_st.native_gte import fetch, native
+from mar_st.tokenizers import with_backend
+from mar_st.vocabulary.choose import Fit, choose, fit_of, usage_of
+from mar_st.vocabulary.errors import VocabularyError
+from mar_st.vocabulary.pieces import Pieces, mapped_rows
+from mar_st.vocabulary.weights import (
+    CONFIGS,
+    INDEX,
+    config_numbers,
+    read_config,
+    rows_of,
+    vocabulary_tensors,
+    weight_files,
+    write_configs,
+    write_weights,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+
+#: Files of tokenizers, all replaced by those of the cut one.
+TOKENIZER_FILES = (
+    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt",
+    "vocab.json", "merges.txt", "chat_template.jinja", "*.model",
+)  # fmt: skip
+
+#: Other forms of the weights, which would keep the old vocabulary.
+OTHER_FORMS = (
+    "*.safetensors", "*.bin", "*.h5", "*.msgpack", "*.ot", "*.onnx", "onnx", "openvino",
+    "pytorch_model*.json",
+)  # fmt: skip
+
+#: Never a part of a model.
+HIDDEN = (".git", ".cache", "*.part")
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """One encoder whose vocabulary was cut.
+
+    Attributes:
+        folder: Its folder below the model's; empty where they are one.
+        pieces: Pieces before and after.
+        parameters: Parameters before and after.
+        enough: How many pieces to keep for no text to change.
+        fit: How the texts fare.
+    """
+
+    folder: str
+    pieces: tuple[int, int]
+    parameters: tuple[int, int]
+    enough: int
+    fit: Fit
+
+    def line(self) -> str:
+        """Return the figures in one line."""
+        return (
+            f"{self.pieces[0]:,} -> {self.pieces[1]:,} pieces, {self.parameters[0]:,} -> "
+            f"{self.parameters[1]:,} parameters; {self.fit.tokens:.3%} of the texts' tokens kept, "
+            f"{self.fit.texts:.2%} of the texts unchanged (all with keep {self.enough:,})"
+        )
+
+
+def trim(
+    source: str | Path,
+    out: str | Path,
+    *,
+    keep: int,
+    texts: Sequence[str],
+    routes: Sequence[str] = (),
+    revision: str | None = None,
+    prompts: Sequence[str] | None = None,
+    overwrite: bool = False,
+    show_progress: bool = False,
+) -> list[Trimmed]:
+    """Write a model with smaller vocabularies; vectors of texts whose pieces all stay do not change.
+
+    Args:
+        source: Folder or Hub name of a transformers or sentence-transformers model, or a saved MAR.
+        out: Folder to write; aside first, then moved.
+        keep: Pieces of a vocabulary that are kept at most, see `mar_st.vocabulary.choose`.
+        texts: Texts that decide which.
+        routes: Encoders of a saved MAR; default all that have more pieces than that.
+        revision: Branch, tag or commit of a Hub name.
+        prompts: What may stand before a text; default the prompts that the model was saved with.
+        overwrite: Replace `out`.
+        show_progress: Show progress bars.
+
+    Returns:
+        What was cut, by encoder.
+
+    Raises:
+        VocabularyError: No such route, a vocabulary or model that cannot be cut, `keep` out of range, or
+            `out` is taken.
+        MarError: The model does not exist.
+    """
+    root, out = fetch(source, revision), Path(out)
+    if out.exists() and not overwrite and (not out.is_dir() or any(out.iterdir())):
+        raise VocabularyError(f"{out} exists; give another folder, or --overwrite.")
+    if out.exists() and root.resolve().is_relative_to(out.resolve()):
+        raise VocabularyError(f"{out} holds the model to cut; give another folder.")
+    wanted = _encoders(root, routes)
+    if prompts is None:
+        prompts = _prompts(root)
+    cuts = [_Cut(root / folder, str(source)) for folder in wanted]
+    if len(cuts) > 1 and not routes:  # those that are small enough stay as they are
+        larger = [cut for cut in cuts if len(cut.pieces) > keep]
+        cuts = larger or cuts
+    for cut in cuts:
+        cut.choose(keep, texts, prompts, show_progress=show_progress)
+    part = out.with_name(f"{out.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    places = {cut.folder.resolve() for cut in cuts}
+    shutil.copytree(root, part, ignore=lambda folder, names: _left_out(Path(folder), names, places))
+    done = []
+    for cut in cuts:
+        below = cut.folder.relative_to(root).as_posix()
+        done.append(cut.write(part / below, "" if below == "." else below, texts, prompts, show_progress))
+    if out.exists():
+        shutil.rmtree(out)
+    part.rename(out)
+    return done
+
+
+class _Cut:
+    """One encoder whose vocabulary is being cut."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self.name = folder, name
+        self.config = read_config(folder)
+        self.files = weight_files(folder)
+        self.tensors = vocabulary_tensors(self.config)
+        self.rows = rows_of(self.files, self.tensors)
+        with native(str(folder)) as loadable:
+            try:
+                self.tokenizer: Any = AutoTokenizer.from_pretrained(loadable)
+            except (OSError, ValueError) as error:
+                raise VocabularyError(f"{name} has no tokenizer that can be loaded ({error}).") from error
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            raise VocabularyError(
+                f"{type(self.tokenizer).__name__} of {name} has no fast form (tokenizer.json), so its "
+                "vocabulary cannot be cut. Convert it with transformers first."
+            )
+        backend.no_truncation()
+        backend.no_padding()
+        self.backend = backend
+        self.pieces = Pieces(backend, f"The tokenizer of {name}")
+        if self.pieces.size > self.rows:
+            raise VocabularyError(
+                f"The tokenizer of {name} has {self.pieces.size} tokens but its embedding {self.rows} rows; "
+                "they belong to different models."
+            )
+
+    def choose(self, keep: int, texts: Sequence[str], prompts: Sequence[str], *, show_progress: bool) -> None:
+        """Choose the pieces, and number them."""
+        required = {number for number in config_numbers(self.config) if number < self.rows}
+        required.update(self.tokenizer.all_special_ids)
+        if self.tensors.offset is not None:
+            # Positions are counted from the number of the padding token, so it must stay the same.
+            required.update(range(self.tensors.offset + 1))
+        tokens = set(self.pieces.numbers)
+        usage = usage_of(self.backend, self.pieces, texts, prompts, show_progress=show_progress)
+        self.choice = choose(self.pieces, usage, keep, required & tokens)
+        self.cut, order = self.pieces.cut(self.choice.kept)
+        self.order = order + sorted(required - tokens)  # rows of the embedding that the configuration names
+
+    def write(
+        self, out: Path, below: str, texts: Sequence[str], prompts: Sequence[str], show_progress: bool
+    ) -> Trimmed:
+        """Write weights, configuration and tokenizer, and compare the tokenizers on the texts."""
+        new = mapped_rows(self.order, self.rows)
+        parameters = write_weights(self.files, out, self.tensors, self.order)
+        write_configs(self.folder, out, self.config, new, len(self.order))
+        with_backend(self.tokenizer, self.cut).save_pretrained(out)
+        with native(str(out)) as loadable:
+            saved: Any = AutoTokenizer.from_pretrained(loadable)
+        self._check_template(saved, new)
+        fit = fit_of(self.backend, new, saved.backend_tokenizer, texts, prompts, show_progress=show_progress)
+        return Trimmed(below, (len(self.pieces), len(self.order)), parameters, self.choice.enough, fit)
+
+    def _check_template(self, saved: Any, new: np.ndarray) -> None:
+        before, after = (tokenizer("")["input_ids"] for tokenizer in (self.tokenizer, saved))
+        if new[before].tolist() != after if before else bool(after):
+            raise VocabularyError(
+                f"The cut tokenizer of {self.name} puts {after} around a text in the place of "
+                f"{new[before].tolist()}; a tokenizer of this form cannot be cut."
+            )
+
+
+def _encoders(root: Path, routes: Sequence[str]) -> list[str]:
+    """Folders of the transformers of a model below its own."""
+    if not (root / "modules.json").is_file():
+        if routes:
+            raise VocabularyError(f"{root} is no saved MAR, so it has no routes; leave --route out.")
+        if not (root / "config.json").is_file():
+            raise VocabularyError(f"{root} holds no model (no config.json, no modules.json).")
+        return ["."]
+    names: list[str] = []
+    for router in routers(root):
+        names += json.loads((router / "router_config.json").read_text(encoding="utf-8"))["structure"]
+    unknown = [route for route in routes if route not in names]
+    if unknown:
+        raise VocabularyError(
+            f"{root} has no route {unknown[0]!r}; it has {', '.join(dict.fromkeys(names)) or 'none'}."
+        )
+    found: dict[str, None] = {}
+    for route in routes or list(dict.fromkeys(names)) or ["query"]:
+        parts = [part for part in saved_chain(root, route) if part.type.endswith(".Transformer")]
+        there = [part for part in parts if (part.path / "config.json").is_file()]
+        if routes and not there:
+            raise VocabularyError(f"The route {route} of {root} has no transformer with a vocabulary to cut.")
+        found |= dict.fromkeys(part.path.relative_to(root).as_posix() for part in there)
+    if not found:
+        raise VocabularyError(f"{root} has no transformer with a vocabulary to cut.")
+    return list(found)
+
+
+def _prompts(root: Path) -> list[str]:
+    path = root / "config_sentence_transformers.json"
+    content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return [text for text in (content.get("prompts") or {}).values() if text]
+
+
+def _left_out(folder: Path, names: list[str], encoders: set[Path]) -> set[str]:
+    """What is not copied of a folder: files written for the cut vocabulary, and their other forms."""
+    patterns: tuple[str, ...] = HIDDEN
+    if folder.resolve() in encoders:
+        patterns += TOKENIZER_FILES + OTHER_FORMS + CONFIGS + (INDEX,)
+    return {name for name in names if any(Path(name).match(pattern) for pattern in patterns)}

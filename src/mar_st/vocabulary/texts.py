@@ -1,0 +1,57 @@
+"""The texts that a vocabulary is chosen by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mar_st.data import DataError, Source, Texts, Triples, locate, read_source
+from mar_st.data.rows import Position, file_rows
+from mar_st.inputs import Data
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+#: Files of a folder in the Hub layout that hold texts.
+LAYOUT = ("corpus.jsonl", "queries.jsonl")
+
+
+def file_texts(name: str) -> Texts:
+    """Read all texts of a file or folder; large files are mapped, not held in memory.
+
+    Args:
+        name: A text file (`.txt`, a text per line), any file of training data (all its texts count: queries,
+            positives, negatives), or a folder with `corpus.jsonl` and `queries.jsonl`; also `package:` and
+            `hub:` names.
+
+    Raises:
+        DataError: It is missing or broken, or holds no texts.
+    """
+    if name.startswith("hub:"):
+        return source_texts(read_source(Data(name="texts", path=name)))
+    path = locate(name)
+    if path.suffix == ".txt":
+        return _lines(path)
+    if path.is_dir():
+        there = [path / file for file in LAYOUT if (path / file).is_file()]
+        if there:
+            return Texts.joined([file_texts(str(file)) for file in there])
+        return source_texts(read_source(Data(name="texts", path=name)))
+    _, first = next(iter(file_rows(path, Position())), ("", {}))
+    single = "text" in first and not {"query", "anchor", "sentence1", "premise"} & set(first)
+    form = {"form": "texts", "role": "document"} if single else {}
+    return source_texts(read_source(Data.model_validate({"name": "texts", "path": str(path), **form})))
+
+
+def source_texts(source: Source) -> Texts:
+    """Return all texts of what was read for a data entry."""
+    parts: list[Sequence[str]] = [Triples.of(source.triples).texts, source.texts]
+    return Texts.joined(parts)
+
+
+def _lines(path: Path) -> Texts:
+    with path.open(encoding="utf-8") as lines:
+        found = Texts.of([text for line in lines if (text := line.strip())])
+    if not len(found):
+        raise DataError(f"{path} holds no texts.")
+    return found

@@ -1,0 +1,246 @@
+"""Models with a cut vocabulary: vectors of texts whose pieces stay are those of before."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+
+from mar_st import MAR
+from mar_st.data import DataError
+from mar_st.describe import count_parameters
+from mar_st.encoders import load_encoder
+from mar_st.mlm_head import source_head
+from mar_st.vocabulary import VocabularyError, file_texts, trim
+from mar_st.vocabulary.choose import choose, usage_of
+from mar_st.vocabulary.pieces import Pieces
+from mar_st.vocabulary.weights import vocabulary_tensors
+
+from .vocabulary_helpers import FAMILIES, OURS, STRANGE, THEIRS, encoder_folder, unigram
+
+
+def vectors(folder, texts, dtype=torch.float32):
+    modules = load_encoder(folder, "query", pooling="mean", model_kwargs={"dtype": dtype})
+    model = SentenceTransformer(modules=[*modules, Normalize()], device="cpu")
+    return model.encode(texts, batch_size=4, convert_to_tensor=True).float().numpy()
+
+
+def enough(folder, prompts=(), texts=OURS):
+    """How many pieces the texts need."""
+    backend = AutoTokenizer.from_pretrained(folder).backend_tokenizer
+    pieces = Pieces(backend)
+    return choose(pieces, usage_of(backend, pieces, texts, prompts), len(pieces) - 1).enough
+
+
+ONE_OF_A_KIND = ("bert", "xlm-roberta", "qwen3", "gemma")
+
+
+@pytest.mark.parametrize(
+    ("family", "dtype"),
+    [(family, torch.float32) for family in FAMILIES] + [(family, torch.bfloat16) for family in ONE_OF_A_KIND],
+)
+def test_vectors_are_those_of_before(family, dtype, tmp_path):
+    folder = encoder_folder(tmp_path / "full", family, dtype=dtype)
+    keep = enough(folder)
+    (done,) = trim(folder, tmp_path / "cut", keep=keep, texts=OURS)
+    assert (done.fit.tokens, done.fit.texts) == (1, 1)
+    before, after = (vectors(path, OURS, dtype) for path in (folder, tmp_path / "cut"))
+    np.testing.assert_array_equal(before, after)
+    assert np.isfinite(vectors(tmp_path / "cut", THEIRS + STRANGE, dtype)).all()
+    cut = AutoTokenizer.from_pretrained(tmp_path / "cut")
+    config = json.loads((tmp_path / "cut" / "config.json").read_text())
+    weights = load_file(tmp_path / "cut" / "model.safetensors")
+    rows = {tensor.shape[0] for name, tensor in weights.items() if "embed" in name and "posit" not in name}
+    assert config["vocab_size"] == len(cut) == done.pieces[1]
+    assert config["vocab_size"] in rows
+    assert {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()} == {dtype}
+    original = AutoTokenizer.from_pretrained(folder)
+    for name in ("pad", "bos", "eos", "cls", "sep", "mask", "unk"):
+        assert getattr(cut, f"{name}_token") == getattr(original, f"{name}_token")
+        number = getattr(original, f"{name}_token_id")
+        if number is not None and json.loads((folder / "config.json").read_text()).get(f"{name}_token_id"):
+            assert config[f"{name}_token_id"] == getattr(cut, f"{name}_token_id")
+    assert cut.padding_side == original.padding_side
+    assert done.parameters == (count_parameters(folder), count_parameters(tmp_path / "cut"))
+
+
+def test_positions_do_not_move_where_they_are_counted_from_the_padding_token(tmp_path):
+    """XLM-RoBERTa's positions start behind the number of its padding token."""
+    pieces = ["<s>", "</s>", "<unk>", "龍", "囍", "<pad>"]
+    folder = encoder_folder(tmp_path / "full", "xlm-roberta", unigram(pieces))
+    config = json.loads((folder / "config.json").read_text())
+    assert config["pad_token_id"] == 5
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["added_tokens"] = [t for t in tokenizer["added_tokens"] if t["content"] not in ("龍", "囍")]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    trim(folder, tmp_path / "cut", keep=enough(folder) + 2, texts=OURS)
+    assert json.loads((tmp_path / "cut" / "config.json").read_text())["pad_token_id"] == 5
+    np.testing.assert_array_equal(vectors(folder, OURS), vectors(tmp_path / "cut", OURS))
+
+
+@pytest.mark.parametrize(
+    ("family", "loader"),
+    [
+        ("bert", AutoModelForMaskedLM),
+        ("xlm-roberta", AutoModelForMaskedLM),
+        ("modernbert", AutoModelForMaskedLM),
+        ("qwen3", AutoModelForCausalLM),
+    ],
+)
+def test_heads_are_cut_with_the_embedding(family, loader, tmp_path):
+    folder = encoder_folder(tmp_path / "full", family, loader=loader)
+    keep = enough(folder)
+    trim(folder, tmp_path / "cut", keep=keep, texts=OURS)
+    full, cut = (loader.from_pretrained(path).eval() for path in (folder, tmp_path / "cut"))
+    tokenizers = [AutoTokenizer.from_pretrained(path) for path in (folder, tmp_path / "cut")]
+    before, after = (t(OURS[0], return_tensors="pt", return_token_type_ids=False) for t in tokenizers)
+    with torch.no_grad():
+        wanted, found = full(**before).logits, cut(**after).logits
+    names = tokenizers[1].convert_ids_to_tokens(list(range(found.shape[-1])))
+    rows = tokenizers[0].convert_tokens_to_ids(names)
+    torch.testing.assert_close(found, wanted[..., rows])
+    if loader is AutoModelForMaskedLM:
+        head = source_head(str(tmp_path / "cut"))
+        assert head is not None
+        assert head.bias.shape[0] == found.shape[-1]
+
+
+def test_sharded_weights(tmp_path):
+    folder = encoder_folder(tmp_path / "full", "qwen3")
+    model = AutoModel.from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size="40KB")
+    assert len(list(folder.glob("model-*.safetensors"))) > 2
+    keep = enough(folder)
+    trim(folder, tmp_path / "cut", keep=keep, texts=OURS)
+    listing = json.loads((tmp_path / "cut" / "model.safetensors.index.json").read_text())
+    assert listing["metadata"]["total_size"] == 4 * count_parameters(tmp_path / "cut")
+    np.testing.assert_array_equal(vectors(folder, OURS), vectors(tmp_path / "cut", OURS))
+
+
+def test_a_sentence_transformers_folder_keeps_everything_else(tmp_path):
+    modules = load_encoder(encoder_folder(tmp_path / "plain", "bert"), "query", pooling="mean", projection=16)
+    model = SentenceTransformer(
+        modules=[*modules, Normalize()], prompts={"query": "询问: ", "document": ""}, device="cpu"
+    )
+    model.save_pretrained(str(tmp_path / "full"), create_model_card=False)
+    (tmp_path / "full" / "onnx").mkdir()
+    (tmp_path / "full" / "onnx" / "model.onnx").write_text("of the old vocabulary")
+    (tmp_path / "full" / "LICENSE").write_text("MIT")
+    keep = enough(tmp_path / "full", ["询问: "])
+    trim(tmp_path / "full", tmp_path / "cut", keep=keep, texts=OURS)
+    cut = SentenceTransformer(str(tmp_path / "cut"), device="cpu")
+    for prompt in ("query", "document"):  # the pieces of prompts are counted
+        np.testing.assert_array_equal(
+            model.encode(OURS, prompt_name=prompt), cut.encode(OURS, prompt_name=prompt)
+        )
+    assert (tmp_path / "cut" / "LICENSE").read_text() == "MIT"
+    assert not (tmp_path / "cut" / "onnx").exists()
+    assert not list((tmp_path / "cut").rglob("vocab.txt"))
+    assert cut.prompts == model.prompts
+
+
+def test_the_encoders_of_a_mar(tmp_path):
+    query = encoder_folder(tmp_path / "query", "bert")
+    document = encoder_folder(tmp_path / "document", "qwen3")
+    mar = MAR.from_encoders(query, document, max_length=64, device="cpu")
+    mar.save_pretrained(str(tmp_path / "mar"))
+    wanted = {route: mar.encode(OURS, task=route) for route in mar.routes}
+    sizes = {route: len(mar.route_modules(route)[0].tokenizer) for route in mar.routes}
+    done = trim(tmp_path / "mar", tmp_path / "both", keep=min(sizes.values()) - 1, texts=OURS)
+    assert len(done) == 2
+    (one,) = trim(
+        tmp_path / "mar", tmp_path / "one", keep=sizes["document"] - 20, texts=OURS, routes=["document"]
+    )
+    assert one.folder.startswith("document_0")
+    (larger,) = trim(tmp_path / "mar", tmp_path / "larger", keep=sizes["document"] - 20, texts=OURS)
+    assert larger.folder == one.folder  # the other has fewer pieces than that
+    for name in ("one", "both"):
+        for loaded in (
+            MAR.from_pretrained(tmp_path / name, device="cpu"),
+            SentenceTransformer(str(tmp_path / name), device="cpu"),
+        ):
+            for route, found in wanted.items():
+                if name == "one" or next(d for d in done if d.folder.startswith(route)).fit.texts == 1:
+                    np.testing.assert_allclose(loaded.encode(OURS, task=route), found, atol=1e-6)
+    with pytest.raises(VocabularyError, match="no route 'queries'; it has"):
+        trim(tmp_path / "mar", tmp_path / "none", keep=300, texts=OURS, routes=["queries"])
+
+
+def test_equal_input_gives_equal_files(tmp_path):
+    folder = encoder_folder(tmp_path / "full")
+    for name in ("a", "b"):
+        trim(folder, tmp_path / name, keep=90, texts=OURS)
+    names = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "b").iterdir())
+    assert all((tmp_path / "a" / n).read_bytes() == (tmp_path / "b" / n).read_bytes() for n in names)
+    (done,) = trim(tmp_path / "a", tmp_path / "c", keep=85, texts=OURS)  # and again
+    assert done.pieces == (90, 85)
+
+
+def test_what_cannot_be_cut(tmp_path):
+    folder = encoder_folder(tmp_path / "full")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "file").write_text("")
+    with pytest.raises(VocabularyError, match="exists"):
+        trim(folder, tmp_path / "out", keep=90, texts=OURS)
+    trim(folder, tmp_path / "out", keep=90, texts=OURS, overwrite=True)
+    assert not (tmp_path / "out" / "file").exists()
+    with pytest.raises(VocabularyError, match="holds the model to cut"):
+        trim(folder, folder, keep=90, texts=OURS, overwrite=True)
+    with pytest.raises(VocabularyError, match="no saved MAR"):
+        trim(folder, tmp_path / "a", keep=90, texts=OURS, routes=["query"])
+    with pytest.raises(VocabularyError, match="give a smaller number"):
+        trim(folder, tmp_path / "a", keep=10_000, texts=OURS)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(VocabularyError, match="holds no model"):
+        trim(tmp_path / "empty", tmp_path / "a", keep=90, texts=OURS)
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(VocabularyError, match="LoRA adapter"):
+        trim(folder, tmp_path / "a", keep=90, texts=OURS)
+    (folder / "adapter_config.json").unlink()
+    (folder / "model.safetensors").write_bytes(b"broken")
+    with pytest.raises(VocabularyError, match="cannot be read"):
+        trim(folder, tmp_path / "a", keep=90, texts=OURS)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(VocabularyError, match=r"holds no model\.safetensors"):
+        trim(folder, tmp_path / "a", keep=90, texts=OURS)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "full", "out"]
+
+
+FEW = {"num_hidden_layers": 3, "num_attention_heads": 4}
+
+
+def test_which_tensors_have_a_row_per_piece():
+    sizes = dict.fromkeys(("vocab_size", "hidden_size", "intermediate_size"), 64)
+    found = vocabulary_tensors({"model_type": "bert", **sizes, **FEW})
+    assert found.holds("bert.embeddings.word_embeddings.weight")
+    assert found.holds("cls.predictions.bias")
+    assert not found.holds("encoder.layer.2.intermediate.dense.bias")  # of the same length
+    assert found.knows("bert.encoder.layer.2.intermediate.dense.bias")
+    assert not found.knows("somewhere.else")
+    assert found.offset is None
+
+
+def test_files_of_texts(tmp_path):
+    rows = [{"query": "头疼", "positive": "休息", "negative": "下跌"}]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    (tmp_path / "texts.jsonl").write_text(json.dumps({"text": "多喝水"}))
+    (tmp_path / "plain.txt").write_text("一行\n\n两行\n")
+    (tmp_path / "task").mkdir()
+    (tmp_path / "task" / "corpus.jsonl").write_text(json.dumps({"_id": "1", "title": "题", "text": "文"}))
+    (tmp_path / "task" / "queries.jsonl").write_text(json.dumps({"_id": "2", "text": "问"}))
+    assert list(file_texts(str(tmp_path / "pairs.jsonl"))) == ["头疼", "休息", "下跌"]
+    assert list(file_texts(str(tmp_path / "texts.jsonl"))) == ["多喝水"]
+    assert list(file_texts(str(tmp_path / "plain.txt"))) == ["一行", "两行"]
+    assert [text[-1] for text in file_texts(str(tmp_path / "task"))] == ["文", "问"]
+    (tmp_path / "none.txt").write_text("")
+    for missing in ("none.txt", "nowhere.jsonl"):
+        with pytest.raises(DataError):
+            file_texts(str(tmp_path / missing))

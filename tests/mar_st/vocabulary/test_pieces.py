@@ -1,0 +1,177 @@
+"""Pieces of a tokenizer: texts whose pieces stay are split as before, others still are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models
+from tokenizers.pre_tokenizers import WhitespaceSplit
+
+from mar_st.vocabulary.choose import choose, fit_of, script_of, usage_of
+from mar_st.vocabulary.errors import VocabularyError
+from mar_st.vocabulary.pieces import Pieces, mapped_rows
+
+from .vocabulary_helpers import OURS, STRANGE, THEIRS, TOKENIZERS
+
+
+@pytest.fixture(scope="module", params=TOKENIZERS)
+def backend(request):
+    return TOKENIZERS[request.param]().backend_tokenizer
+
+
+def ids_of(backend, texts):
+    return [encoding.ids for encoding in backend.encode_batch(texts)]
+
+
+def cut_to(backend, texts, keep=None):
+    """Cut to so many pieces, by default to those that leave the texts as they are."""
+    pieces = Pieces(backend)
+    usage = usage_of(backend, pieces, texts)
+    choice = choose(pieces, usage, keep or choose(pieces, usage, len(pieces) - 1).enough)
+    return (choice, *pieces.cut(choice.kept))
+
+
+def test_a_text_whose_pieces_stay_is_split_as_before(backend):
+    pieces = Pieces(backend)
+    choice, cut, order = cut_to(backend, OURS)
+    assert choice.enough == len(order) < len(pieces)
+    new = mapped_rows(order, pieces.size)
+    for before, after in zip(ids_of(backend, OURS), ids_of(cut, OURS), strict=True):
+        assert new[before].tolist() == after
+
+
+def test_any_selection_of_pieces_keeps_the_texts_that_use_them(backend):
+    """Drop pieces at random, parts of others too: what stays is split as before."""
+    pieces, rng = Pieces(backend), np.random.default_rng(0)
+    texts = [text[start : start + 5] for text in OURS + THEIRS for start in range(0, len(text), 2)]
+    before = ids_of(backend, texts)
+    unknown = backend.token_to_id(getattr(backend.model, "unk_token", None) or "")
+    whole = 0
+    for share in (0.5, 0.8, 0.95):
+        drawn = {int(n) for n in pieces.numbers if rng.random() < share} | pieces.required()
+        kept = drawn.union(*(pieces.built_of(number) for number in drawn))
+        cut, order = pieces.cut(kept)
+        new = mapped_rows(order, pieces.size)
+        for old, found in zip(before, ids_of(cut, texts), strict=True):
+            if (new[old] >= 0).all() and unknown not in old:
+                assert new[old].tolist() == found
+                whole += 1
+    assert whole > 30
+
+
+def test_what_is_dropped_is_split_into_smaller_pieces(backend):
+    _, cut, order = cut_to(backend, OURS)
+    for ids in ids_of(cut, THEIRS + STRANGE):
+        assert all(0 <= number < len(order) for number in ids)
+    if cut.token_to_id("<unk>") is not None and "</w>" not in cut.to_str():
+        unknown = cut.token_to_id("<unk>")  # other words of the same characters
+        assert all(unknown not in ids for ids in ids_of(cut, [text[::-1] for text in OURS]))
+
+
+def test_special_tokens_and_bytes_stay(backend):
+    pieces = Pieces(backend)
+    least = len(pieces.required())
+    choice = choose(pieces, usage_of(backend, pieces, OURS), least)
+    assert set(pieces.added.values()) <= choice.kept
+    cut, _ = pieces.cut(choice.kept)
+    assert set(pieces.added) <= set(cut.get_vocab())
+    with pytest.raises(VocabularyError, match=f"{least} pieces have to stay"):
+        choose(pieces, usage_of(backend, pieces, OURS), least - 1)
+    with pytest.raises(VocabularyError, match="give a smaller number"):
+        choose(pieces, usage_of(backend, pieces, OURS), len(pieces))
+
+
+def test_bytes_spell_what_has_no_piece():
+    for name in ("byte_level", "byte_fallback"):
+        backend = TOKENIZERS[name]().backend_tokenizer
+        pieces = Pieces(backend)
+        _, cut, _ = cut_to(backend, OURS, len(pieces.required()) + 20)
+        if name == "byte_level":
+            assert cut.decode(cut.encode("龘 새 ok").ids, skip_special_tokens=True) == "龘 새 ok"
+        assert cut.token_to_id("<unk>") not in cut.encode("龘새").ids
+
+
+def test_a_piece_stays_with_those_that_build_it():
+    vocab = {piece: number for number, piece in enumerate(["a", "b", "c", "ab", "abc", "bc"])}
+    backend = Tokenizer(models.BPE(vocab, [("a", "b"), ("ab", "c"), ("b", "c")]))
+    pieces = Pieces(backend)
+    assert pieces.built_of(vocab["abc"]) == {vocab["a"], vocab["b"], vocab["c"], vocab["ab"]}
+    cut, order = pieces.cut({vocab["abc"]} | pieces.built_of(vocab["abc"]))
+    assert [order[number] for number in cut.encode("abc").ids] == [vocab["abc"]]
+    assert [order[number] for number in cut.encode("bc").ids] == [vocab["b"], vocab["c"]]
+
+
+def test_the_piece_of_the_lowest_score_stays():
+    """The penalty of unknown characters follows it: without it `xyx` would be split otherwise."""
+    vocab = [("<unk>", 0.0), ("x", -2.0), ("xyx", -14.5), ("z", -20.0)]
+    backend = Tokenizer(models.Unigram(vocab, unk_id=0))
+    pieces = Pieces(backend)
+    assert backend.encode("xyx").ids == [2]
+    assert pieces.required() == {0, 3}
+    cut, order = pieces.cut({1, 2} | pieces.required())
+    assert [order[number] for number in cut.encode("xyx").ids] == [2]
+
+
+def test_the_order_in_which_pieces_are_kept():
+    vocab = ["[UNK]", "药", "水", "吃", "吃药", "喝水", "火", "я", "火药", "吃火"]
+    backend = Tokenizer(models.WordPiece({p: n for n, p in enumerate(vocab)}, unk_token="[UNK]"))
+    backend.pre_tokenizer = WhitespaceSplit()
+    pieces = Pieces(backend)
+    usage = usage_of(backend, pieces, ["吃药 吃药 喝水"])
+
+    def kept(keep):
+        return {vocab[number] for number in choose(pieces, usage, keep).kept}
+
+    assert choose(pieces, usage, 4).enough == 6
+    assert kept(3) == {"[UNK]", "吃", "药"}  # characters that occur, most frequent first
+    assert kept(5) == {"[UNK]", "吃", "药", "水", "吃药"}  # then pieces that are used
+    assert kept(6) == {"[UNK]", "吃", "药", "水", "吃药", "喝水"}
+    assert kept(7) == {*kept(6), "火"}  # then characters of the script
+    assert kept(9) == kept(7)  # 火 and я occur nowhere, so what has them is left out
+
+
+def test_characters_of_the_script_come_before_rare_pieces():
+    vocab = ["[UNK]", "药", "吃", "吃药", "药吃", "吃吃", "火"]
+    backend = Tokenizer(models.WordPiece({p: n for n, p in enumerate(vocab)}, unk_token="[UNK]"))
+    backend.pre_tokenizer = WhitespaceSplit()
+    pieces = Pieces(backend)
+    usage = usage_of(backend, pieces, ["吃药"] * 1999 + ["药吃", "吃吃"])
+    choice = choose(pieces, usage, 5)
+    assert {vocab[number] for number in choice.kept} == {"[UNK]", "药", "吃", "吃药", "火"}
+    assert choice.enough == 6
+    assert "吃吃" in {vocab[number] for number in choose(pieces, usage, 6).kept}
+
+
+def test_scripts():
+    assert [script_of(c) for c in "药aяあ1，"] == ["CJK", "LATIN", "CYRILLIC", "HIRAGANA", None, None]
+
+
+def test_the_share_of_what_is_kept_and_its_check(backend):
+    pieces = Pieces(backend)
+    _, cut, order = cut_to(backend, OURS)
+    new = mapped_rows(order, pieces.size)
+    fit = fit_of(backend, new, cut, OURS)
+    assert (fit.tokens, fit.texts) == (1.0, 1.0)
+    wider = fit_of(backend, new, cut, OURS + THEIRS)
+    assert wider.tokens < 1
+    assert wider.texts < 1
+    with pytest.raises(VocabularyError, match=r"splits .* otherwise"):
+        fit_of(backend, np.where(new >= 0, (new + 1) % len(order), new), cut, OURS)
+
+
+def test_prompts_count(backend):
+    """What stands before a text changes where it is split, so its pieces are counted in place."""
+    pieces = Pieces(backend)
+    bare, prompted = (usage_of(backend, pieces, OURS, prompts) for prompts in ([], ["query: "]))
+    assert (prompted.counts >= bare.counts).all()
+    assert prompted.counts.sum() > 2 * bare.counts.sum()
+    assert "q" in prompted.characters
+
+
+def test_a_tokenizer_of_another_kind_is_refused(monkeypatch):
+    monkeypatch.setattr("mar_st.vocabulary.pieces.KINDS", ("Unigram",))
+    with pytest.raises(VocabularyError, match="of kind WordPiece"):
+        Pieces(TOKENIZERS["word_piece"]().backend_tokenizer)
+    backend = TOKENIZERS["unigram"]().backend_tokenizer
+    with pytest.raises(VocabularyError, match="no texts"):
+        usage_of(backend, Pieces(backend), [])
