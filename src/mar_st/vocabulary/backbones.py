@@ -37,7 +37,7 @@ def check_cut(recipe: Recipe, side: Side) -> None:
         return
     entries = [entry.name for entry in recipe.data]
     for name in cut.texts:
-        if name not in entries and not name.startswith("hub:"):
+        if name not in entries:
             try:
                 locate(name)
             except DataError as error:
