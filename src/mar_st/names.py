@@ -7,6 +7,7 @@ take them. They are looked up here and never asked of the Hub.
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 from mar_st.errors import MarError
@@ -22,15 +23,19 @@ PACKAGED = "mar-mini"
 #: Short names of models that are trained, or built from their authors' published weights (Hub names).
 PUBLISHED = {"mar-0.3b-4b": "PhilipGAQ/CARE-0.3B-4B", "mar-0.3b-8b": "PhilipGAQ/CARE-0.3B-8B"}
 
+#: Short names of models that are packages of their own, and the names of these packages.
+INSTALLABLE = {"mar-zh": "mar_zh"}
+
 #: Short names of all models; each may stand after `medteb/`.
-KNOWN = (PACKAGED, *PUBLISHED)
+KNOWN = (PACKAGED, *INSTALLABLE, *PUBLISHED)
 
 
 def model_folder(source: str | Path) -> Path | None:
     """The folder of a model on this machine: the one given, or that of a name of this project.
 
-    `mar-mini` is the packaged model, `mar-0.3b-4b` and `mar-0.3b-8b` are folders of `$MAR_HOME`. A folder in
-    the working directory wins over a model of the same name.
+    `mar-mini` is the packaged model, `mar-zh` that of the package of this name, `mar-0.3b-4b` and
+    `mar-0.3b-8b` are folders of `$MAR_HOME`. A folder in the working directory wins over a model of the same
+    name.
 
     Args:
         source: A folder, or a name.
@@ -104,6 +109,34 @@ def trained_folder(short: str) -> Path | None:
     return folder if folder is not None and (folder / "modules.json").is_file() else None
 
 
+def installed_folder(short: str) -> Path | None:
+    """The packed folder of a model that is a package of its own; `None` where it is not installed.
+
+    `mar_st.packed.unpacked_folder` makes a model folder of it.
+    """
+    module = INSTALLABLE[short]
+    found = find_spec(module)
+    if found is None or not found.submodule_search_locations:
+        return None
+    return Path(next(iter(found.submodule_search_locations))) / "model"
+
+
+def _installed(short: str) -> Path:
+    folder = trained_folder(short)
+    if folder is not None:
+        return folder
+    packed = installed_folder(short)
+    if packed is None:
+        raise MarError(
+            f"{short} is not on this machine. Install its package (pip install {short}, or ./models/{short} "
+            f"of the repository), or train it with `mar train mar-e5` and put the model's folder at "
+            f"${HOME_VARIABLE}/{short}."
+        )
+    from mar_st.packed import unpacked_folder
+
+    return unpacked_folder(packed, short)
+
+
 def _known_folder(name: str) -> Path:
     short = name.removeprefix(f"{ORGANISATION}/")
     if short not in KNOWN:
@@ -120,6 +153,8 @@ def _known_folder(name: str) -> Path:
                 f"with `mar train {short}` and give the folder."
             )
         return folder
+    if short in INSTALLABLE:
+        return _installed(short)
     found = trained_folder(short)
     if found is None:
         root = home()

@@ -7,7 +7,11 @@ from typing import Annotated
 
 import typer
 
-Index = Annotated[str, typer.Argument(help="Index that `mar index` made: a folder, a link to one, or a URI.")]
+Index = Annotated[
+    str | None,
+    typer.Argument(help="Index that `mar index` made: a folder, a link to one, or a URI; default the sample "
+                   "that comes with mar-zh."),
+]  # fmt: skip
 Encoder = Annotated[
     str | None,
     typer.Option(help="Model of the queries: exported folder, MAR, Hub name or mar-mini; without it only "
@@ -52,7 +56,7 @@ Watch = Annotated[bool, typer.Option("--watch", help="Open the index again when 
 
 
 def serve(
-    index: Index,
+    index: Index = None,
     encoder: Encoder = None,
     host: Host = "127.0.0.1",
     port: Port = 8000,
@@ -114,4 +118,9 @@ def serve(
         access_log=access_log,
         watch=watch,
     )
+    if index is None:
+        from mar_st.serve.sample import sample_index
+
+        index, model = sample_index(typer.echo)
+        encoder = encoder or model
     run(index, encoder, settings, say=lambda line: typer.echo(line))

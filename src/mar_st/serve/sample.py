@@ -1,0 +1,59 @@
+"""What `mar serve` shows without an index: the sample of answers that comes with mar-zh."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mar_st.errors import MarError
+from mar_st.names import installed_folder, model_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+#: The model that brings a sample.
+MODEL = "mar-zh"
+
+#: Beside the packed model: `corpus.jsonl`, `queries.jsonl`, `qrels/test.tsv` and `vectors/`.
+SAMPLE = "sample"
+
+
+def sample_folder() -> Path | None:
+    """Return the folder of the sample; `None` where the model is not installed as a package."""
+    packed = installed_folder(MODEL)
+    folder = packed.parent / SAMPLE if packed is not None else None
+    return folder if folder is not None and (folder / "corpus.jsonl").is_file() else None
+
+
+def sample_index(say: Callable[[str], None]) -> tuple[str, str]:
+    """Return an index of the sample and the model that answers; builds the index on first use.
+
+    It lies beside the unpacked model in the cache of this user. The vectors come with the package, so no
+    document is encoded.
+
+    Args:
+        say: Told what is done.
+
+    Raises:
+        MarError: The model is not installed.
+        IndexingError: The index cannot be built.
+    """
+    from mar_st.index import build_index
+    from mar_st.index.manifest import MANIFEST
+
+    sample = sample_folder()
+    if sample is None:
+        raise MarError(
+            f"mar serve without an index shows the sample that comes with {MODEL}, which is not installed. "
+            f"Install it (pip install {MODEL}, or ./models/{MODEL} of the repository), or give an index that "
+            "`mar index` made."
+        )
+    model = model_folder(MODEL)
+    assert model is not None  # noqa: S101 -- a name of this project is a folder or an error
+    index = model.with_name(f"{model.name}-{SAMPLE}")
+    if not (index / MANIFEST).is_file():
+        say(f"building the index of the sample in {index}")
+        build_index(
+            sample / "vectors", index, corpus=str(sample / "corpus.jsonl"), kind="exact", progress=False
+        )
+    return str(index), MODEL

@@ -1,0 +1,66 @@
+"""`mar_st.serve.sample`: what is served where no index is given."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from mar_st import MAR
+from mar_st.encode import encode_corpus
+from mar_st.errors import MarError
+from mar_st.index import Searcher
+from mar_st.names import model_folder, packaged_folder
+from mar_st.packed import pack, unpacked_folder
+from mar_st.serve.sample import sample_index
+
+ANSWERS = ["高血压患者应低盐饮食，多吃蔬菜", "骨折后应制动，尽快就医", "感冒发热要多喝水，注意休息"]
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """A package called as that of mar-zh is, with mar-mini in it."""
+    monkeypatch.setenv("MAR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("MAR_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    package = tmp_path / "site" / "mar_zh"
+    (package / "sample").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    pack(packaged_folder(), package / "model")
+    rows = [f'{{"_id": "d{place}", "text": "{text}"}}\n' for place, text in enumerate(ANSWERS)]
+    (package / "sample" / "corpus.jsonl").write_text("".join(rows), encoding="utf-8")
+    model = unpacked_folder(package / "model", "mar-zh")
+    encode_corpus(
+        model, package / "sample" / "corpus.jsonl", package / "sample" / "vectors", show_progress=False
+    )
+    # An installed mar_zh, which this environment may have, is not the one.
+    monkeypatch.delitem(sys.modules, "mar_zh", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    return package
+
+
+def test_the_sample_is_searched_by_its_model(installed):
+    said: list[str] = []
+    index, model = sample_index(said.append)
+    assert "building the index" in said[0]
+    (found,) = Searcher.open(index, model).search(["血压高不能吃啥"], k=3)
+    assert {hit.id for hit in found} == {"d0", "d1", "d2"}
+    assert {hit.text for hit in found} == set(ANSWERS)
+    assert sample_index(said.append) == (index, model)
+    assert len(said) == 1  # built once
+
+
+def test_names_find_the_installed_model(installed):
+    for name in ("mar-zh", "medteb/mar-zh"):
+        assert model_folder(name) == unpacked_folder(installed / "model", "mar-zh")
+    expected = MAR("mar-mini", device="cpu").encode_queries(["头疼吃什么药"])
+    assert MAR("mar-zh", device="cpu").encode_queries(["头疼吃什么药"]) @ expected.T > 0.99
+
+
+def test_without_the_model_it_says_how_to_get_it(monkeypatch, tmp_path):
+    monkeypatch.setattr("mar_st.names.find_spec", lambda name: None)
+    monkeypatch.delenv("MAR_HOME", raising=False)
+    with pytest.raises(MarError, match=r"pip install mar-zh.*or give an index"):
+        sample_index(print)
+    with pytest.raises(MarError, match="pip install mar-zh"):
+        model_folder("mar-zh")
