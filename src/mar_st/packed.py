@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -136,6 +137,27 @@ def unpacked_folder(packed: str | Path, name: str) -> Path:
     folder = root / f"{name}-{digest[:16]}"
     unpack(packed, folder)
     return folder
+
+
+def count_packed(packed: str | Path) -> int:
+    """Return the number of parameters of the model that was packed, from the header of its tensors.
+
+    Raises:
+        PackedError: The folder is not a packed one, or damaged.
+    """
+    weights = _manifest(Path(packed))["weights"]
+    try:
+        with safe_open(str(Path(packed) / TENSORS), framework="pt") as stored:
+            shapes = [
+                stored.get_slice(parts[0]).get_shape()
+                for tensors in weights.values()
+                for parts in tensors.values()
+            ]
+    except (SafetensorError, OSError) as error:
+        raise PackedError(
+            f"{packed} is damaged ({type(error).__name__}: {error}). Install it again."
+        ) from error
+    return sum(math.prod(shape) for shape in shapes)
 
 
 def _tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:

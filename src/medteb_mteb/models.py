@@ -1,4 +1,4 @@
-"""The models this package adds to mteb: MAR in three sizes, and BM25.
+"""The models this package adds to mteb: MAR in several sizes, and BM25.
 
 Names under ``medteb/`` are ours alone. They are resolved on this machine and never asked of the Hub, where
 anyone could take them.
@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mteb.models import ModelMeta
 
-from mar_st.names import HOME_VARIABLE, PUBLISHED, packaged_folder, trained_folder
+from mar_st.errors import MarError
+from mar_st.names import (
+    HOME_VARIABLE,
+    PUBLISHED,
+    installed_folder,
+    model_folder,
+    packaged_folder,
+    trained_folder,
+)
 from mar_st.names import home as mar_home
+from mar_st.packed import count_packed
 from medteb_mteb import _autoload
 from medteb_mteb._model_folder import describe_folder, folder_revision, widths
 from medteb_mteb.bm25 import BM25Model
@@ -80,6 +89,30 @@ def load_mini(
             "`mar train mar-mini`."
         )
     _same_revision(name, folder, revision)
+    return MAREncoder(_load_folder(folder, device, embed_dim, kwargs), sts_route=sts_route)
+
+
+def load_installed(
+    name: str,
+    revision: str | None = None,
+    *,
+    device: str | None = None,
+    embed_dim: int | None = None,
+    sts_route: StsRoute = STS_ROUTE,
+    **kwargs: Any,
+) -> MAREncoder:
+    """Loads a model that is a package of its own, or a model trained here of the same name.
+
+    Raises:
+        ModelUnavailableError: If neither is on this machine.
+    """
+    short = name.split("/")[1]
+    try:
+        folder = model_folder(name)
+    except MarError as error:
+        raise ModelUnavailableError(str(error)) from error
+    assert folder is not None  # noqa: S101 -- a name of this project is a folder or an error
+    _same_revision(name, trained_folder(short) or installed_folder(short) or folder, revision)
     return MAREncoder(_load_folder(folder, device, embed_dim, kwargs), sts_route=sts_route)
 
 
@@ -208,6 +241,31 @@ def _mini_meta() -> LocalModelMeta:
     )
 
 
+def _installed_meta(name: str) -> LocalModelMeta:
+    short = name.split("/")[1]
+    folder = trained_folder(short)
+    counted: dict[str, Any] = {}
+    if folder is None and (folder := installed_folder(short)) is not None:
+        try:
+            counted = {"n_parameters": count_packed(folder), "n_embedding_parameters": None}
+        except MarError:  # loading it will say what is wrong
+            folder = None
+    meta = _mar_meta(
+        name,
+        folder,
+        loader=load_installed,
+        revision="not-installed",
+        n_parameters=None,
+        embed_dim=None,
+        max_tokens=None,
+        license="mit",
+        public_training_code="mar train mar-e5 (in the distribution medteb)",
+        public_training_data=True,
+        training_datasets=set(),
+    )
+    return meta.model_copy(update=counted)
+
+
 def _large_meta(name: str, document_parameters: int, document_embeddings: int) -> LocalModelMeta:
     query_parameters, query_embeddings = 305_368_320, 250_048 * 768
     short = name.split("/")[1]
@@ -261,6 +319,7 @@ def _bm25_meta(tokeniser: str) -> LocalModelMeta:
 
 MODELS: tuple[ModelMeta, ...] = (
     _mini_meta(),
+    _installed_meta("medteb/mar-zh"),
     # Document encoders without their language-model head: Qwen3-4B and Qwen3-8B.
     _large_meta("medteb/mar-0.3b-4b", 4_022_468_096, 151_936 * 2560),
     _large_meta("medteb/mar-0.3b-8b", 7_568_405_504, 151_936 * 4096),

@@ -252,6 +252,35 @@ def test_mini_without_weights(tmp_path, monkeypatch):
         models._mini_meta().load_model()
 
 
+def test_a_model_that_is_a_package_of_its_own(saved, tmp_path, monkeypatch, data_root):
+    from mar_st.packed import pack
+
+    monkeypatch.setenv("MAR_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("MAR_HOME", raising=False)
+    monkeypatch.setattr("mar_st.names.find_spec", lambda name: None)
+    absent = models._installed_meta("medteb/mar-zh")
+    assert (absent.revision, absent.n_parameters) == ("not-installed", None)
+    with pytest.raises(ModelUnavailableError, match="pip install mar-zh"):
+        absent.load_model()
+    monkeypatch.undo()
+    monkeypatch.setenv("MAR_CACHE", str(tmp_path / "cache"))
+    package = tmp_path / "site" / "mar_zh"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    pack(saved, package / "model")
+    monkeypatch.delitem(sys.modules, "mar_zh", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    meta = models._installed_meta("medteb/mar-zh")
+    assert meta.revision == folder_revision(package / "model")
+    assert meta.n_parameters == describe_folder(saved)["n_parameters"]
+    assert meta.is_zero_shot_on(["MedTEBRetrieval"]) is True
+    assert not (tmp_path / "cache").exists()  # looking at it writes nothing
+    result = mteb.evaluate(
+        meta.load_model(device="cpu"), mteb.get_task("MedTEBSTS"), cache=None, show_progress_bar=False
+    )
+    assert np.isfinite(result.task_results[0].get_score())
+
+
 def test_a_trained_folder_comes_before_the_published_weights(saved, monkeypatch):
     home = saved.parent
     saved.rename(home / "mar-0.3b-4b")

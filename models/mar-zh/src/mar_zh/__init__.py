@@ -22,5 +22,5 @@ _PACKED = Path(__file__).parent / "model"
 
 
 def path() -> str:
-    """Return the model's folder, which is written into this user's cache on first use (see `mar_st.packed`)."""
+    """Return the model's folder; it is written into the cache of this user on first use."""
     return str(unpacked_folder(_PACKED, "mar-zh"))
