@@ -179,12 +179,15 @@ def check_source(name: str, revision: str | None = None, *, what: str) -> None:
         raise MarError(f"{what}: {name} has no config.json, so it is no model.")
 
 
-def keep_layers(encoder: Sequence[Module], layers: Sequence[int]) -> None:
+def keep_layers(
+    encoder: Sequence[Module], layers: Sequence[int], *, what: str = "layers_of_document"
+) -> None:
     """Cut a transformer to some of its layers, in place (KALE; Wang & Lyu).
 
     Args:
         encoder: Modules that start with a Transformer.
         layers: Indices of the layers to keep, in their new order.
+        what: The setting that asks for them, for the message.
 
     Raises:
         MarError: The architecture keeps its layers in no list that can be found, or has fewer layers.
@@ -200,13 +203,11 @@ def keep_layers(encoder: Sequence[Module], layers: Sequence[int]) -> None:
         and name.rpartition(".")[2] in ("layers", "layer", "h")
     ]
     if not found:
-        raise MarError(
-            f"layers_of_document: {type(model).__name__} has no list of {count} layers to choose from."
-        )
+        raise MarError(f"{what}: {type(model).__name__} has no list of {count} layers to choose from.")
     if not layers or min(layers) < 0 or max(layers) >= count or len(set(layers)) < len(layers):
         raise MarError(
-            f"layers_of_document is {list(layers)}; the document encoder has {count} layers, 0 to "
-            f"{count - 1}, and each can be kept once."
+            f"{what} is {list(layers)}; the encoder has {count} layers, 0 to {count - 1}, and each can be "
+            "kept once."
         )
     name, stack = found[0]
     kept = nn.ModuleList(stack[index] for index in layers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -38,6 +38,9 @@ Prompt = Annotated[str | None, typer.Option(help="Put before queries; default th
 DocumentPrompt = Annotated[str, typer.Option(help="Put before documents by an endpoint.")]
 MaxLength = Annotated[int, typer.Option(help="Tokens per text of the student.", min=8)]
 Layers = Annotated[int, typer.Option(help="Layers of a new student.", min=1)]
+Dropout = Annotated[
+    bool, typer.Option("--dropout", help="Train with the dropout of a given student; default without.")
+]
 Width = Annotated[int, typer.Option(help="Hidden size of a new student.", min=2)]
 Vocabulary = Annotated[int, typer.Option(help="Tokens of a new student at most.", min=32)]
 RefineEpochs = Annotated[float, typer.Option(help="Passes over the triples.", min=0.01)]
@@ -46,6 +49,21 @@ Precision = Annotated[Literal["fp32", "bf16"], typer.Option(help="bf16 uses auto
 Seed = Annotated[int, typer.Option(help="Seed.")]
 SaveSteps = Annotated[int, typer.Option(help="Steps between checkpoints.", min=1)]
 QueryOnly = Annotated[bool, typer.Option("--query-only", help="Leave the teacher out of the result.")]
+LadderOption = Annotated[
+    str | None,
+    typer.Option("--ladder", help="Several query encoders in one folder, e.g. lookup,1,2,4,full."),
+]
+LadderLayers = Annotated[
+    Literal["first", "spread"], typer.Option(help="Which layers of the teacher a rung of the ladder takes.")
+]
+DefaultRung = Annotated[
+    str | None, typer.Option(help="Rung that answers as 'query'; default 2, else the largest.")
+]
+Eval = Annotated[
+    list[str] | None,
+    typer.Option("--eval", help="Task (Hub layout) that the rungs are measured on; several allowed."),
+]
+EvalSplit = Annotated[str, typer.Option(help="Split of the tasks' qrels.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the manifest at the end.")]
 
 
@@ -69,6 +87,7 @@ def align(
     document_prompt: DocumentPrompt = "",
     max_length: MaxLength = 256,
     layers: Layers = 4,
+    dropout: Dropout = False,
     width: Width = 256,
     vocabulary: Vocabulary = 16_000,
     refine_epochs: RefineEpochs = 1.0,
@@ -77,14 +96,21 @@ def align(
     seed: Seed = 42,
     save_steps: SaveSteps = 200,
     query_only: QueryOnly = False,
+    ladder: LadderOption = None,
+    ladder_layers: LadderLayers = "first",
+    default_rung: DefaultRung = None,
+    eval_: Eval = None,
+    eval_split: EvalSplit = "test",
     as_json: AsJson = False,
 ) -> None:
     """Give an existing document space a small query encoder; no stored vector changes."""
     import json
     import sys
 
-    from mar_st.spaces import Options, align_space
+    from mar_st.spaces import Ladder, Options, align_ladder, align_space
 
+    if ladder is None and (default_rung is not None or eval_ or ladder_layers != "first"):
+        raise typer.BadParameter("--ladder-layers, --default-rung and --eval belong to --ladder.")
     options = Options(
         dim=dim,
         epochs=epochs,
@@ -98,6 +124,7 @@ def align(
         document_prompt=document_prompt,
         max_length=max_length,
         layers=layers,
+        dropout=dropout,
         width=width,
         vocabulary=vocabulary,
         held_out=held_out,
@@ -107,16 +134,19 @@ def align(
         save_steps=save_steps,
         query_only=query_only,
     )
-    manifest = align_space(
-        teacher,
-        out,
-        queries=queries,
-        texts=texts,
-        student=student,
-        refine=refine,
-        store=store,
-        options=options,
-        say=lambda line: typer.echo(line, file=sys.stderr if as_json else None),
-    )
+    arguments: dict[str, Any] = {
+        "queries": queries,
+        "texts": texts,
+        "student": student,
+        "refine": refine,
+        "store": store,
+        "options": options,
+        "say": lambda line: typer.echo(line, file=sys.stderr if as_json else None),
+    }
+    if ladder is None:
+        manifest = align_space(teacher, out, **arguments)
+    else:
+        asked = Ladder(ladder, ladder_layers, default_rung, tuple(eval_ or ()), eval_split)
+        manifest = align_ladder(teacher, out, asked, **arguments)
     if as_json:
         typer.echo(json.dumps(manifest, ensure_ascii=False, indent=2))

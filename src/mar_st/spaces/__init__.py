@@ -7,8 +7,19 @@ are labelled triples, contrastively against the stored documents (HARNESS-LM, ph
 
 from __future__ import annotations
 
+from mar_st.spaces.ladder import Ladder, align_ladder
 from mar_st.spaces.options import Options
-from mar_st.spaces.run import MANIFEST, align_space
+from mar_st.spaces.records import MANIFEST
+from mar_st.spaces.run import align_space
 from mar_st.spaces.space import Space, SpaceError, open_teacher
 
-__all__ = ["MANIFEST", "Options", "Space", "SpaceError", "align_space", "open_teacher"]
+__all__ = [
+    "MANIFEST",
+    "Ladder",
+    "Options",
+    "Space",
+    "SpaceError",
+    "align_ladder",
+    "align_space",
+    "open_teacher",
+]

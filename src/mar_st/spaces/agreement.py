@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
+from mar_st.study.stats import Scores, bootstrap
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 MOST_DOCUMENTS = 100_000
 #: Rows of the corpus that are scored at a time.
 BLOCK = 8192
+#: Resamples of the bootstrap.
+RESAMPLES = 2000
 
 
 def mean_cosine(one: np.ndarray, other: np.ndarray) -> float:
@@ -49,12 +53,18 @@ def ranked(queries: np.ndarray, corpus: Vectors, own: Sequence[int] | None, *, t
     return rows
 
 
-def overlap(
+def overlaps(
     students: np.ndarray, teachers: np.ndarray, corpus: Vectors, own: Sequence[int] | None, *, top: int = 10
-) -> float:
-    """Share of the teacher's `top` documents that are among the student's `top`, mean over the queries."""
+) -> np.ndarray:
+    """Share of the teacher's `top` documents that are among the student's `top`, `(queries,)` float64."""
     first, second = (ranked(vectors, corpus, own, top=top) for vectors in (students, teachers))
-    return float(np.mean([len(set(a) & set(b)) / len(b) for a, b in zip(first, second, strict=True)]))
+    return np.array([len(set(a) & set(b)) / len(b) for a, b in zip(first, second, strict=True)])
+
+
+def interval(values: np.ndarray, *, seed: int) -> list[float]:
+    """95 % bootstrap interval of a mean over queries."""
+    drawn = bootstrap(Scores(values[None]), resamples=RESAMPLES, seed=[seed])
+    return [round(float(bound), 4) for bound in np.quantile(drawn, (0.025, 0.975))]
 
 
 def agreement(
@@ -75,7 +85,8 @@ def agreement(
         seed: Seed of the sample of a corpus of more than 100,000 documents.
 
     Returns:
-        Mean cosine by role (`cosine_query`, `cosine_document`), `overlap_at_10`, and the counts.
+        Mean cosine by role (`cosine_query`, `cosine_document`), `overlap_at_10` with its 95 %
+        interval over the queries, and the counts.
     """
     found: dict[str, Any] = {}
     for role, vectors in encoded.items():
@@ -92,7 +103,9 @@ def agreement(
         corpus = corpus.select(kept)
     if len(encoded.get(role, ())):
         rows = own if role == "document" else None
-        found["overlap_at_10"] = round(overlap(encoded[role], taught[role], corpus, rows), 4)
+        shares = overlaps(encoded[role], taught[role], corpus, rows)
+        found["overlap_at_10"] = round(float(shares.mean()), 4)
+        found["overlap_interval"] = interval(shares, seed=seed)
         found["overlap_queries"] = "held-out queries" if role == "query" else "held-out documents"
         found["overlap_corpus"] = len(corpus)
     return found

@@ -15,7 +15,7 @@ class Options:
         epochs: Passes over the texts.
         batch_size: Texts per step.
         mini_batch_size: Texts encoded at a time (GradCache); default all of a step.
-        learning_rate: Default 1e-3 for a new student and 1e-4 for a given one.
+        learning_rate: Default 1e-3 for a new student and 1e-4 for a given one; of a ladder see `Ladder`.
         temperature: tau of the contrastive part.
         contrastive_weight: Weight of the contrastive part.
         mse_weight: Weight of the squared distance.
@@ -24,6 +24,8 @@ class Options:
         document_prompt: Put before documents by an endpoint; a model has its own.
         max_length: Tokens per text of the student.
         layers: Layers of a new student.
+        dropout: Train a given student, or a rung made of the teacher's layers, with the dropout of its
+            configuration. Default without: its targets are vectors, one for each text.
         width: Hidden size of a new student.
         vocabulary: Tokens of a new student at most.
         held_out: Queries, and documents, kept from training for the report; never more than a tenth.
@@ -51,6 +53,7 @@ class Options:
     document_prompt: str = ""
     max_length: int = 256
     layers: int = 4
+    dropout: bool = False
     width: int = 256
     vocabulary: int = 16_000
     held_out: int = 200

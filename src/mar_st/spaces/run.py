@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import random
 import shutil
 from dataclasses import asdict, dataclass, field
@@ -24,7 +22,8 @@ from mar_st.native_gte import fetch
 from mar_st.schema import AlignStage, Data, JointStage
 from mar_st.spaces.agreement import agreement
 from mar_st.spaces.options import Options
-from mar_st.spaces.space import Space, SpaceError, open_teacher
+from mar_st.spaces.records import FORMAT, MANIFEST, card, claim, digest, summary
+from mar_st.spaces.space import Space, SpaceError, open_inputs
 from mar_st.spaces.students import (
     DONE,
     given_encoder,
@@ -37,19 +36,16 @@ from mar_st.spaces.students import (
 from mar_st.stages.align import align_to
 from mar_st.stages.labels import labelled
 from mar_st.stages.trainer import Settings, fit, read_columns
-from mar_st.store import store_root, text_keys
 from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher
-from mar_st.texts import read_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
+
+    from sentence_transformers.base.modules.module import Module
 
     from mar_st.model import MAR
     from mar_st.schema import Side
     from mar_st.teachers import Teacher
-
-MANIFEST = "space.json"
-FORMAT = 1
 
 
 def align_space(
@@ -86,30 +82,27 @@ def align_space(
         MarError: A file or model is missing, vectors are missing, or `out` holds something else.
     """
     options = options or Options()
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise SpaceError("mar align runs in one process; start it without torchrun or accelerate launch.")
-    root = Path(store) if store else store_root(Path(out))
-    opened = open_teacher(
-        teacher,
-        root,
-        corpus=Path(texts) if texts else None,
-        prompts={"query": options.prompt or "", "document": options.document_prompt},
-        autocast=options.precision == "bf16",
-    )
-    asked = list(read_texts(Path(queries))) if queries else []
-    if isinstance(opened, FolderTeacher) and (texts is None or opened.by_id):
-        documents = list(dict.fromkeys(opened.texts))
-    else:
-        documents = list(read_texts(Path(texts))) if texts else []
-    if not asked and not documents:
-        raise SpaceError("There is nothing to align on: give --queries, --texts, or both.")
-    run = _Run(teacher, opened, Path(out), asked, documents, student, refine, options, say)
-    return run.do()
+    opened, asked, documents = open_inputs(teacher, out, queries, texts, store, options)
+    return Run(teacher, opened, Path(out), asked, documents, student, refine, options, say).do()
 
 
 @dataclass
-class _Run:
-    """One call of `align_space`."""
+class Run:
+    """One call of `align_space`: its inputs, and the steps that a ladder shares.
+
+    Attributes:
+        spec: The teacher's name.
+        teacher: The teacher.
+        out: Folder of the result; `OUT.run` holds what is unfinished.
+        queries: Queries.
+        documents: Documents.
+        student: Folder or Hub name of the query encoder.
+        refine: Labelled triples.
+        options: The settings.
+        say: Receives one line per phase.
+        held: Held-out texts by role; `_split` sets them.
+        digest: The teacher's document space, where it is known.
+    """
 
     spec: str
     teacher: Teacher
@@ -125,9 +118,51 @@ class _Run:
 
     def do(self) -> dict[str, Any]:
         """All phases."""
-        self._stage()  # bad options are refused before the teacher is asked
+        rate = self.options.learning_rate or (1e-3 if self.student is None else 1e-4)
+        self._stage(rate)  # bad options are refused before the teacher is asked
         settings = self._settings()
-        work = self.out.with_name(f"{self.out.name}.run")
+        if (kept := self._finished(settings)) is not None:
+            return kept
+        self.digest = self._document_space()
+        train = self._split()
+        space = self._space()
+        claim(self.work, settings)
+
+        def align(folder: Path) -> MAR:
+            return self._align(self._new(space, train), space, train, folder, rate)
+
+        model = self._phase(self.work / "align", align)
+        report = {"aligned": self._report(space, model)}
+        self.say(f"aligned: {summary(report['aligned'])}")
+        if self.refine is not None:
+            model = self._phase(self.work / "refine", lambda f: self._refine(space, model, f, rate))
+            report["refined"] = self._report(space, model)
+            self.say(f"refined: {summary(report['refined'])}")
+        manifest = self._manifest(space, report, settings)
+        part = self._saved(space, model)
+        for phase in ("align", "refine"):
+            self._keep_records(phase, part)
+        text = card(self.out.name, manifest, whole=self._whole)
+        (part / "README.md").write_text(text, encoding="utf-8")
+        self._move(part, manifest)
+        return manifest
+
+    @property
+    def _whole(self) -> bool:
+        """Whether the result holds the teacher's document encoder."""
+        return isinstance(self.teacher, ModelTeacher) and not self.options.query_only
+
+    @property
+    def work(self) -> Path:
+        """Folder of what is unfinished."""
+        return self.out.with_name(f"{self.out.name}.run")
+
+    def _finished(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The manifest of a result that is there already, with the same settings.
+
+        Raises:
+            SpaceError: The folder of the result holds something else.
+        """
         if (self.out / MANIFEST).is_file():
             manifest: dict[str, Any] = json.loads((self.out / MANIFEST).read_text(encoding="utf-8"))
             if manifest["settings"] == settings:
@@ -135,30 +170,22 @@ class _Run:
                 return manifest
         if self.out.exists() and (not self.out.is_dir() or any(self.out.iterdir())):
             raise SpaceError(f"{self.out} holds something else; choose another --out or delete it.")
-        self.digest = self._document_space()
-        train = self._split()
-        space = self._space()
-        _claim(work, settings)
-        model = self._phase(work / "align", lambda folder: self._align(space, train, folder))
-        report = {"aligned": self._report(space, model)}
-        self.say(f"aligned: {_line(report['aligned'])}")
-        if self.refine is not None:
-            model = self._phase(work / "refine", lambda folder: self._refine(space, model, folder))
-            report["refined"] = self._report(space, model)
-            self.say(f"refined: {_line(report['refined'])}")
-        manifest = {
+        return None
+
+    def _manifest(
+        self, space: Space, agreed: Mapping[str, Any], settings: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """What `space.json` says."""
+        return {
             "format": FORMAT,
             "teacher": {role: self.teacher.identity(role) for role in ("query", "document")},
             "full_dim": space.full,
             "dim": space.dim,
             "normalised": space.unit,
             "similarity": space.similarity,
-            "agreement": report,
-            "settings": settings,
+            "agreement": dict(agreed),
+            "settings": dict(settings),
         }
-        self._write(space, model, manifest, work)
-        self.say(f"model: {self.out}")
-        return manifest
 
     def _settings(self) -> dict[str, Any]:
         """Everything that the result depends on, as JSON."""
@@ -168,14 +195,14 @@ class _Run:
             "teacher": self.spec,
             "teacher_identity": {role: self.teacher.identity(role) for role in ("query", "document")},
             "student": None if self.student is None else [self.student, model_digest(self.student)],
-            "queries": _digest(self.queries),
-            "texts": _digest(self.documents),
+            "queries": digest(self.queries),
+            "texts": digest(self.documents),
             "refine": None,
             "options": {name: value for name, value in asdict(self.options).items() if name != "save_steps"},
         }
         if self.refine is not None:
             triples = [(t.query, *t.positives, "", *t.negatives) for t in read_triples(self.refine)]
-            content["refine"] = _digest([text for triple in triples for text in triple])
+            content["refine"] = digest([text for triple in triples for text in triple])
         found: dict[str, Any] = json.loads(json.dumps(content))
         return found
 
@@ -197,37 +224,52 @@ class _Run:
         texts: dict[Side, list[str]] = {"query": self.queries, "document": self.documents}
         return Space.of(self.teacher, texts, self.options.dim)
 
-    def _align(self, space: Space, train: Mapping[Side, list[str]], folder: Path) -> MAR:
+    def _new(self, space: Space, train: Mapping[Side, list[str]]) -> MAR:
+        """The student that training starts from."""
         options = self.options
         set_seed(options.seed)
         if self.student is not None:
-            modules = given_encoder(self.student, max_length=options.max_length)
+            modules = given_encoder(self.student, max_length=options.max_length, dropout=options.dropout)
         else:
-            modules = small_encoder(
-                [*train["query"], *train["document"]],
-                layers=options.layers, width=options.width, vocabulary=options.vocabulary,
-                max_length=options.max_length,
-            )  # fmt: skip
-        model = student(
+            modules = self._small(train, options.layers)
+        return student(
             modules, space.dim, prompt=self._prompt(), similarity=space.similarity, seed=options.seed
         )
+
+    def _small(self, train: Mapping[Side, list[str]], layers: int) -> list[Module]:
+        options = self.options
+        return small_encoder(
+            [*train["query"], *train["document"]],
+            layers=layers, width=options.width, vocabulary=options.vocabulary, max_length=options.max_length,
+        )  # fmt: skip
+
+    def _align(
+        self,
+        model: MAR,
+        space: Space,
+        train: Mapping[Side, list[str]],
+        folder: Path,
+        rate: float,
+        document_prompt: str = "",
+    ) -> MAR:
+        """Train a student towards the space, in place."""
         entries: dict[Side, str] = {"query": "queries", "document": "texts"}
         sources = [
             Source(Data(name=name, path="-", form="texts", role=role), texts=train[role])
             for role, name in entries.items()
             if train[role]
         ]
-        settings = self._stage_settings(folder)
-        align_to(model, lambda _: space, sources, self._stage(), settings, {"query": self._prompt()})
+        prompts = {"query": self._prompt(), "": document_prompt}
+        align_to(model, lambda _: space, sources, self._stage(rate), self._stage_settings(folder), prompts)
         return model
 
-    def _stage(self) -> AlignStage:
+    def _stage(self, rate: float) -> AlignStage:
         options = self.options
         try:
             return AlignStage(
                 stage="align", name="align", batches="mixed",
                 epochs=options.epochs, batch_size=options.batch_size, mini_batch_size=options.mini_batch_size,
-                learning_rate=self._learning_rate(), temperature=options.temperature,
+                learning_rate=rate, temperature=options.temperature,
                 contrastive_weight=options.contrastive_weight, mse_weight=options.mse_weight,
                 cosine_weight=options.cosine_weight,
             )  # fmt: skip
@@ -237,7 +279,8 @@ class _Run:
             )
             raise SpaceError(problems) from error
 
-    def _refine(self, space: Space, model: MAR, folder: Path) -> MAR:
+    def _refine(self, space: Space, model: MAR, folder: Path, rate: float) -> MAR:
+        """Train an aligned student on labelled triples, in place."""
         options = self.options
         triples = read_triples(str(self.refine))
         negatives = options.refine_negatives
@@ -249,10 +292,10 @@ class _Run:
         texts, places = numbered(*(column_texts(columns, name) for name in names))
         # The documents stay in the columns, unread, so that no two rows of a batch share one.
         data = {"refine": labelled(columns.data.table, np.stack(places, axis=1), space.documents(texts))}
-        rate = options.refine_learning_rate or self._learning_rate() / 5
         stage = JointStage(
             stage="joint", name="refine", freeze="document",
-            epochs=options.refine_epochs, batch_size=options.refine_batch_size, learning_rate=rate,
+            epochs=options.refine_epochs, batch_size=options.refine_batch_size,
+            learning_rate=options.refine_learning_rate or rate / 5,
             temperature=options.refine_temperature, mini_batch_size=options.mini_batch_size,
         )  # fmt: skip
         loss = StoredInfoNCELoss(
@@ -276,12 +319,13 @@ class _Run:
         save_student(model, folder, {"phase": folder.name})
         return model
 
-    def _report(self, space: Space, model: MAR) -> dict[str, Any]:
+    def _report(self, space: Space, model: MAR, document_prompt: str = "") -> dict[str, Any]:
+        """Agreement of a student with the teacher on the held-out texts."""
         held = self.held
         encoded = {
             "query": model.encode_queries(held["query"]) if held["query"] else np.empty((0, space.dim)),
-            "document": model.encode(held["document"], task="query", prompt="") if held["document"] else
-            np.empty((0, space.dim)),
+            "document": model.encode(held["document"], task="query", prompt=document_prompt)
+            if held["document"] else np.empty((0, space.dim)),
         }  # fmt: skip
         taught = {role: np.asarray(space.vectors(held[role], role)) for role in held if held[role]}
         corpus = space.documents(self.documents) if self.documents else None
@@ -289,9 +333,10 @@ class _Run:
         own = [place[text] for text in held["document"]]
         return agreement(encoded, {str(k): v for k, v in taught.items()}, corpus, own, seed=self.options.seed)
 
-    def _write(self, space: Space, model: MAR, manifest: dict[str, Any], work: Path) -> None:
+    def _saved(self, space: Space, model: MAR) -> Path:
+        """Write a student, and the teacher where it is a model, beside the result; returns the folder."""
         result = model
-        if isinstance(self.teacher, ModelTeacher) and not self.options.query_only:
+        if isinstance(self.teacher, ModelTeacher) and self._whole:
             prompt = self.teacher.asks["document"].prompt
             result = with_documents(
                 model, self.teacher.model, dim=space.dim, unit=space.unit, document_prompt=prompt
@@ -299,18 +344,24 @@ class _Run:
         part = self.out.with_name(f"{self.out.name}.part")
         shutil.rmtree(part, ignore_errors=True)
         result.save_pretrained(str(part), create_model_card=False)
-        for phase in ("align", "refine"):
-            for name in ("metrics.jsonl", "loss.png"):
-                if (work / phase / name).is_file():
-                    shutil.copy2(work / phase / name, part / f"{phase}-{name}")
         if self.digest is not None:
             (part / SPACE_FILE).write_text(f"{self.digest}\n", encoding="utf-8")
-        (part / "README.md").write_text(_card(self.out.name, manifest, result.routes), encoding="utf-8")
+        return part
+
+    def _keep_records(self, phase: str, part: Path) -> None:
+        """Keep what was logged while a phase trained."""
+        for name in ("metrics.jsonl", "loss.png"):
+            if (self.work / phase / name).is_file():
+                shutil.copy2(self.work / phase / name, part / f"{phase}-{name}")
+
+    def _move(self, part: Path, manifest: Mapping[str, Any]) -> None:
+        """Put the finished folder into place."""
         (part / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False), encoding="utf-8")
         if self.out.is_dir():
             self.out.rmdir()  # empty
         part.rename(self.out)
-        shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(self.work, ignore_errors=True)
+        self.say(f"model: {self.out}")
 
     def _document_space(self) -> str | None:
         """Digest of the space of the teacher's documents, so that their index takes the result."""
@@ -325,62 +376,5 @@ class _Run:
             return self.options.prompt
         return self.teacher.asks["query"].prompt if isinstance(self.teacher, ModelTeacher) else ""
 
-    def _learning_rate(self) -> float:
-        return self.options.learning_rate or (1e-3 if self.student is None else 1e-4)
-
     def _stage_settings(self, folder: Path) -> Settings:
         return Settings(folder, self.options.seed, self.options.precision, self.options.save_steps)
-
-
-def _claim(work: Path, settings: dict[str, Any]) -> None:
-    """Take the folder of the unfinished run, or go on with the one that is there."""
-    marker = work / "settings.json"
-    if marker.is_file() and json.loads(marker.read_text(encoding="utf-8")) != settings:
-        if any(work.glob("*/checkpoints/checkpoint-*")) or any(work.glob(f"*/{DONE}")):
-            raise SpaceError(
-                f"{work} holds an unfinished alignment with other texts or settings. Finish it with those, "
-                "delete the folder, or choose another --out."
-            )
-        shutil.rmtree(work)  # nothing was trained yet
-    work.mkdir(parents=True, exist_ok=True)
-    part = work / "settings.part"
-    part.write_text(json.dumps(settings, ensure_ascii=False, indent=1), encoding="utf-8")
-    part.replace(marker)
-
-
-def _digest(texts: Sequence[str]) -> str:
-    return hashlib.sha256(text_keys(texts).tobytes()).hexdigest()
-
-
-def _line(report: Mapping[str, Any]) -> str:
-    names = {"cosine_query": "cosine of queries", "cosine_document": "cosine of documents",
-             "overlap_at_10": "overlap@10"}  # fmt: skip
-    return ", ".join(f"{text} {report[name]:.3f}" for name, text in names.items() if name in report) or (
-        "too few texts to hold some out"
-    )
-
-
-def _card(name: str, manifest: dict[str, Any], routes: Sequence[str]) -> str:
-    last = list(manifest["agreement"].items())[-1]
-    whole = "document" in routes
-    documents = (
-        "documents = model.encode_document(texts)"
-        if whole
-        else "# documents: the vectors that are stored already"
-    )
-    cut = manifest["dim"] < manifest["full_dim"]
-    return "\n".join(
-        [
-            "---", "library_name: sentence-transformers", "pipeline_tag: sentence-similarity",
-            f"tags: [mar, {'asymmetric' if whole else 'query-encoder'}]", "---", "",
-            f"# {name}", "",
-            f"A query encoder for the document space of `{manifest['settings']['teacher']}`: "
-            f"{manifest['dim']} "
-            + (f"of {manifest['full_dim']} " if cut else "")
-            + f"dimensions, compared by {manifest['similarity']}.", "",
-            "```python", "from sentence_transformers import SentenceTransformer", "",
-            f'model = SentenceTransformer("{name}")  # the folder', "queries = model.encode_query(texts)",
-            documents, "```", "", f"On held-out texts ({last[0]}): {_line(last[1])}. Details: `{MANIFEST}`.",
-            "",
-        ]
-    )  # fmt: skip

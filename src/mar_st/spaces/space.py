@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from sentence_transformers import SentenceTransformer
 
 from mar_st.encoders import check_source
 from mar_st.errors import MarError
 from mar_st.names import model_source
-from mar_st.store import TeacherStore
+from mar_st.store import TeacherStore, store_root
 from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher, Teacher, is_vector_folder
 from mar_st.teachers.endpoint import PREFIX
-from mar_st.texts import read_ids
+from mar_st.texts import read_ids, read_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mar_st.schema import Side
+    from mar_st.spaces.options import Options
     from mar_st.store import Vectors
 
 #: How far from 1 the length of a vector may be that counts as normalised (half precision rounds).
@@ -127,5 +130,42 @@ def open_teacher(
     if is_vector_folder(folder):
         return FolderTeacher(folder, read_ids(corpus) if corpus else None)
     check_source(spec, what="teacher")
-    model = SentenceTransformer(model_source(spec)).eval()
+    with torch.random.fork_rng(devices=[]):
+        # Weights that a checkpoint lacks, such as the unused pooler of a BERT, are drawn; the teacher must be
+        # the same each time, or none of its stored vectors would be found again.
+        torch.manual_seed(0)
+        model = SentenceTransformer(model_source(spec)).eval()
     return ModelTeacher.of_model(model, TeacherStore(root), autocast=autocast)
+
+
+def open_inputs(
+    teacher: str,
+    out: str | Path,
+    queries: str | Path | None,
+    texts: str | Path | None,
+    store: str | Path | None,
+    options: Options,
+) -> tuple[Teacher, list[str], list[str]]:
+    """Teacher, queries and documents of an alignment; the arguments are those of `align_space`.
+
+    Raises:
+        MarError: A file or model is missing, or there are no texts.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise SpaceError("mar align runs in one process; start it without torchrun or accelerate launch.")
+    root = Path(store) if store else store_root(Path(out))
+    opened = open_teacher(
+        teacher,
+        root,
+        corpus=Path(texts) if texts else None,
+        prompts={"query": options.prompt or "", "document": options.document_prompt},
+        autocast=options.precision == "bf16",
+    )
+    asked = list(read_texts(Path(queries))) if queries else []
+    if isinstance(opened, FolderTeacher) and (texts is None or opened.by_id):
+        documents = list(dict.fromkeys(opened.texts))
+    else:
+        documents = list(read_texts(Path(texts))) if texts else []
+    if not asked and not documents:
+        raise SpaceError("There is nothing to align on: give --queries, --texts, or both.")
+    return opened, asked, documents

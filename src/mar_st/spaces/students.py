@@ -10,6 +10,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 from sentence_transformers.util import is_sentence_transformer_model
+from torch import nn
 from transformers import AutoConfig
 
 from mar_st.encoders import check_source, linear_projection, load_encoder
@@ -73,13 +74,14 @@ def small_encoder(
     return load_encoder((config, tokenizer), "query", max_length=max_length)
 
 
-def given_encoder(source: str, *, max_length: int) -> list[Module]:
+def given_encoder(source: str, *, max_length: int, dropout: bool = False) -> list[Module]:
     """Modules of a model that becomes the query encoder, without its normalisation.
 
     Args:
         source: Folder or Hub name: a sentence-transformers model (its pooling is kept; of one with routes the
             `query` route is taken) or a transformers model (pooled at its first token).
         max_length: Tokens per text, at most.
+        dropout: Keep the dropout of its configuration.
 
     Raises:
         MarError: There is no such model.
@@ -96,7 +98,25 @@ def given_encoder(source: str, *, max_length: int) -> list[Module]:
     for module in modules:
         module.float()
         module.requires_grad_(requires_grad=True)
+    if not dropout:
+        without_dropout(modules)
     return modules
+
+
+def without_dropout(modules: Sequence[Any]) -> None:
+    """Turn off the dropout of encoders, in place: in their layers, and in their configurations for later.
+
+    A regression to fixed vectors needs none, and each step is cheaper without.
+    """
+    for module in modules:
+        for part in module.modules():
+            if isinstance(part, nn.modules.dropout._DropoutNd):
+                part.p = 0.0
+            # Attention layers of some architectures keep the share as a number of their own.
+            for owner in (part, getattr(part, "config", None)):
+                for name, value in vars(owner).items() if owner is not None else ():
+                    if "dropout" in name and isinstance(value, float):
+                        setattr(owner, name, 0.0)
 
 
 def student(modules: Sequence[Module], dim: int, *, prompt: str, similarity: str, seed: int) -> MAR:

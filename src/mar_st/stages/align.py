@@ -128,7 +128,7 @@ def align_to(
         sources: Data settings with their triples or texts.
         stage: Hyperparameters and loss weights.
         settings: Run folder, seed, precision.
-        prompts: Prompt texts by name, for the query encoder.
+        prompts: Prompt texts by name, for the query encoder; that of the empty name goes before documents.
 
     Raises:
         AlignError: There are no texts, or the teacher's vectors are of another width than the query

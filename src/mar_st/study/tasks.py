@@ -20,7 +20,7 @@ from mar_st.study.schema import StudyError
 from mar_st.study.stats import Scores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from sentence_transformers import SentenceTransformer
 
@@ -137,8 +137,21 @@ def score(model: SentenceTransformer, data: TaskData, *, batch_size: int = 64) -
         model, list(data.queries.values()), batch_size, prompt=_prompt(model, data, *names), task="query"
     )
     documents = _encode(model, list(data.corpus.values()), batch_size, prompt=None, task="document")
-    run = _rank(model, data, queries, documents)
-    return _measure(run, data)
+    return score_vectors(data, queries, documents, model.similarity)
+
+
+def score_vectors(
+    data: TaskData, queries: Any, documents: Any, similarity: Callable[[Any, Any], Any]
+) -> list[float]:
+    """Score of every judged query of a retrieval or reranking task, from vectors.
+
+    Args:
+        data: The task.
+        queries: Tensor `(queries, dim)`, in the order of `data.queries`.
+        documents: Tensor `(documents, dim)`, in the order of `data.corpus`.
+        similarity: Scores of queries and documents, `(queries, documents)`.
+    """
+    return _measure(_rank(similarity, data, queries, documents), data)
 
 
 def _encode(
@@ -167,7 +180,7 @@ def _prompt(model: SentenceTransformer, data: TaskData, *names: str) -> str:
 
 
 def _rank(
-    model: SentenceTransformer, data: TaskData, queries: Any, documents: Any
+    similarity: Callable[[Any, Any], Any], data: TaskData, queries: Any, documents: Any
 ) -> dict[str, dict[str, float]]:
     """Scores of the best documents of every query, or of its candidates."""
     ids = list(data.corpus)
@@ -176,7 +189,7 @@ def _rank(
     run: dict[str, dict[str, float]] = {}
     rows = list(data.queries)
     for start in range(0, len(rows), 64):
-        scores = model.similarity(queries[start : start + 64], documents)
+        scores = similarity(queries[start : start + 64], documents)
         for row, key in zip(scores, rows[start : start + 64], strict=True):
             if data.type == "rerank":
                 kept = [position[document] for document in data.candidates[key]]

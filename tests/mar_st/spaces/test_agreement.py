@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mar_st.spaces import agreement as module
-from mar_st.spaces.agreement import agreement, mean_cosine, overlap, ranked
+from mar_st.spaces.agreement import agreement, mean_cosine, overlaps, ranked
 from mar_st.store import Part, Vectors
 
 
@@ -30,12 +30,16 @@ def test_ranking_equals_a_full_sort(corpus, monkeypatch):
 def test_overlap_counts_common_documents(corpus):
     vectors, matrix = corpus
     teachers = matrix[:5]
-    assert overlap(teachers, teachers, vectors, None) == 1.0
+    assert overlaps(teachers, teachers, vectors, None).tolist() == [1.0] * 5
     students = np.random.default_rng(2).normal(size=(5, 6)).astype(np.float32)
     tops = [set(np.argsort(-matrix @ v)[:10]) for v in (*students, *teachers)]
-    expected = np.mean([len(a & b) / 10 for a, b in zip(tops[:5], tops[5:], strict=True)])
-    assert overlap(students, teachers, vectors, None) == pytest.approx(expected)
-    assert expected < 0.9
+    expected = [len(a & b) / 10 for a, b in zip(tops[:5], tops[5:], strict=True)]
+    assert overlaps(students, teachers, vectors, None).tolist() == expected
+    assert np.mean(expected) < 0.9
+    report = agreement({"query": students}, {"query": teachers}, vectors, None, seed=0)
+    assert report["overlap_at_10"] == pytest.approx(np.mean(expected), abs=1e-4)
+    low, high = report["overlap_interval"]
+    assert low < report["overlap_at_10"] < high
 
 
 def test_mean_cosine_ignores_lengths(corpus):

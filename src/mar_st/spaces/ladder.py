@@ -1,0 +1,282 @@
+"""A ladder: query encoders of several sizes for one document space, in one folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers import set_seed
+
+from mar_st.family import add_query_encoder
+from mar_st.model import MAR
+from mar_st.spaces import rung_report
+from mar_st.spaces.options import Options
+from mar_st.spaces.records import card, claim, summary
+from mar_st.spaces.retention import Judged, load_tasks
+from mar_st.spaces.run import Run
+from mar_st.spaces.rungs import (
+    FULL,
+    copied,
+    cut_to_layers,
+    default_rung,
+    parse_ladder,
+    source_side,
+    trainable,
+)
+from mar_st.spaces.space import Space, SpaceError, open_inputs
+from mar_st.spaces.students import given_encoder, saved_student, student
+from mar_st.teachers import ModelTeacher
+from mar_st.teachers.model import route
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mar_st.schema import Side
+    from mar_st.spaces.rungs import Choice, Rung
+    from mar_st.study.tasks import TaskData
+
+REPORT, FIGURE = "ladder.json", "ladder.png"
+
+#: Learning rates: layers that are pre-trained, and new ones.
+PRETRAINED_RATE, NEW_RATE = 2e-4, 1e-3
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """Which rungs a ladder has, and what they are measured on.
+
+    Attributes:
+        rungs: List such as `lookup,1,2,4,full`.
+        layers: Which of the teacher's (or the given student's) layers a rung takes.
+        default: The rung that becomes `query`; default that of two layers, else the largest.
+        evaluate: Folders of tasks in the Hub layout.
+        split: Split of their qrels.
+    """
+
+    rungs: str
+    layers: Choice = "first"
+    default: str | None = None
+    evaluate: tuple[str, ...] = ()
+    split: str = "test"
+
+
+def align_ladder(
+    teacher: str,
+    out: str | Path,
+    ladder: Ladder,
+    *,
+    queries: str | Path | None = None,
+    texts: str | Path | None = None,
+    student: str | None = None,
+    refine: str | None = None,
+    store: str | Path | None = None,
+    options: Options | None = None,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Train query encoders of several sizes for the space of a teacher, and measure them.
+
+    A rung of N layers is made of the teacher's own first layers and embeddings, pooled as the teacher pools,
+    where the teacher is a model; of the layers of `student` where one is given; else it is a new encoder.
+    `full` is a copy of the teacher. All learn from the same texts and the same stored vectors. A call that
+    was killed goes on with the rung and the step where it stopped; finished rungs are kept.
+
+    Args:
+        teacher: See `open_teacher`.
+        out: Folder of the result: one MAR with the rungs as `query` (the default one) and `query-NAME`, and
+            the teacher as its document route where it is a model. `OUT.run` holds what is unfinished.
+        ladder: The rungs and what they are measured on.
+        queries: See `align_space`, as the other arguments.
+        texts: See `align_space`.
+        student: See `align_space`; the rungs take its layers.
+        refine: See `align_space`; every rung but `full` is refined.
+        store: See `align_space`.
+        options: See `align_space`; `learning_rate` holds for every rung.
+        say: Receives one line per phase, and the table at the end.
+
+    Returns:
+        The content of `OUT/space.json`. `OUT/ladder.json` holds what was measured.
+
+    Raises:
+        MarError: The ladder names what cannot be, a file or model is missing, or `out` holds something else.
+    """
+    options = options or Options()
+    rungs = parse_ladder(ladder.rungs)
+    default = default_rung(rungs, ladder.default)
+    tasks = load_tasks(ladder.evaluate, ladder.split)
+    opened, asked, documents = open_inputs(teacher, out, queries, texts, store, options)
+    run = LadderRun(
+        teacher, opened, Path(out), asked, documents, student, refine, options, say,
+        ladder=ladder, rungs=rungs, default=default, tasks=tasks,
+    )  # fmt: skip
+    return run.do()
+
+
+@dataclass(kw_only=True)
+class LadderRun(Run):
+    """One call of `align_ladder`.
+
+    Attributes:
+        ladder: What was asked for.
+        rungs: The rungs, from small to large.
+        default: The rung that becomes `query`.
+        tasks: Tasks to measure on.
+        side: Side of the teacher whose layers the rungs take; `None` for new or given encoders.
+    """
+
+    ladder: Ladder
+    rungs: tuple[Rung, ...]
+    default: Rung
+    tasks: list[TaskData]
+    side: Side | None = field(default=None, init=False)
+
+    def do(self) -> dict[str, Any]:
+        """All phases."""
+        self.side = self._checked_side()
+        self._stage(self._rate())  # bad options are refused before the teacher is asked
+        settings = self._settings()
+        if (kept := self._finished(settings)) is not None:
+            return kept
+        self.digest = self._document_space()
+        train = self._split()
+        space = self._space()
+        judged = Judged.of(self.tasks, space, self.options.seed)
+        claim(self.work, {name: value for name, value in settings.items() if name != "evaluate"})
+        # From large to small: what costs most is there first, and is the best to look at meanwhile.
+        for rung in reversed(self.rungs):
+            self._rung(rung, space, train)
+        part = self._assembled(space)
+        report = self._measured(space, judged, part)
+        agreed = {row["route"]: row["agreement"] for row in report["rungs"].values()}
+        manifest = self._manifest(space, agreed, settings)
+        lines = rung_report.table_lines(report)
+        (part / REPORT).write_text(json.dumps(report, indent=2, ensure_ascii=False), encoding="utf-8")
+        rung_report.plot(report, part / FIGURE)
+        text = card(self.out.name, manifest, whole=self._whole, extra=["```text", *lines, "```", ""])
+        (part / "README.md").write_text(text, encoding="utf-8")
+        self._move(part, manifest)
+        for line in lines:
+            self.say(line)
+        return manifest
+
+    def _settings(self) -> dict[str, Any]:
+        tasks = {task.task.name: task.digest for task in self.tasks}
+        ladder = {
+            "rungs": [rung.name for rung in self.rungs],
+            "default": self.default.name,
+            "layers": self.ladder.layers,
+        }
+        return {**super()._settings(), "ladder": ladder, "evaluate": tasks}
+
+    def _checked_side(self) -> Side | None:
+        """The side of the teacher that the rungs are made of.
+
+        Raises:
+            SpaceError: The teacher is no model and a copy of it is asked for, or it has too few layers.
+        """
+        model = self.teacher.model if isinstance(self.teacher, ModelTeacher) else None
+        if model is None and any(rung.name == FULL for rung in self.rungs):
+            raise SpaceError(
+                f"'{FULL}' is a copy of the teacher's model, but the teacher {self.spec} gives vectors "
+                f"alone. Leave '{FULL}' out of --ladder."
+            )
+        most = max((rung.layers for rung in self.rungs if rung.trained), default=0)
+        return None if model is None or self.student is not None else source_side(model, most)
+
+    def _rate(self) -> float:
+        """Learning rate of the rungs with layers."""
+        pretrained = self.side is not None or self.student is not None
+        return self.options.learning_rate or (PRETRAINED_RATE if pretrained else NEW_RATE)
+
+    def _documents_prompt(self) -> str:
+        """What rungs see before documents: as the teacher does, where they are made of it."""
+        if self.side is None or not isinstance(self.teacher, ModelTeacher):
+            return ""
+        return self.teacher.asks["document"].prompt
+
+    # -- one rung --
+
+    def _rung(self, rung: Rung, space: Space, train: Mapping[Side, list[str]]) -> None:
+        """Train a rung, or leave what was trained before."""
+
+        def trained(folder: Path) -> MAR:
+            model = self._untrained(rung, space, train)
+            if rung.name == FULL:
+                return model
+            return self._align(model, space, train, folder, self._rate(), self._documents_prompt())
+
+        model = self._phase(self.work / f"rung-{rung.name}", trained)
+        if self.refine is not None and rung.name != FULL:
+            rate = self._rate()
+            self._phase(self._folder(rung), lambda folder: self._refine(space, model, folder, rate))
+
+    def _folder(self, rung: Rung) -> Path:
+        """Where the finished rung is."""
+        refined = self.refine is not None and rung.name != FULL
+        return self.work / f"rung-{rung.name}{'-refined' if refined else ''}"
+
+    def _untrained(self, rung: Rung, space: Space, train: Mapping[Side, list[str]]) -> MAR:
+        """The encoder that a rung starts from."""
+        options = self.options
+        set_seed(options.seed)
+        modules: list[Any]
+        if rung.name == FULL:
+            modules = self._copy("query", space)
+        elif self.side is not None:
+            modules = self._copy(self.side, space)
+            cut_to_layers(modules, rung.layers, self.ladder.layers)
+            trainable(modules, max_length=options.max_length, dropout=options.dropout)
+        elif self.student is not None:
+            modules = given_encoder(self.student, max_length=options.max_length, dropout=options.dropout)
+            cut_to_layers(modules, rung.layers, self.ladder.layers)
+        else:
+            modules = self._small(train, rung.layers)
+        return student(
+            modules, space.dim, prompt=self._prompt(), similarity=space.similarity, seed=options.seed
+        )
+
+    def _copy(self, side: Side, space: Space) -> list[Any]:
+        assert isinstance(self.teacher, ModelTeacher)  # noqa: S101 -- `_checked_side` saw to it
+        return copied(route(self.teacher.model, side), space.dim)
+
+    # -- all rungs --
+
+    def _assembled(self, space: Space) -> Path:
+        """Write all rungs into one folder beside the result; returns the folder."""
+        part = self._saved(space, saved_student(self._folder(self.default) / "model"))
+        for rung in self.rungs:
+            if rung != self.default:
+                model = saved_student(self._folder(rung) / "model")
+                add_query_encoder(part, list(model.route_modules("query")), self._route(rung))
+            for phase in dict.fromkeys((f"rung-{rung.name}", self._folder(rung).name)):
+                self._keep_records(phase, part)
+        return part
+
+    def _route(self, rung: Rung) -> str:
+        return "query" if rung == self.default else f"query-{rung.name}"
+
+    def _measured(self, space: Space, judged: Judged, part: Path) -> dict[str, Any]:
+        """What `ladder.json` says."""
+        texts = self._timed()
+        rows: dict[str, Any] = {}
+        for rung in self.rungs:
+            name = self._route(rung)
+            model = MAR.from_pretrained(part, routes="query", query=name)
+            agreed = self._report(space, model, self._documents_prompt())
+            self.say(f"{name}: {summary(agreed)}")
+            rows[rung.name] = {
+                "route": name,
+                "tasks": judged.report(model) if judged.tasks else {},
+                "agreement": agreed,
+                **rung_report.speed(part, name, texts),
+                **rung_report.parameters(model),
+                "mib": rung_report.mebibytes(part, name),
+            }
+        return {"format": 1, "default": self.default.name, "method": rung_report.method(), "rungs": rows}
+
+    def _timed(self) -> list[str]:
+        """Texts that encoding is timed with: queries of the tasks, else held-out or other texts."""
+        asked = [text for task in self.tasks for text in task.queries.values()]
+        found: Sequence[str] = asked or self.held["query"] or self.queries or self.documents
+        return list(found[:128])

@@ -1,0 +1,82 @@
+"""What an alignment writes beside the weights: settings of an unfinished run, manifest, model card."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from mar_st.spaces.space import SpaceError
+from mar_st.spaces.students import DONE
+from mar_st.store import text_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+MANIFEST = "space.json"
+FORMAT = 1
+
+
+def claim(work: Path, settings: dict[str, Any]) -> None:
+    """Take the folder of the unfinished run, or go on with the one that is there."""
+    marker = work / "settings.json"
+    if marker.is_file() and json.loads(marker.read_text(encoding="utf-8")) != settings:
+        if any(work.glob("*/checkpoints/checkpoint-*")) or any(work.glob(f"*/{DONE}")):
+            raise SpaceError(
+                f"{work} holds an unfinished alignment with other texts or settings. Finish it with those, "
+                "delete the folder, or choose another --out."
+            )
+        shutil.rmtree(work)  # nothing was trained yet
+    work.mkdir(parents=True, exist_ok=True)
+    part = work / "settings.part"
+    part.write_text(json.dumps(settings, ensure_ascii=False, indent=1), encoding="utf-8")
+    part.replace(marker)
+
+
+def digest(texts: Sequence[str]) -> str:
+    """Digest of texts in their order."""
+    return hashlib.sha256(text_keys(texts).tobytes()).hexdigest()
+
+
+def summary(report: Mapping[str, Any]) -> str:
+    """The agreement of a student with its teacher as a line of text."""
+    names = {"cosine_query": "cosine of queries", "cosine_document": "cosine of documents",
+             "overlap_at_10": "overlap@10"}  # fmt: skip
+    return ", ".join(f"{text} {report[name]:.3f}" for name, text in names.items() if name in report) or (
+        "too few texts to hold some out"
+    )
+
+
+def card(name: str, manifest: Mapping[str, Any], *, whole: bool, extra: Sequence[str] = ()) -> str:
+    """The model card of a result.
+
+    Args:
+        name: Name of its folder.
+        manifest: The content of `space.json`.
+        whole: Whether the folder holds the teacher's document encoder.
+        extra: Lines that follow.
+    """
+    last = list(manifest["agreement"].items())[-1]
+    documents = (
+        "documents = model.encode_document(texts)"
+        if whole
+        else "# documents: the vectors that are stored already"
+    )
+    cut = manifest["dim"] < manifest["full_dim"]
+    return "\n".join(
+        [
+            "---", "library_name: sentence-transformers", "pipeline_tag: sentence-similarity",
+            f"tags: [mar, {'asymmetric' if whole else 'query-encoder'}]", "---", "",
+            f"# {name}", "",
+            f"A query encoder for the document space of `{manifest['settings']['teacher']}`: "
+            f"{manifest['dim']} "
+            + (f"of {manifest['full_dim']} " if cut else "")
+            + f"dimensions, compared by {manifest['similarity']}.", "",
+            "```python", "from sentence_transformers import SentenceTransformer", "",
+            f'model = SentenceTransformer("{name}")  # the folder', "queries = model.encode_query(texts)",
+            documents, "```", "",
+            f"On held-out texts ({last[0]}): {summary(last[1])}. Details: `{MANIFEST}`.", "", *extra,
+        ]
+    )  # fmt: skip

@@ -1,0 +1,132 @@
+"""How much of its teacher's quality a query encoder keeps, on judged queries or on held-out texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from mar_st.spaces.agreement import RESAMPLES
+from mar_st.spaces.space import SpaceError
+from mar_st.study.schema import Task
+from mar_st.study.stats import bootstrap
+from mar_st.study.tasks import load_task, score_vectors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mar_st.model import MAR
+    from mar_st.spaces.space import Space
+    from mar_st.study.stats import Scores
+    from mar_st.study.tasks import TaskData
+
+
+def load_tasks(folders: Sequence[str], split: str) -> list[TaskData]:
+    """Tasks to measure on.
+
+    Args:
+        folders: Folders in the Hub layout (corpus, queries, qrels), or names of packaged tasks.
+        split: Split of their qrels.
+
+    Raises:
+        MarError: There is no such task, or it is neither retrieval nor reranking.
+    """
+    found: list[TaskData] = []
+    for folder in folders:
+        name = "".join(c if c.isascii() and c.isalnum() else "-" for c in Path(folder).name.lower())
+        data = load_task(Task(name=name.strip("-") or "task", path=folder, split=split))
+        if data.type == "sts":
+            raise SpaceError(f"--eval takes retrieval and reranking tasks; {folder} holds pairs of texts.")
+        if data.task.name in [other.task.name for other in found]:
+            raise SpaceError(f"--eval names two tasks {data.task.name!r}; rename one of the folders.")
+        found.append(data)
+    return found
+
+
+@dataclass
+class Judged:
+    """Tasks with the vectors of their documents, and what the teacher's own queries score.
+
+    Attributes:
+        tasks: The tasks.
+        documents: Vectors of their documents, `(documents, dim)` each.
+        taught: The teacher's vectors of their queries, `(queries, dim)` each.
+        teacher: What these score.
+        seed: Seed of the bootstrap.
+    """
+
+    tasks: list[TaskData]
+    documents: list[torch.Tensor]
+    taught: list[np.ndarray]
+    teacher: list[Scores]
+    seed: int
+
+    @classmethod
+    def of(cls, tasks: Sequence[TaskData], space: Space, seed: int) -> Judged:
+        """Ask the teacher for the vectors of all documents and queries; its store keeps them."""
+        documents = [torch.from_numpy(np.asarray(space.documents(list(t.corpus.values())))) for t in tasks]
+        taught = [np.asarray(space.vectors(list(task.queries.values()), "query")) for task in tasks]
+        scores = [
+            _scores(task, vectors, corpus)
+            for task, vectors, corpus in zip(tasks, taught, documents, strict=True)
+        ]
+        return cls(list(tasks), documents, taught, scores, seed)
+
+    def report(self, model: MAR) -> dict[str, Any]:
+        """Scores of an encoder and its retention, by task and on average.
+
+        Returns:
+            By the name of a task, and `average` where there are several: `metric`, `score`, `teacher`,
+            `retention` (score over that of the teacher's queries on the same documents), `interval` (95 %,
+            the same resampled queries for both), `queries`.
+        """
+        own = [
+            _scores(task, model.encode_queries(list(task.queries.values())), corpus)
+            for task, corpus in zip(self.tasks, self.documents, strict=True)
+        ]
+        report: dict[str, Any] = {}
+        drawn, taught = [], []
+        for number, (task, scores, teacher) in enumerate(zip(self.tasks, own, self.teacher, strict=True)):
+            drawn.append(self._drawn(scores, number))
+            taught.append(self._drawn(teacher, number))
+            report[task.task.name] = {
+                "metric": task.metric,
+                "queries": len(task.queries),
+                **_ratio(_mean([scores]), _mean([teacher]), drawn[-1], taught[-1]),
+            }
+        if len(self.tasks) > 1:
+            report["average"] = {
+                "metric": ", ".join(dict.fromkeys(task.metric for task in self.tasks)),
+                "queries": sum(len(task.queries) for task in self.tasks),
+                **_ratio(_mean(own), _mean(self.teacher), np.mean(drawn, axis=0), np.mean(taught, axis=0)),
+            }
+        return report
+
+    def _drawn(self, scores: Scores, number: int) -> np.ndarray:
+        """Means over resampled queries, the same for every encoder."""
+        return bootstrap(scores, resamples=RESAMPLES, seed=[self.seed, number])
+
+
+def _scores(task: TaskData, queries: np.ndarray, documents: torch.Tensor) -> Scores:
+    vectors = torch.from_numpy(np.ascontiguousarray(queries, dtype=np.float32))
+    return task.scores([score_vectors(task, vectors, documents, lambda a, b: a @ b.T)])
+
+
+def _mean(scores: Sequence[Scores]) -> float:
+    return float(np.mean([one.per_seed()[0] for one in scores]))
+
+
+def _ratio(score: float, teacher: float, drawn: np.ndarray, taught: np.ndarray) -> dict[str, Any]:
+    """Retention of a score, with its interval from scores of the same resampled queries."""
+    usable = taught > 0
+    found: dict[str, Any] = {"score": round(score, 5), "teacher": round(teacher, 5)}
+    if not teacher or not usable.any():  # the teacher finds nothing, so there is nothing to keep
+        return found | {"retention": None, "interval": None}
+    bounds = np.quantile(drawn[usable] / taught[usable], (0.025, 0.975))
+    return found | {
+        "retention": round(score / teacher, 4),
+        "interval": [round(float(bound), 4) for bound in bounds],
+    }

@@ -1,0 +1,151 @@
+"""Time, parameters and size of each rung of a ladder, and the report as a table and a figure."""
+
+from __future__ import annotations
+
+import time
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from mar_st.export.measure import TIMED, TOGETHER, timings
+from mar_st.modules.layout import saved_chain
+from mar_st.online import load_query_encoder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from mar_st.model import MAR
+
+#: How the times are taken; goes into the report.
+METHOD = (
+    "sentence-transformers in one process, one encoder after the other: p50 over three rounds of single "
+    "queries after a round that does not count; queries/s in calls of {together}; {threads} thread(s)"
+)
+
+#: Queries that are timed together.
+_MANY = 8 * TOGETHER
+
+
+def method() -> str:
+    """How the times of a report were taken."""
+    return METHOD.format(together=TOGETHER, threads=torch.get_num_threads())
+
+
+def speed(folder: Path, route: str, texts: Sequence[str]) -> dict[str, float]:
+    """Times of a saved query encoder on this processor.
+
+    Args:
+        folder: The MAR.
+        route: Name of the query encoder.
+        texts: Queries to time, one at least.
+
+    Returns:
+        `p50_ms` and `p99_ms` of one query, `per_second` of queries in calls of 16.
+    """
+    encoder = load_query_encoder(folder, query=route)
+    seconds = timings(encoder.encode, list(texts)[:TIMED])
+    many = [texts[number % len(texts)] for number in range(_MANY)]
+    blocks = [many[start : start + TOGETHER] for start in range(0, _MANY, TOGETHER)]
+    for block in blocks[:2]:
+        encoder.encode(block)
+    started = time.perf_counter()
+    for block in blocks:
+        encoder.encode(block)
+    return {
+        "p50_ms": round(float(np.median(seconds)) * 1e3, 3),
+        "p99_ms": round(float(np.quantile(seconds, 0.99)) * 1e3, 3),
+        "per_second": round(_MANY / (time.perf_counter() - started), 1),
+    }
+
+
+def parameters(model: MAR) -> dict[str, int]:
+    """Parameters of a query encoder, and those that are no embeddings."""
+    every = {id(p): p.numel() for module in model.route_modules("query") for p in module.parameters()}
+    tables = (nn.Embedding, nn.EmbeddingBag)
+    embedded = {
+        id(p): p.numel()
+        for module in model.route_modules("query")
+        for part in module.modules()
+        if isinstance(part, tables)
+        for p in part.parameters(recurse=False)
+    }
+    total = sum(every.values())
+    return {"parameters": total, "parameters_without_embeddings": total - sum(embedded.values())}
+
+
+def mebibytes(folder: Path, route: str) -> float:
+    """Size of the files of a saved query encoder in MiB."""
+    parts = {part.path for part in saved_chain(folder, route)}
+    size = sum(file.stat().st_size for path in parts for file in path.rglob("*") if file.is_file())
+    return round(size / 2**20, 2)
+
+
+def headline(row: Mapping[str, Any]) -> tuple[str, float | None, list[float] | None]:
+    """What stands for a rung's quality: its name, value and 95 % interval."""
+    tasks = row.get("tasks") or {}
+    if tasks:
+        best = tasks.get("average") or next(iter(tasks.values()))
+        return f"retention of {best['metric']}", best["retention"], best["interval"]
+    agreed = row["agreement"]
+    for name, label in (("overlap_at_10", "overlap@10 with the teacher"), ("cosine_query", "cosine"),
+                        ("cosine_document", "cosine")):  # fmt: skip
+        if name in agreed:
+            return label, agreed[name], agreed.get("overlap_interval") if "overlap" in name else None
+    return "retention", None, None
+
+
+def table_lines(report: Mapping[str, Any]) -> list[str]:
+    """The rungs of a report as lines of text."""
+    rows = report["rungs"]
+    label = next((headline(row)[0] for row in rows.values()), "retention")
+    lines = [
+        f"{'rung':8} {'route':14} {'retention':>9} {'95 % interval':>15} {'p50 ms':>9} {'queries/s':>9} "
+        f"{'parameters':>12} {'no embed.':>12} {'MiB':>8}"
+    ]
+    for name, row in rows.items():
+        _, value, bounds = headline(row)
+        figures = "-" if value is None else f"{value:.4f}"
+        spread = "-" if bounds is None else f"{bounds[0]:.3f} to {bounds[1]:.3f}"
+        lines.append(
+            f"{name:8} {row['route']:14} {figures:>9} {spread:>15} {row['p50_ms']:9.3f} "
+            f"{row['per_second']:9.0f} {row['parameters']:12,} {row['parameters_without_embeddings']:12,} "
+            f"{row['mib']:8.1f}"
+        )
+    return [*lines, f"retention: {label.removeprefix('retention of ')}. Times: {report['method']}."]
+
+
+def plot(report: Mapping[str, Any], path: Path) -> bool:
+    """Draw retention against the median latency of one query, on a logarithmic axis.
+
+    Returns:
+        False where matplotlib is not installed, or no rung has a retention.
+    """
+    points: list[tuple[str, float, float, list[float] | None]] = []
+    label = ""
+    for name, row in report["rungs"].items():
+        label, value, bounds = headline(row)
+        if value is not None:
+            points.append((name, row["p50_ms"], value, bounds))
+    if find_spec("matplotlib") is None or not points:
+        return False
+    figure = import_module("matplotlib.figure").Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([point[1] for point in points], [point[2] for point in points], color="C0", alpha=0.4)
+    for name, latency, value, bounds in points:
+        error = None if bounds is None else [[max(value - bounds[0], 0)], [max(bounds[1] - value, 0)]]
+        axes.errorbar(latency, value, yerr=error, fmt="o", color="C0", capsize=3)
+        axes.annotate(name, (latency, value), textcoords="offset points", xytext=(6, -12))
+    axes.set_xscale("log")
+    axes.set_xlabel("median latency of one query, ms")
+    axes.set_ylabel(f"{label}, 95 % interval")
+    axes.grid(alpha=0.3, which="both")
+    part = path.with_name(path.name + ".part")
+    # No date and no version in the file: the same numbers give the same bytes.
+    figure.savefig(part, format="png", dpi=150, metadata={"Software": None})
+    part.replace(path)
+    return True

@@ -1,0 +1,182 @@
+"""The rungs of a ladder: query encoders of several sizes for one document space, and what each is made of."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+from sentence_transformers.base.modules import Normalize
+from sentence_transformers.sentence_transformer.modules import Transformer
+
+from mar_st.encoders import keep_layers
+from mar_st.modules import is_truncation, truncation
+from mar_st.spaces.space import SpaceError
+from mar_st.spaces.students import without_dropout
+from mar_st.teachers.model import route
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules.module import Module
+
+    from mar_st.schema import Side
+
+#: The rung without a transformer, and the copy of the teacher.
+LOOKUP, FULL = "lookup", "full"
+
+#: The rung that answers where none is named, if the ladder has it.
+DEFAULT = "2"
+
+#: Which of an encoder's layers a rung takes.
+Choice: TypeAlias = Literal["first", "spread"]
+
+
+@dataclass(frozen=True, order=True)
+class Rung:
+    """One query encoder of a ladder; rungs are ordered by size.
+
+    Attributes:
+        size: Layers; 0 for `lookup`, infinite for `full`.
+        name: What the user calls it: `lookup`, a number of layers, `full`.
+    """
+
+    size: float
+    name: str
+
+    @property
+    def layers(self) -> int:
+        """Number of layers of a rung that is neither `lookup` nor `full`."""
+        return int(self.size)
+
+    @property
+    def trained(self) -> bool:
+        """Return True for what is made of transformer layers and trained."""
+        return self.name not in (LOOKUP, FULL)
+
+
+def parse_ladder(text: str) -> tuple[Rung, ...]:
+    """The rungs that a list such as `lookup,1,2,4,full` names, from small to large.
+
+    Raises:
+        SpaceError: Something else than `lookup`, `full` and numbers of layers, the same rung twice, or none.
+    """
+    rungs: list[Rung] = []
+    for part in text.split(","):
+        name = part.strip()
+        if name == LOOKUP:
+            rungs.append(Rung(0, name))
+        elif name == FULL:
+            rungs.append(Rung(float("inf"), name))
+        elif name.isascii() and name.isdigit() and int(name) > 0:
+            rungs.append(Rung(int(name), str(int(name))))
+        else:
+            raise SpaceError(
+                f"--ladder is a list of '{LOOKUP}', numbers of layers from 1, and '{FULL}', such as "
+                f"{LOOKUP},1,2,4; got {name!r} in {text!r}."
+            )
+    twice = sorted({rung.name for rung in rungs if rungs.count(rung) > 1})
+    if twice:
+        raise SpaceError(f"--ladder names the rung {twice[0]} more than once: {text!r}.")
+    return tuple(sorted(rungs))
+
+
+def default_rung(rungs: Sequence[Rung], name: str | None) -> Rung:
+    """The rung that becomes `query`: the one named, else that of two layers, else the largest.
+
+    Raises:
+        SpaceError: The ladder has no rung of this name.
+    """
+    if name is None:
+        return next((rung for rung in rungs if rung.name == DEFAULT), max(rungs))
+    found = next((rung for rung in rungs if rung.name == name.removeprefix("query-")), None)
+    if found is None:
+        names = ", ".join(rung.name for rung in rungs)
+        raise SpaceError(f"--default-rung is {name!r}, but the rungs of the ladder are {names}.")
+    return found
+
+
+def teacher_layers(model: SentenceTransformer) -> dict[Side, int]:
+    """Numbers of layers of a teacher's encoders; those that start with no transformer are left out."""
+    found: dict[Side, int] = {}
+    sides: tuple[Side, ...] = ("query", "document")
+    for side in sides:
+        first: Any = route(model, side)[0]
+        if isinstance(first, Transformer):
+            found[side] = int(first.model.config.num_hidden_layers)
+    return found
+
+
+def source_side(model: SentenceTransformer, most: int) -> Side | None:
+    """The side of a teacher whose layers make the rungs.
+
+    That of its queries, whose vectors the rungs learn; where it has fewer layers than the ladder asks for,
+    that of its documents.
+
+    Args:
+        model: The teacher.
+        most: Layers of the largest rung.
+
+    Returns:
+        `None` where neither side starts with a transformer.
+
+    Raises:
+        SpaceError: Neither has so many layers.
+    """
+    depths = teacher_layers(model)
+    for side, depth in depths.items():
+        if depth >= most:
+            return side
+    if depths:
+        raise SpaceError(
+            f"--ladder asks for {most} layers, but the teacher has {max(depths.values())}. Leave the rung "
+            f"out; '{FULL}' is a copy of the teacher."
+        )
+    return None
+
+
+def copied(chain: Sequence[Any], dim: int) -> list[Any]:
+    """A copy of an encoder without its normalisation, whose vectors keep the first `dim` dimensions."""
+    kept = [module for module in chain if not isinstance(module, Normalize)]
+    # A cut between two normalisations is scaled, which only they undo.
+    modules = [
+        truncation(module.in_features, module.out_features)
+        if is_truncation(module)
+        else copy.deepcopy(module)
+        for module in kept
+    ]
+    sized = [module for module in modules if hasattr(module, "get_embedding_dimension")]
+    width = int(sized[-1].get_embedding_dimension())
+    return [*modules, truncation(width, dim)] if width > dim else modules
+
+
+def cut_to_layers(modules: Sequence[Module], layers: int, choice: Choice) -> None:
+    """Keep some layers of an encoder, in place.
+
+    Args:
+        modules: Modules that start with a Transformer.
+        layers: How many.
+        choice: `first`: the first ones; `spread`: evenly spaced, the first and the last among them.
+
+    Raises:
+        SpaceError: The encoder has fewer.
+    """
+    first: Any = modules[0]
+    depth = int(first.model.config.num_hidden_layers)
+    if layers > depth:
+        raise SpaceError(f"--ladder asks for {layers} layers, but the student has {depth}.")
+    places = range(layers) if choice == "first" else np.linspace(0, depth - 1, layers).round().astype(int)
+    keep_layers(modules, [int(place) for place in places], what="--ladder")
+
+
+def trainable(modules: Sequence[Any], *, max_length: int, dropout: bool) -> None:
+    """Make a copied encoder a student, in place: float32, of limited length, all weights trained."""
+    first: Any = modules[0]
+    first.max_seq_length = min(first.max_seq_length or max_length, max_length)
+    for module in modules:
+        module.float()
+        module.requires_grad_(not is_truncation(module))
+    if not dropout:
+        without_dropout(modules)
