@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from transformers import set_seed
 
 from mar_st.family import add_query_encoder
+from mar_st.lookup import fit_lookup
 from mar_st.model import MAR
 from mar_st.spaces import rung_report
 from mar_st.spaces.options import Options
@@ -18,6 +20,7 @@ from mar_st.spaces.retention import Judged, load_tasks
 from mar_st.spaces.run import Run
 from mar_st.spaces.rungs import (
     FULL,
+    LOOKUP,
     copied,
     cut_to_layers,
     default_rung,
@@ -79,8 +82,10 @@ def align_ladder(
 
     A rung of N layers is made of the teacher's own first layers and embeddings, pooled as the teacher pools,
     where the teacher is a model; of the layers of `student` where one is given; else it is a new encoder.
-    `full` is a copy of the teacher. All learn from the same texts and the same stored vectors. A call that
-    was killed goes on with the rung and the step where it stopped; finished rungs are kept.
+    `full` is a copy of the teacher. `lookup` sums vectors of n-grams that a regression on the teacher's
+    vectors of the queries finds (of the documents, where there are no queries). All learn from the same
+    texts and the same stored vectors. A call that was killed goes on with the rung and the step where it
+    stopped; finished rungs are kept.
 
     Args:
         teacher: See `open_teacher`.
@@ -90,7 +95,7 @@ def align_ladder(
         queries: See `align_space`, as the other arguments.
         texts: See `align_space`.
         student: See `align_space`; the rungs take its layers.
-        refine: See `align_space`; every rung but `full` is refined.
+        refine: See `align_space`; rungs with layers are refined.
         store: See `align_space`.
         options: See `align_space`; `learning_rate` holds for every rung.
         say: Receives one line per phase, and the table at the end.
@@ -202,18 +207,18 @@ class LadderRun(Run):
 
         def trained(folder: Path) -> MAR:
             model = self._untrained(rung, space, train)
-            if rung.name == FULL:
+            if not rung.trained:
                 return model
             return self._align(model, space, train, folder, self._rate(), self._documents_prompt())
 
         model = self._phase(self.work / f"rung-{rung.name}", trained)
-        if self.refine is not None and rung.name != FULL:
+        if self.refine is not None and rung.trained:
             rate = self._rate()
             self._phase(self._folder(rung), lambda folder: self._refine(space, model, folder, rate))
 
     def _folder(self, rung: Rung) -> Path:
         """Where the finished rung is."""
-        refined = self.refine is not None and rung.name != FULL
+        refined = self.refine is not None and rung.trained
         return self.work / f"rung-{rung.name}{'-refined' if refined else ''}"
 
     def _untrained(self, rung: Rung, space: Space, train: Mapping[Side, list[str]]) -> MAR:
@@ -221,7 +226,10 @@ class LadderRun(Run):
         options = self.options
         set_seed(options.seed)
         modules: list[Any]
-        if rung.name == FULL:
+        if rung.name == LOOKUP:
+            role: Side = "query" if train["query"] else "document"
+            modules = [fit_lookup(train[role], np.asarray(space.vectors(train[role], role)))]
+        elif rung.name == FULL:
             modules = self._copy("query", space)
         elif self.side is not None:
             modules = self._copy(self.side, space)
@@ -269,7 +277,7 @@ class LadderRun(Run):
                 "route": name,
                 "tasks": judged.report(model) if judged.tasks else {},
                 "agreement": agreed,
-                **rung_report.speed(part, name, texts),
+                **rung_report.speed(model, texts),
                 **rung_report.parameters(model),
                 "mib": rung_report.mebibytes(part, name),
             }

@@ -13,7 +13,6 @@ from torch import nn
 
 from mar_st.export.measure import TIMED, TOGETHER, timings
 from mar_st.modules.layout import saved_chain
-from mar_st.online import load_query_encoder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,26 +35,28 @@ def method() -> str:
     return METHOD.format(together=TOGETHER, threads=torch.get_num_threads())
 
 
-def speed(folder: Path, route: str, texts: Sequence[str]) -> dict[str, float]:
-    """Times of a saved query encoder on this processor.
+def speed(model: MAR, texts: Sequence[str]) -> dict[str, float]:
+    """Times of a query encoder on this processor.
 
     Args:
-        folder: The MAR.
-        route: Name of the query encoder.
+        model: A MAR with its query route.
         texts: Queries to time, one at least.
 
     Returns:
         `p50_ms` and `p99_ms` of one query, `per_second` of queries in calls of 16.
     """
-    encoder = load_query_encoder(folder, query=route)
-    seconds = timings(encoder.encode, list(texts)[:TIMED])
+
+    def encode(block: Sequence[str]) -> np.ndarray:
+        return model.encode_queries(block, show_progress_bar=False)
+
+    seconds = timings(encode, list(texts)[:TIMED])
     many = [texts[number % len(texts)] for number in range(_MANY)]
     blocks = [many[start : start + TOGETHER] for start in range(0, _MANY, TOGETHER)]
     for block in blocks[:2]:
-        encoder.encode(block)
+        encode(block)
     started = time.perf_counter()
     for block in blocks:
-        encoder.encode(block)
+        encode(block)
     return {
         "p50_ms": round(float(np.median(seconds)) * 1e3, 3),
         "p99_ms": round(float(np.quantile(seconds, 0.99)) * 1e3, 3),

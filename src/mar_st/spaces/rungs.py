@@ -10,10 +10,10 @@ import numpy as np
 from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.modules import Transformer
 
+from mar_st.dropout import set_dropout
 from mar_st.encoders import keep_layers
 from mar_st.modules import is_truncation, truncation
 from mar_st.spaces.space import SpaceError
-from mar_st.spaces.students import without_dropout
 from mar_st.teachers.model import route
 
 if TYPE_CHECKING:
@@ -179,4 +179,4 @@ def trainable(modules: Sequence[Any], *, max_length: int, dropout: bool) -> None
         module.float()
         module.requires_grad_(not is_truncation(module))
     if not dropout:
-        without_dropout(modules)
+        set_dropout(first.model, 0.0)

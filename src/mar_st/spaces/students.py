@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
+from sentence_transformers.sentence_transformer.modules import Transformer
 from sentence_transformers.util import is_sentence_transformer_model
-from torch import nn
 from transformers import AutoConfig
 
+from mar_st.dropout import set_dropout
 from mar_st.encoders import check_source, linear_projection, load_encoder
 from mar_st.errors import MarError
 from mar_st.model import MAR, PROMPT_NAMES
@@ -98,25 +99,9 @@ def given_encoder(source: str, *, max_length: int, dropout: bool = False) -> lis
     for module in modules:
         module.float()
         module.requires_grad_(requires_grad=True)
-    if not dropout:
-        without_dropout(modules)
+    if not dropout and isinstance(modules[0], Transformer):
+        set_dropout(modules[0].model, 0.0)
     return modules
-
-
-def without_dropout(modules: Sequence[Any]) -> None:
-    """Turn off the dropout of encoders, in place: in their layers, and in their configurations for later.
-
-    A regression to fixed vectors needs none, and each step is cheaper without.
-    """
-    for module in modules:
-        for part in module.modules():
-            if isinstance(part, nn.modules.dropout._DropoutNd):
-                part.p = 0.0
-            # Attention layers of some architectures keep the share as a number of their own.
-            for owner in (part, getattr(part, "config", None)):
-                for name, value in vars(owner).items() if owner is not None else ():
-                    if "dropout" in name and isinstance(value, float):
-                        setattr(owner, name, 0.0)
 
 
 def student(modules: Sequence[Module], dim: int, *, prompt: str, similarity: str, seed: int) -> MAR:

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from mar_st.encoders import load_encoder
+from mar_st.spaces.students import given_encoder
+from tests.mar_st.conftest import make_config, make_tokenizer
+
+
+@pytest.mark.parametrize(("asked", "share"), [(False, 0.0), (True, 0.1)])
+def test_a_given_student_has_no_dropout_unless_it_is_asked_for(tmp_path, asked, share):
+    modules = load_encoder((make_config("bert"), make_tokenizer("query")), "query")
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / "small"))
+    model = given_encoder(str(tmp_path / "small"), max_length=32, dropout=asked)[0].model
+    assert model.config.hidden_dropout_prob == share
+    assert model.config.attention_probs_dropout_prob == share
+    assert {part.p for part in model.modules() if isinstance(part, torch.nn.Dropout)} == {share}
