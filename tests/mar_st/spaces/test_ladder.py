@@ -269,6 +269,6 @@ def test_the_lookup_rung_is_fitted_to_the_teacher(tmp_path, files, teacher, task
     report = json.loads((tmp_path / "out" / "ladder.json").read_text())["rungs"]["lookup"]
     assert report["agreement"]["cosine_query"] > 0.5
     assert report["parameters_without_embeddings"] < 0.2 * report["parameters"]
-    plain = SentenceTransformer(str(tmp_path / "out"), device="cpu")
+    plain = SentenceTransformer(str(tmp_path / "out"), device="cpu", trust_remote_code=True)
     found = plain.encode(QUERIES, task="query-lookup", prompt_name="query")
     np.testing.assert_allclose(found, chosen.encode_queries(QUERIES), atol=1e-6)
