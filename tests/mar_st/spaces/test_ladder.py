@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +22,7 @@ from mar_st.stages import trainer
 from mar_st.teachers import ModelTeacher
 from tests.mar_st.conftest import make_config, make_tokenizer
 from tests.mar_st.spaces.test_run import DOCUMENTS, QUERIES, _one_thread, _silent, files  # noqa: F401 -- fixtures
+from tests.mar_st.teachers.test_endpoint import Fake
 
 FAST = Options(
     epochs=2, batch_size=16, learning_rate=3e-3, layers=1, width=32, vocabulary=200, max_length=32, held_out=5
@@ -29,7 +31,7 @@ FAST = Options(
 
 @pytest.fixture
 def teacher(tmp_path):
-    """A symmetric BERT of three layers, saved without the pooler that it does not use."""
+    """A symmetric BERT of three layers, pooled by its mean."""
     torch.manual_seed(1)
     config = make_config("bert", 32)
     config.num_hidden_layers = 3
@@ -272,3 +274,17 @@ def test_the_lookup_rung_is_fitted_to_the_teacher(tmp_path, files, teacher, task
     plain = SentenceTransformer(str(tmp_path / "out"), device="cpu", trust_remote_code=True)
     found = plain.encode(QUERIES, task="query-lookup", prompt_name="query")
     np.testing.assert_allclose(found, chosen.encode_queries(QUERIES), atol=1e-6)
+
+
+def test_an_endpoint_is_asked_once_for_all_rungs(tmp_path, files):  # noqa: F811
+    pytest.importorskip("openai", reason="the openai client is not installed")
+    server = Fake()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        options = replace(FAST, epochs=0.5)
+        _align(tmp_path, files, "lookup,1,2", teacher=f"openai:embed@{server.url}", options=options)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert sorted(server.sold) == sorted([*QUERIES, *DOCUMENTS])
+    assert query_encoders(tmp_path / "out") == ["query", "query-lookup", "query-1"]
