@@ -3,7 +3,8 @@
 The folder is that of a MAR with further routes beside `query`: `query-small`, `query-large`, ... Which one
 answers is chosen when the model is loaded (`MAR.from_pretrained(folder, query="query-small")`); documents,
 and so an index, stay as they are. `SentenceTransformer(folder)` loads it like any other and answers with
-`query`.
+`query`. Query encoders of this package's own modules (`mar_st.lookup`) are kept apart in the folder's
+configuration: plain sentence-transformers does not see them, `MAR` does.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sentence_transformers.base.modules import Normalize
 
 from mar_st.errors import MarError
 from mar_st.modules import module_class
-from mar_st.modules.layout import ROUTER, read_router, routers, saved_chain
+from mar_st.modules.layout import ROUTER, read_router, routers, saved_chain, write_router
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +86,7 @@ def add_query_encoder(
         _add_tail(folder, name)
     listing["types"] |= found
     listing["structure"][name] = list(found)
-    _write(root, listing)
+    write_router(root, listing)
 
 
 def _add_tail(folder: Path, name: str) -> None:
@@ -99,13 +100,7 @@ def _add_tail(folder: Path, name: str) -> None:
     module.save(str(folder / key))
     listing["types"][key] = f"{type(module).__module__}.{type(module).__name__}"
     listing["structure"][name] = [key]
-    _write(folder, listing)
-
-
-def _write(folder: Path, listing: dict[str, Any]) -> None:
-    part = folder / f"{ROUTER}.part"
-    part.write_text(json.dumps(listing, indent=4), encoding="utf-8")
-    part.replace(folder / ROUTER)
+    write_router(folder, listing)
 
 
 def _structure(root: Path) -> dict[str, Any]:

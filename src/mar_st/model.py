@@ -14,10 +14,12 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
 from sentence_transformers.util import load_file_path
 from sentence_transformers.util.decorators import deprecated_kwargs
+from torch import nn
 
 from mar_st.encoders import EncoderSource, load_encoder
 from mar_st.errors import MarError
 from mar_st.modules import OWN, arrange, is_truncation, module_class, restore, route_chain, truncation
+from mar_st.modules.layout import FURTHER, read_router, routers, with_further, write_router
 from mar_st.names import model_folder, model_source
 from mar_st.saved_modules import saved_modules
 
@@ -107,7 +109,10 @@ class MAR(SentenceTransformer):
     _module_classes = OWN
 
     def __init__(self, model_name_or_path: str | Path | None = None, **kwargs: Any) -> None:
-        super().__init__(model_source(model_name_or_path) if model_name_or_path else None, **kwargs)
+        source = model_source(model_name_or_path) if model_name_or_path else None
+        super().__init__(source, **kwargs)
+        if source is not None:
+            self._load_further(source, kwargs)
         router: Any = self[0]
         if not isinstance(router, Router) or not {"query", "document"} & set(self.routes):
             raise MarError(
@@ -284,7 +289,7 @@ class MAR(SentenceTransformer):
         for entry in read("modules.json"):
             kind: Any = module_class(entry["type"], path, **hub)
             if issubclass(kind, Router):
-                listing = Router.load_config(path, subfolder=entry["path"], **hub)
+                listing = with_further(Router.load_config(path, subfolder=entry["path"], **hub))
                 chains: dict[str, Any] = {}
                 for route, saved in wanted.items():
                     if saved not in listing["structure"]:
@@ -345,6 +350,30 @@ class MAR(SentenceTransformer):
             if not is_truncation(module) and not isinstance(module, Normalize)
         ]
         return SentenceTransformer(modules=[*modules, Normalize()], device=str(self.device))
+
+    def _load_further(self, source: str, options: Mapping[str, Any]) -> None:
+        """Add the routes that plain sentence-transformers does not see, see `mar_st.modules.layout`."""
+        hub: dict[str, Any] = {
+            name: options.get(name) for name in ("token", "cache_folder", "revision", "local_files_only")
+        }
+        hub["local_files_only"] = bool(hub["local_files_only"])
+        router: Any = self[0]
+        listing = Router.load_config(source, **hub) if isinstance(router, Router) else {}
+        further = listing.get(FURTHER) or {"structure": {}}
+        for name, keys in further["structure"].items():
+            chain: list[Any] = []
+            for key in keys:
+                kind: Any = module_class(with_further(listing)["types"][key], source, **hub)
+                chain.append(
+                    kind.load(source, subfolder=key, **hub, model_kwargs=options.get("model_kwargs"))
+                )
+            router.sub_modules[name] = nn.Sequential(*chain).to(self.device)
+
+    def save(self, path: str, *args: Any, **kwargs: Any) -> None:
+        """Save as sentence-transformers does; see `mar_st.modules.layout` for modules of this package."""
+        super().save(path, *args, **kwargs)
+        for folder in routers(Path(path)):
+            write_router(folder, read_router(folder))
 
     def _check_widths(self) -> None:
         widths = {}

@@ -12,9 +12,16 @@ def export(
     model: Annotated[str, typer.Argument(help="Model folder, Hub name or mar-mini.")],
     out: Annotated[Path, typer.Argument(help="Folder to write.")],
     format_: Annotated[
-        str, typer.Option("--format", help="Of native, openvino, onnx; several with commas.")
+        str,
+        typer.Option(
+            "--format",
+            help="Of native, openvino, onnx; several with commas. Of a lookup encoder numpy, or lookup-json "
+            "(a page that searches --documents in the browser).",
+        ),
     ] = "native,openvino",
-    precision: Annotated[str, typer.Option(help="Of fp32, bf16, int8; several with commas.")] = "int8",
+    precision: Annotated[
+        str, typer.Option(help="Of fp32, bf16, int8; several with commas. Of numpy: one of int8, fp16, fp32.")
+    ] = "int8",
     calibrate: Annotated[
         Path | None, typer.Option(help="JSONL of queries; adds an int8 form calibrated on them.")
     ] = None,
@@ -23,7 +30,10 @@ def export(
     ] = None,
     split: Annotated[str, typer.Option(help="Split of its qrels.")] = "test",
     vectors: Annotated[
-        Path | None, typer.Option(help="Document vectors of the task, from mar encode; default: encode.")
+        Path | None, typer.Option(help="Document vectors of the task, or of --documents, from mar encode.")
+    ] = None,
+    documents: Annotated[
+        str | None, typer.Option(help="Corpus that the page of lookup-json searches; with --vectors.")
     ] = None,
     auto: Annotated[
         bool, typer.Option("--auto", help="All formats and precisions, chosen by measuring.")
@@ -46,6 +56,16 @@ def export(
     from mar_st.export.run import export as run
     from mar_st.texts import read_texts
 
+    if format_ in ("numpy", "lookup-json"):
+        if auto or task is not None or calibrate is not None:
+            raise typer.BadParameter(f"--auto, --task and --calibrate do not go with --format {format_}.")
+        _export_lookup(
+            model, out, as_json, form=format_, precision=precision, query=query, vectors=vectors,
+            documents=documents, overwrite=overwrite,
+        )  # fmt: skip
+        return
+    if documents is not None:
+        raise typer.BadParameter("--documents goes with --format lookup-json.")
     listing = run(
         model,
         out,
@@ -74,6 +94,29 @@ def export(
     if not Limits(max_loss, min_cosine).hold(listing.variants[listing.chosen].report):
         typer.echo(
             f"No form is within the limits; {listing.chosen} is the nearest to the original.", err=True
+        )
+
+
+def _export_lookup(model: str, out: Path, as_json: bool, **options: Any) -> None:
+    from mar_st.export.lookup import export_lookup
+
+    listing = export_lookup(model, out, **options)
+    if as_json:
+        typer.echo((out / "export.json").read_text(encoding="utf-8"))
+        return
+    report = listing.report
+    typer.echo(
+        f"{out}: lookup encoder, {listing.features:,} features of {listing.dim} dimensions in "
+        f"{listing.precision}, {report['bytes'] / 1e6:.1f} MB"
+    )
+    typer.echo(
+        f"{report['p50_us']:.0f} us a query, {report['per_second']:,.0f} a second; cosine to the original "
+        f"{report['cosine_min']:.5f} at least, {report['cosine_mean']:.5f} in the mean"
+    )
+    if listing.documents:
+        typer.echo(
+            f"search.html searches {listing.documents:,} documents. Serve the folder with any web server "
+            f"(`python -m http.server --directory {out}`); browsers read no data of pages opened as files."
         )
 
 

@@ -122,7 +122,7 @@ def export(
     source = open_source(name, query)
     cosine = source.encoder.model.similarity_fn_name != "dot"
     judge = open_judge(task, name, split=split, vectors=vectors, cosine=cosine) if task is not None else None
-    texts = list(judge.queries.values()) if judge else list(calibrate)[:_COMPARED] or _packaged_queries()
+    texts = list(judge.queries.values()) if judge else list(calibrate)[:_COMPARED] or packaged_queries()
     original = source.encoder.encode(texts)
     listing, exact = write_front(source, part, exact="fp32" in precisions)
     check_tokens(source, part, listing, texts[:100])
@@ -141,7 +141,7 @@ def export(
     listing = replace(listing, chosen=_choose(listing, limits or Limits()), machine=_machine(threads))
     _tidy(part, listing)
     listing.write(part)
-    _move(part, Path(out))
+    move(part, Path(out))
     return listing
 
 
@@ -154,7 +154,7 @@ def _tidy(part: Path, listing: Listing) -> None:
             path.chmod(0o644)  # some writers let nobody else read; the server may be another user
 
 
-def _move(part: Path, out: Path) -> None:
+def move(part: Path, out: Path) -> None:
     """Put a finished folder into place; one that is there goes only when the new one is."""
     old = out.with_name(f"{out.name}.old")
     shutil.rmtree(old, ignore_errors=True)
@@ -169,6 +169,15 @@ def _check(formats: Sequence[str], precisions: Sequence[str], out: Path, *, over
         wrong = [value for value in given if value not in known]
         if wrong or not given:
             raise ExportError(f"{what} is one of {', '.join(known)}; got {', '.join(wrong) or 'none'}.")
+    check_place(out, overwrite=overwrite)
+
+
+def check_place(out: Path, *, overwrite: bool) -> None:
+    """Make sure that an exported encoder may be written to a folder.
+
+    Raises:
+        ExportError: Something is there that may not be replaced.
+    """
     if out.exists() and not overwrite:
         raise ExportError(f"{out} is there already. Give another folder, or overwrite it (--overwrite).")
     if out.exists() and not (out / FILE).is_file():
@@ -184,7 +193,8 @@ def _wanted(formats: Sequence[str], precisions: Sequence[str], *, calibrated: bo
     return [(runtime, form) for runtime, form in found if runtime != "native" or form == "int8"] or found
 
 
-def _packaged_queries() -> list[str]:
+def packaged_queries() -> list[str]:
+    """Return the queries that are measured on where none are given."""
     from mar_st.study.schema import Task
     from mar_st.study.tasks import load_task
 

@@ -101,6 +101,10 @@ class Features:
         """Return the sha256 of the dictionary."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
+    def size(self, text: str) -> int:
+        """Return the characters of a normalised text, before it is cut."""
+        return len(normalise(text))
+
     def counts(self, text: str, max_length: int | None = None) -> Mapping[int, int]:
         """Return how often each known feature is in a text, by number.
 

@@ -85,6 +85,10 @@ class LookupEncoder(InputModule):
         """Return the width of the vectors."""
         return self.dim
 
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Return the characters of each normalised text, which is what `max_seq_length` counts."""
+        return [self.features.size(text) for text in texts]
+
     def preprocess(
         self, inputs: Sequence[Any], prompt: str | None = None, max_length: int | None = None, **kwargs: Any
     ) -> dict[str, Tensor]:

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
 
 ROUTER = "router_config.json"
 
+#: Where a router's configuration keeps the routes that need this package, out of sight of plain
+#: sentence-transformers, which would refuse the whole folder for one class of another package.
+FURTHER = "further"
+
 
 class SavedModule(NamedTuple):
     """One module of a saved model: its class and its folder."""
@@ -27,9 +31,49 @@ def routers(root: Path) -> list[Path]:
 
 
 def read_router(folder: Path) -> dict[str, Any]:
-    """Return the content of a router's configuration: `types`, `structure`, `parameters`."""
-    content: dict[str, Any] = json.loads((folder / ROUTER).read_text(encoding="utf-8"))
-    return content
+    """Return the content of a router's configuration: `types`, `structure`, `parameters`, of all routes."""
+    return with_further(json.loads((folder / ROUTER).read_text(encoding="utf-8")))
+
+
+def write_router(folder: Path, listing: dict[str, Any]) -> None:
+    """Write a router's configuration, aside first; `listing` is as `read_router` returns it."""
+    part = folder / f"{ROUTER}.part"
+    part.write_text(json.dumps(_parted(listing), indent=4), encoding="utf-8")
+    part.replace(folder / ROUTER)
+
+
+def with_further(listing: dict[str, Any]) -> dict[str, Any]:
+    """Return a router's configuration with the routes that were kept apart among the others."""
+    further = listing.get(FURTHER) or {}
+    kept = {name: value for name, value in listing.items() if name != FURTHER}
+    merged = {name: {**kept[name], **further[name]} for name in ("types", "structure") if name in further}
+    return {**kept, **merged}
+
+
+def _parted(listing: dict[str, Any]) -> dict[str, Any]:
+    """Return a router's configuration with the routes kept apart that have modules of this package.
+
+    Where `query` is one of them, all stay together: without it the model would answer no query.
+    """
+    types, structure = listing["types"], listing["structure"]
+    apart = {
+        name: keys
+        for name, keys in structure.items()
+        if any(types[key].startswith("mar_st.") for key in keys)
+    }
+    if not apart or not all(name.startswith("query-") for name in apart):
+        return listing
+    rest = {name: keys for name, keys in structure.items() if name not in apart}
+    own = {key for keys in apart.values() for key in keys} - {key for keys in rest.values() for key in keys}
+    return {
+        **listing,
+        "types": {key: kind for key, kind in types.items() if key not in own},
+        "structure": rest,
+        FURTHER: {
+            "types": {key: types[key] for keys in apart.values() for key in keys},
+            "structure": apart,
+        },
+    }
 
 
 def saved_chain(root: Path, route: str) -> list[SavedModule]:

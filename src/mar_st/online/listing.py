@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from mar_st.online.protocol import EncoderError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 FILE = "export.json"
@@ -97,24 +98,15 @@ class Listing:
         Raises:
             EncoderError: No listing, one of another format or version, or a file is missing or cut.
         """
-        path = folder / FILE
-        if not path.is_file():
-            raise EncoderError(f"{folder} has no {FILE}, so it is no exported encoder. Run `mar export`.")
+        content = read_listing(folder, FORMAT, VERSION)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if (content.pop("format"), content.pop("version")) != (FORMAT, VERSION):
-                raise EncoderError(f"{path} is not of version {VERSION}; export the model again.")
             variants = {name: Variant(**entry) for name, entry in content.pop("variants").items()}
             found = cls(variants=variants, **content)
-        except (ValueError, KeyError, TypeError) as error:
-            if isinstance(error, EncoderError):
-                raise
-            raise EncoderError(f"{path} cannot be read ({error}); export the model again.") from error
-        for name, entry in found.files.items():
-            size = (folder / name).stat().st_size if (folder / name).is_file() else None
-            if size != entry["bytes"]:
-                state = "is missing" if size is None else f"has {size} bytes, not {entry['bytes']}"
-                raise EncoderError(f"{folder / name} {state}. Copy or export the encoder again.")
+        except (KeyError, TypeError) as error:
+            raise EncoderError(
+                f"{folder / FILE} cannot be read ({error}); export the model again."
+            ) from error
+        check_files(folder, found.files)
         return found
 
     def write(self, folder: Path) -> None:
@@ -164,6 +156,47 @@ class Listing:
         for name, entry in self.files.items():
             if file_entry(folder / name) != entry:
                 raise EncoderError(f"{folder / name} was changed since it was exported. Export it again.")
+
+
+def format_of(folder: Path) -> str | None:
+    """Return the format that `export.json` of a folder names; `None` where it names none."""
+    try:
+        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    except ValueError:
+        return None
+    return found.get("format") if isinstance(found, dict) else None
+
+
+def read_listing(folder: Path, form: str, version: int) -> dict[str, Any]:
+    """Return the content of `export.json` without its format and version.
+
+    Raises:
+        EncoderError: No such file, or one of another format or version.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        raise EncoderError(f"{folder} has no {FILE}, so it is no exported encoder. Run `mar export`.")
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = (content.pop("format"), content.pop("version"))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise EncoderError(f"{path} cannot be read ({error}); export the model again.") from error
+    if found != (form, version):
+        raise EncoderError(f"{path} is not of version {version}; export the model again.")
+    return content
+
+
+def check_files(folder: Path, files: Mapping[str, dict[str, Any]]) -> None:
+    """Make sure that the files of an exported folder are there, by their sizes.
+
+    Raises:
+        EncoderError: A file is missing or cut.
+    """
+    for name, entry in files.items():
+        size = (folder / name).stat().st_size if (folder / name).is_file() else None
+        if size != entry["bytes"]:
+            state = "is missing" if size is None else f"has {size} bytes, not {entry['bytes']}"
+            raise EncoderError(f"{folder / name} {state}. Copy or export the encoder again.")
 
 
 def file_entry(path: Path) -> dict[str, Any]:

@@ -26,7 +26,8 @@ def load_query_encoder(
             saved MAR, a Hub name, or `mar-mini`.
         backend: Of an exported folder `auto` (the variant that the export chose, or where this machine cannot
             run it the fastest that it can), `native`, `onnx` or `openvino` (the chosen or fastest of that
-            runtime) or the name of a variant such as `openvino-int8`; of other sources `auto` or `torch`.
+            runtime) or the name of a variant such as `openvino-int8`; of an exported lookup encoder `auto` or
+            `numpy`; of other sources `auto` or `torch`.
         threads: Threads that one call computes with; default all processors of this process.
         query: Which query encoder of a MAR that holds several; default `query`.
 
@@ -37,12 +38,20 @@ def load_query_encoder(
     folder = model_folder(source)
     if folder is not None and (folder / LISTING).is_file():
         from mar_st.online.exported import ExportedEncoder
+        from mar_st.online.listing import format_of
+        from mar_st.online.lookup import FORMAT, NumpyLookupEncoder
 
         if query is not None:
             raise EncoderError(
                 f"{source} is an exported encoder and holds one query encoder; query={query!r} is chosen "
                 "when it is exported."
             )
+        if format_of(folder) == FORMAT:
+            if backend not in ("auto", "numpy"):
+                raise EncoderError(
+                    f"{source} is an exported lookup encoder; its backend is 'numpy', not {backend!r}."
+                )
+            return NumpyLookupEncoder.open(folder)
         return ExportedEncoder.open(folder, backend=backend, threads=threads)
     if backend not in ("auto", "torch"):
         raise EncoderError(

@@ -36,9 +36,10 @@ class TorchEncoder:
         self.model, self.space = model, space
         self.modules = route(model, "query")
         transformer: Any = self.modules[0]
-        if getattr(transformer, "tokenizer", None) is None:
+        self._tokenizer: Any = getattr(transformer, "tokenizer", None)
+        self._counts: Any = getattr(transformer, "count_tokens", None)  # of what has no tokenizer
+        if self._tokenizer is None and self._counts is None:
             raise EncoderError(f"The model starts with {type(transformer).__name__}, which has no tokenizer.")
-        self._tokenizer: Any = transformer.tokenizer
         sized: list[Any] = [part for part in self.modules if hasattr(part, "get_embedding_dimension")]
         self.dim = int(model.truncate_dim or sized[-1].get_embedding_dimension())
         self.normalised = isinstance(self.modules[-1], Normalize) and model.truncate_dim is None
@@ -98,6 +99,9 @@ class TorchEncoder:
         if not texts:
             return []
         prompt = find_prompt(self.prompts, prompt_name)
+        if self._tokenizer is None:
+            counts: list[int] = self._counts(texts)
+            return counts
         with self._lock:
             found = self._tokenizer([prompt + text for text in texts], verbose=False)
         return [len(ids) for ids in found["input_ids"]]

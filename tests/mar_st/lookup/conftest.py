@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import numpy as np
 import pytest
 
+from mar_st import MAR
+from mar_st.encode import space_of, write_vectors
+from mar_st.family import add_query_encoder
 from mar_st.lookup import fit_lookup
+from mar_st.model import join_document
+from tests.mar_st.conftest import make_config, make_tokenizer
 
 DIM = 32
+FAMILY = [("gte", "query"), ("qwen3", "document")]
 ALPHABET = "头疼发热吃什么药好呢感冒咳嗽怎么办高血压医生你 abc12"
 
 
@@ -46,3 +53,28 @@ def vectors(texts):
 def fitted(texts, vectors):
     """Shared; tests that change it take a copy."""
     return fit_lookup(texts, vectors, show_progress=False)
+
+
+#: Documents of the small space; one of them would be markup if it were not escaped.
+DOCUMENTS = [
+    {"_id": "d1", "title": "头疼", "text": "头疼吃什么药"},
+    {"_id": "d2", "title": "", "text": "<img src=x onerror=alert(1)> 感冒发热怎么办"},
+    {"_id": "d3", "title": "<b>高血压</b>", "text": "高血压吃什么\u2028你好 😀"},
+    {"_id": "d4", "title": "", "text": "咳嗽感冒"},
+]
+
+
+@pytest.fixture(scope="session")
+def family(fitted, tmp_path_factory):
+    """A MAR with the lookup encoder beside its own query encoder, a corpus, and vectors of it."""
+    folder = tmp_path_factory.mktemp("family")
+    sources = [(make_config(kind), make_tokenizer(role)) for kind, role in FAMILY]
+    mar = MAR.from_encoders(query=sources[0], document=sources[1], dim=DIM, device="cpu")
+    mar.save_pretrained(str(folder / "mar"))
+    add_query_encoder(folder / "mar", [fitted], "query-lookup")
+    corpus = folder / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in DOCUMENTS), encoding="utf-8")
+    texts = [join_document(row) for row in DOCUMENTS]
+    ids = [row["_id"] for row in DOCUMENTS]
+    write_vectors(folder / "vectors", ids, teach(texts), texts=texts, space=space_of(folder / "mar"))
+    return folder

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
 from mar_st import MAR
-from mar_st.family import add_query_encoder
+from mar_st.family import add_query_encoder, query_encoders
 from mar_st.lookup import LookupEncoder, LookupEncoderError
 from mar_st.teachers.model import modules_digest
 from tests.mar_st.lookup.conftest import DIM, make_texts
@@ -119,3 +119,29 @@ def test_it_answers_in_a_mar_beside_an_encoder_with_a_prompt(mar, fitted, querie
 def test_an_input_that_is_no_text_is_refused(fitted):
     with pytest.raises(LookupEncoderError, match="takes texts; got a int"):
         fitted.preprocess(["头疼", 3])
+
+
+def test_plain_sentence_transformers_loads_the_folder_without_it(mar, fitted, queries, tmp_path):
+    folder = tmp_path / "mar"
+    mar.save_pretrained(str(folder))
+    add_query_encoder(folder, [fitted], "query-lookup")
+    assert query_encoders(folder) == ["query", "query-lookup"]
+    again = tmp_path / "again"
+    MAR.from_pretrained(folder, device="cpu").save_pretrained(str(again))
+    for saved in (folder, again):
+        plain = SentenceTransformer(str(saved), device="cpu")
+        assert set(plain[0].sub_modules) == {"query", "document"}
+        np.testing.assert_allclose(plain.encode_query(queries), mar.encode_queries(queries), atol=1e-6)
+    assert query_encoders(again) == ["query", "query-lookup"]
+
+
+def test_it_may_be_the_only_query_encoder(mar, fitted, queries, documents, tmp_path):
+    built = MAR.from_modules(
+        [copy.deepcopy(fitted)], mar.route_modules("document")[:2], dim=DIM, device="cpu"
+    )
+    built.save_pretrained(str(tmp_path / "mar"))
+    loaded = MAR.from_pretrained(tmp_path / "mar", device="cpu")
+    np.testing.assert_array_equal(loaded.encode_queries(queries), built.encode_queries(queries))
+    np.testing.assert_array_equal(loaded.encode_corpus(documents), built.encode_corpus(documents))
+    plain = SentenceTransformer(str(tmp_path / "mar"), device="cpu", trust_remote_code=True)
+    np.testing.assert_array_equal(plain.encode_query(queries), built.encode_queries(queries))

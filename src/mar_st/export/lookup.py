@@ -1,0 +1,218 @@
+"""Export of a lookup encoder: for numpy, and as a page that searches a small index in the browser."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sentence_transformers.base.modules import Normalize
+
+from mar_st.export.graph import ExportError
+from mar_st.export.measure import TIMED, cosines, timings
+from mar_st.export.run import check_place, move, packaged_queries
+from mar_st.lookup.module import LookupEncoder
+from mar_st.names import model_source
+from mar_st.online.listing import file_entry
+from mar_st.online.lookup import DICTIONARY, TABLES, WEIGHTS, LookupListing, NumpyLookupEncoder
+from mar_st.online.torch_encoder import TorchEncoder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: `numpy`: the encoder; `lookup-json`: the encoder with documents and a page that searches them.
+LOOKUP_FORMATS = ("numpy", "lookup-json")
+
+#: Files of the page, and of its documents.
+PAGE = ("search.html", "search.js", "search.css")
+TEXTS, VECTORS = "documents.json", "documents.bin"
+
+#: Queries whose vectors are compared with the original's.
+_COMPARED = 512
+
+
+def export_lookup(
+    model: str | Path,
+    out: str | Path,
+    *,
+    form: str = "numpy",
+    precision: str = "int8",
+    query: str | None = None,
+    vectors: str | Path | None = None,
+    documents: str | Path | None = None,
+    overwrite: bool = False,
+) -> LookupListing:
+    """Write a lookup encoder so that it needs no torch, and compare it with the original.
+
+    Args:
+        model: A saved MAR or another sentence-transformers folder whose query side is a `LookupEncoder` with
+            at most a normalisation behind it.
+        out: Folder to write; written aside and moved.
+        form: `numpy`, or `lookup-json`, which adds documents and a page that searches them in the browser.
+        precision: Of the table: `int8` (a scale per feature), `fp16` or `fp32`; the page reads `int8` alone.
+        query: Which query encoder of a MAR that holds several.
+        vectors: For `lookup-json`: document vectors, a folder that `mar encode` wrote.
+        documents: For `lookup-json`: the corpus of these vectors; documents without a vector are an error.
+        overwrite: Replace an exported encoder in `out`.
+
+    Returns:
+        The content of `export.json`.
+
+    Raises:
+        ExportError: The query side is something else, an option does not fit the format, documents and
+            vectors do not fit each other or the encoder, or `out` is in the way.
+        MarError: There is no such model or corpus.
+    """
+    _check_options(form, precision, vectors, documents)
+    check_place(Path(out), overwrite=overwrite)
+    encoder = TorchEncoder.open(model_source(model), query=query)
+    lookup = _lookup(encoder, str(model))
+    part = Path(out).with_name(f"{Path(out).name}.part")
+    shutil.rmtree(part, ignore_errors=True)  # of an export that was killed
+    part.mkdir(parents=True)
+    (part / DICTIONARY).write_text(lookup.features.to_json(), encoding="utf-8")
+    _write_weights(lookup, precision, part / WEIGHTS)
+    names = [DICTIONARY, WEIGHTS]
+    count = 0
+    if vectors is not None and documents is not None:
+        count = _write_documents(encoder, Path(vectors), documents, part)
+        page = files("mar_st.export") / "page"
+        for name in PAGE:
+            (part / name).write_bytes((page / name).read_bytes())
+        names += [TEXTS, VECTORS, *PAGE]
+    listing = LookupListing(
+        model={"source": str(model), "identity": encoder.identity},
+        features=len(lookup.features),
+        dim=encoder.dim,
+        normalised=encoder.normalised,
+        similarity=encoder.model.similarity_fn_name,
+        lengths=list(lookup.lengths),
+        max_length=lookup.max_length,
+        precision=precision,
+        prompts=dict(encoder.prompts),
+        files={name: file_entry(part / name) for name in names},
+        space=encoder.space,
+        documents=count,
+    )
+    listing.write(part)
+    listing = replace(listing, report=_measured(encoder, part))
+    listing.write(part)
+    move(part, Path(out))
+    return listing
+
+
+def _check_options(form: str, precision: str, vectors: object, documents: object) -> None:
+    if form not in LOOKUP_FORMATS:
+        raise ExportError(f"A lookup encoder is exported as {' or '.join(LOOKUP_FORMATS)}; got {form}.")
+    if precision not in TABLES:
+        raise ExportError(f"The table is of {', '.join(TABLES)}; got {precision}.")
+    if form == "numpy":
+        if documents is not None or vectors is not None:
+            raise ExportError("Documents and their vectors belong to the page: give --format lookup-json.")
+        return
+    if vectors is None or documents is None:
+        raise ExportError(
+            "A page needs what it searches: give --documents CORPUS and --vectors FOLDER, which `mar encode "
+            "MODEL CORPUS FOLDER` writes."
+        )
+    if precision != "int8":
+        raise ExportError(f"The page reads int8; got precision {precision}.")
+
+
+def _lookup(encoder: TorchEncoder, name: str) -> LookupEncoder:
+    first, *rest = encoder.modules
+    others = [type(module).__name__ for module in rest if not isinstance(module, Normalize)]
+    if not isinstance(first, LookupEncoder) or others or encoder.model.truncate_dim is not None:
+        found = ", ".join(type(module).__name__ for module in encoder.modules)
+        raise ExportError(
+            f"The formats {' and '.join(LOOKUP_FORMATS)} are for a LookupEncoder with at most a Normalize "
+            f"behind it; the query side of {name} is made of {found}. Name a lookup encoder with --query, or "
+            "export this one as native, openvino or onnx."
+        )
+    return first
+
+
+def _write_weights(lookup: LookupEncoder, precision: str, path: Path) -> None:
+    """Write `lookup.bin`, see `mar_st.online.lookup`.
+
+    Raises:
+        ExportError: A value is not finite, or too large for the precision.
+    """
+    table, weights, bias = (
+        tensor.detach().float().cpu().numpy()
+        for tensor in (lookup.embedding.weight, lookup.weight, lookup.bias)
+    )
+    scales = np.ones(len(table), dtype=np.float32)
+    if precision == "int8":
+        table, scales = _int8(table)
+    with np.errstate(over="ignore"):
+        stored = table.astype(TABLES[precision])
+    singles = np.concatenate([weights, bias, scales]).astype("<f4")
+    if not (np.isfinite(singles).all() and (precision == "int8" or np.isfinite(stored).all())):
+        raise ExportError(f"The encoder holds values that are not finite, or too large for {precision}.")
+    with path.open("wb") as stream:
+        stream.write(singles.tobytes())
+        stream.write(stored.tobytes())
+
+
+def _int8(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return vectors in int8, and the scale of each row."""
+    scales = np.maximum(np.abs(vectors).max(axis=1) / 127, np.finfo(np.float32).tiny).astype(np.float32)
+    return np.rint(vectors / scales[:, None]).astype(np.int8), scales
+
+
+def _write_documents(encoder: TorchEncoder, vectors: Path, documents: str | Path, part: Path) -> int:
+    """Write titles and texts, and the vectors as scales float32 and a table int8; return their number."""
+    from mar_st.encode.corpus import read_corpus
+    from mar_st.encode.folder import VectorFolder
+
+    folder = VectorFolder.open(vectors)
+    if folder.dim != encoder.dim:
+        raise ExportError(
+            f"The vectors in {vectors} have {folder.dim} dimensions, the encoder's {encoder.dim}. Encode the "
+            "documents with the model that the encoder belongs to."
+        )
+    if folder.space and encoder.space and folder.space != encoder.space:
+        raise ExportError(
+            f"The vectors in {vectors} belong to another document space ({folder.space[:12]}) than the "
+            f"encoder ({encoder.space[:12]}). Encode the documents with the model that it belongs to."
+        )
+    entries = list(read_corpus(documents))
+    places = {key: row for row, key in enumerate(folder.ids.to_pylist())}
+    missing = [entry.id for entry in entries if entry.id not in places]
+    if missing or not entries:
+        first = f" (the first is {missing[0]!r})" if missing else ""
+        raise ExportError(
+            f"{len(missing)} of {len(entries)} documents of {documents} have no vector in {vectors}{first}. "
+            "Encode this corpus with `mar encode`."
+        )
+    found = folder[[places[entry.id] for entry in entries]].astype(np.float32)
+    if encoder.model.similarity_fn_name != "dot":
+        found = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+    table, scales = _int8(found)
+    (part / VECTORS).write_bytes(scales.astype("<f4").tobytes() + table.tobytes())
+    rows = [{"id": entry.id, "title": entry.title, "text": entry.text} for entry in entries]
+    (part / TEXTS).write_text(json.dumps(rows), encoding="ascii")
+    return len(rows)
+
+
+def _measured(encoder: TorchEncoder, part: Path) -> dict[str, Any]:
+    """Return cosines to the original's vectors, and microseconds of a query, texts one by one."""
+    texts: Sequence[str] = packaged_queries()[:_COMPARED]
+    exported = NumpyLookupEncoder.open(part)
+    close = cosines(encoder.encode(texts), exported.encode(texts))
+    seconds = timings(exported.encode, texts[:TIMED])
+    started = time.perf_counter()
+    exported.encode(texts)
+    return {
+        "cosine_min": round(float(close.min()), 6),
+        "cosine_mean": round(float(close.mean()), 6),
+        "p50_us": round(float(np.median(seconds)) * 1e6, 1),
+        "per_second": round(len(texts) / (time.perf_counter() - started), 1),
+        "bytes": sum(entry["bytes"] for entry in LookupListing.read(part).files.values()),
+    }

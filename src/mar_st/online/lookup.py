@@ -1,0 +1,161 @@
+"""An exported lookup encoder, computed with numpy alone: `mar export --format numpy`.
+
+`export.json` holds the settings, `features.json` the dictionary and `lookup.bin`, little-endian and in this
+order, weights float32 `(features,)`, bias float32 `(dim,)`, scales float32 `(features,)` and the table
+`(features, dim)` in its precision. The page of `--format lookup-json` reads the same files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from mar_st.lookup.features import Features
+from mar_st.online.listing import FILE, check_files, read_listing
+from mar_st.online.protocol import EncoderError, find_prompt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+FORMAT, VERSION = "mar-lookup", 1
+DICTIONARY, WEIGHTS = "features.json", "lookup.bin"
+
+#: Types of the table by precision.
+TABLES: dict[str, np.dtype[Any]] = {"int8": np.dtype("i1"), "fp16": np.dtype("<f2"), "fp32": np.dtype("<f4")}
+
+
+@dataclass(frozen=True)
+class LookupListing:
+    """Content of `export.json` of a lookup encoder.
+
+    Attributes:
+        model: `source` and `identity` (digest of the modules that encode queries).
+        features: Number of features.
+        dim: Width of the vectors.
+        normalised: Whether they have length 1.
+        similarity: Similarity function of the model.
+        lengths: Characters of the shortest and of the longest n-gram.
+        max_length: Characters of a normalised text that count.
+        precision: Of the table, a key of `TABLES`.
+        prompts: Stored prompts by name; this encoder takes none.
+        files: Bytes and sha256 of each file.
+        space: Digest of the document space, where it is known.
+        documents: Number of documents that the page searches; 0 without a page.
+        report: What was measured when it was exported.
+    """
+
+    model: dict[str, Any]
+    features: int
+    dim: int
+    normalised: bool
+    similarity: str | None
+    lengths: list[int]
+    max_length: int
+    precision: str
+    prompts: dict[str, str]
+    files: dict[str, dict[str, Any]]
+    space: str | None = None
+    documents: int = 0
+    report: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the listing of an exported folder and check that its files are there, by their sizes.
+
+        Raises:
+            EncoderError: No listing, one of another format or version, or a file is missing or cut.
+        """
+        content = read_listing(folder, FORMAT, VERSION)
+        try:
+            found = cls(**content)
+        except TypeError as error:
+            raise EncoderError(f"{folder / FILE} cannot be read ({error}); export it again.") from error
+        check_files(folder, found.files)
+        return found
+
+    def write(self, folder: Path) -> None:
+        """Write `export.json`."""
+        content = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        (folder / FILE).write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+
+
+class NumpyLookupEncoder:
+    """The lookup encoder of an exported folder; see `mar_st.lookup.LookupEncoder` for what it computes.
+
+    Args:
+        listing: What the folder holds.
+        features: Dictionary and rules.
+        parts: `weights`, `bias`, `scales` and `table` of `lookup.bin`.
+    """
+
+    def __init__(self, listing: LookupListing, features: Features, parts: Mapping[str, np.ndarray]) -> None:
+        self.listing, self.features = listing, features
+        self._weights, self._bias = parts["weights"], parts["bias"]
+        self._scales, self._table = parts["scales"], parts["table"]
+        self.dim, self.normalised, self.max_length = listing.dim, listing.normalised, listing.max_length
+        self.space = listing.space
+        self.prompts: Mapping[str, str] = listing.prompts
+
+    @classmethod
+    def open(cls, folder: Path) -> Self:
+        """Load an exported folder.
+
+        Raises:
+            EncoderError: The folder is broken.
+        """
+        listing = LookupListing.read(folder)
+        names = json.loads((folder / DICTIONARY).read_text(encoding="utf-8"))
+        shortest, longest = listing.lengths
+        features = Features(names, lengths=(shortest, longest), max_length=listing.max_length)
+        content = (folder / WEIGHTS).read_bytes()
+        count, dim, kind = listing.features, listing.dim, TABLES.get(listing.precision)
+        size = 4 * (2 * count + dim) + (0 if kind is None else kind.itemsize * count * dim)
+        if kind is None or len(features) != count or len(content) != size:
+            raise EncoderError(f"The files of {folder} do not belong together; export the encoder again.")
+        singles = np.frombuffer(content, "<f4", 2 * count + dim)
+        parts = dict(zip(("weights", "bias", "scales"), np.split(singles, [count, count + dim]), strict=True))
+        parts["table"] = np.frombuffer(content, kind, offset=singles.nbytes).reshape(count, dim)
+        return cls(listing, features, parts)
+
+    @property
+    def identity(self) -> str:
+        """Digest of all that the vectors depend on."""
+        content = {
+            "model": self.listing.model["identity"],
+            "files": {name: self.listing.files[name]["sha256"] for name in (DICTIONARY, WEIGHTS)},
+            "settings": [self.listing.lengths, self.max_length, self.listing.precision],
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def encode(self, texts: Sequence[str], prompt_name: str | None = None) -> np.ndarray:
+        """Return vectors of queries, see `QueryEncoder`; prompts are known by name and left out."""
+        find_prompt(self.prompts, prompt_name)
+        vectors = np.empty((len(texts), self.dim), dtype=np.float32)
+        for row, text in enumerate(texts):
+            vectors[row] = self._vector(text)
+        return vectors
+
+    def _vector(self, text: str) -> np.ndarray:
+        found = self.features.counts(text)
+        vector: np.ndarray = self._bias
+        if found:
+            numbers = np.fromiter(found, np.intp, len(found))
+            parts = self._weights[numbers] * np.sqrt(np.fromiter(found.values(), np.float32, len(found)))
+            parts *= self._scales[numbers] / max(float(parts @ parts) ** 0.5, 1e-6)
+            vector = parts @ self._table[numbers].astype(np.float32, copy=False) + vector
+        if self.normalised:
+            vector = vector / max(float(vector @ vector) ** 0.5, 1e-12)
+        return vector
+
+    def count_tokens(self, texts: Sequence[str], prompt_name: str | None = None) -> list[int]:
+        """Return the characters of each normalised text, which is what `max_length` counts."""
+        find_prompt(self.prompts, prompt_name)
+        return [self.features.size(text) for text in texts]
+
+    def warm_up(self, tokens: Sequence[int] = (16, 32)) -> None:
+        """Do nothing: there is nothing to prepare."""
