@@ -28,6 +28,10 @@ Dim = Annotated[int | None, typer.Option(help="First dimensions of the space to 
 Epochs = Annotated[float, typer.Option(help="Passes over the texts.", min=0.01)]
 BatchSize = Annotated[int, typer.Option(help="Texts per step.", min=2)]
 MiniBatchSize = Annotated[int | None, typer.Option(help="Texts encoded at a time (GradCache).", min=1)]
+Temperature = Annotated[float, typer.Option(help="tau of the contrastive part.", min=0.001)]
+LengthGroups = Annotated[
+    int, typer.Option(help="Batches sorted by length together, which saves padding; 0: none.", min=0)
+]
 LearningRate = Annotated[
     float | None, typer.Option(help="Default 1e-3 for a new student, 1e-4 for a given one.")
 ]
@@ -80,6 +84,8 @@ def align(
     batch_size: BatchSize = 64,
     mini_batch_size: MiniBatchSize = None,
     learning_rate: LearningRate = None,
+    temperature: Temperature = 0.1,
+    length_groups: LengthGroups = 0,
     contrastive_weight: ContrastiveWeight = 1.0,
     mse_weight: MseWeight = 1.0,
     cosine_weight: CosineWeight = 0.0,
@@ -117,6 +123,8 @@ def align(
         batch_size=batch_size,
         mini_batch_size=mini_batch_size,
         learning_rate=learning_rate,
+        temperature=temperature,
+        length_groups=length_groups,
         contrastive_weight=contrastive_weight,
         mse_weight=mse_weight,
         cosine_weight=cosine_weight,

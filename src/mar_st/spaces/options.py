@@ -17,6 +17,7 @@ class Options:
         mini_batch_size: Texts encoded at a time (GradCache); default all of a step.
         learning_rate: Default 1e-3 for a new student and 1e-4 for a given one; of a ladder see `Ladder`.
         temperature: tau of the contrastive part.
+        length_groups: Batches that are sorted by length together, which saves padding; 0: none.
         contrastive_weight: Weight of the contrastive part.
         mse_weight: Weight of the squared distance.
         cosine_weight: Weight of 1 - cosine.
@@ -46,6 +47,7 @@ class Options:
     mini_batch_size: int | None = None
     learning_rate: float | None = None
     temperature: float = 0.1
+    length_groups: int = 0
     contrastive_weight: float = 1.0
     mse_weight: float = 1.0
     cosine_weight: float = 0.0

@@ -269,7 +269,7 @@ class Run:
             return AlignStage(
                 stage="align", name="align", batches="mixed",
                 epochs=options.epochs, batch_size=options.batch_size, mini_batch_size=options.mini_batch_size,
-                learning_rate=rate, temperature=options.temperature,
+                learning_rate=rate, temperature=options.temperature, length_groups=options.length_groups,
                 contrastive_weight=options.contrastive_weight, mse_weight=options.mse_weight,
                 cosine_weight=options.cosine_weight,
             )  # fmt: skip

@@ -330,6 +330,7 @@ def test_the_command(tmp_path, files, teacher):
         sys.executable, "-m", "mar_st.cli", "align", "--teacher", str(tmp_path / "teacher"),
         "--queries", str(queries),
         "--texts", str(texts), "--out", str(tmp_path / "out"), "--epochs", "1", "--batch-size", "16",
+        "--temperature", "0.05", "--length-groups", "4",
         "--layers", "1",
         "--width", "16", "--vocabulary", "200", "--max-length", "32", "--query-only", "--json",
     ]  # fmt: skip
@@ -338,4 +339,6 @@ def test_the_command(tmp_path, files, teacher):
     assert done.returncode == 0, done.stderr
     manifest = json.loads(done.stdout)
     assert manifest["dim"] == 64
+    options = manifest["settings"]["options"]
+    assert (options["temperature"], options["length_groups"]) == (0.05, 4)
     assert Path(tmp_path / "teacher-store").is_dir()
