@@ -146,6 +146,13 @@ class ContrastiveStage(_Contrastive, _LoRA):
         default=(), description="Matryoshka dimensions; empty means the full width alone"
     )
     both_directions: bool = Field(default=False, description="also rank the queries for each document")
+    start_share: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="share of the weights that the stage began with in those it leaves (WiSE-FT: 0.5): less "
+        "of what the encoder knew before is lost",
+    )
 
 
 class AlignStage(_Stage):

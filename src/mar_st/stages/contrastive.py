@@ -44,7 +44,8 @@ def train_contrastive(
 
     With `stage.dims` the loss is the mean over Matryoshka prefixes, each renormalised where the model scores
     by cosine: `L = (1/|M|) * sum_m InfoNCE(first m dimensions)`. With `stage.lora_r` only an adapter on the
-    transformer is trained, which is merged into its weights at the end.
+    transformer is trained, which is merged into its weights at the end. With `stage.start_share` the weights
+    it leaves are those of `mix_weights`.
 
     Args:
         model: A symmetric model; scores are cosines, or dot products if that is its similarity.
@@ -59,6 +60,7 @@ def train_contrastive(
         LaunchError: The devices or a DeepSpeed configuration cannot do the stage.
     """
     transformer: Any = model[0]
+    start = copy_weights(model) if stage.start_share else {}
     add_stage_lora(transformer, stage)
     data = stage_columns(sources, stage, settings)
     loss = AsymInfoNCELoss(
@@ -74,6 +76,26 @@ def train_contrastive(
     )
     fit(model, data, loss, stage, settings, prompts=column_prompts(sources, data, prompts))
     merge_stage_lora(transformer, stage)
+    mix_weights(model, start, stage.start_share)
+
+
+def copy_weights(model: SentenceTransformer) -> dict[str, torch.Tensor]:
+    """Copies of the parameters by name, on the CPU."""
+    return {name: weight.detach().cpu().clone() for name, weight in model.named_parameters()}
+
+
+def mix_weights(model: SentenceTransformer, start: Mapping[str, torch.Tensor], share: float) -> None:
+    """Draw the weights of a model towards those it began with, in place.
+
+    Each becomes `(1 - share) * trained + share * start` (Wortsman et al. 2022, WiSE-FT, Eq. 2): fine-tuning on
+    few texts forgets what the encoder knew of others, and weights between both ends often retrieve better than
+    either.
+    """
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name in start:
+                before = start[name].to(weight.device, torch.float32)
+                weight.copy_(torch.lerp(weight.float(), before, share))
 
 
 def add_stage_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> None:

@@ -179,3 +179,19 @@ def test_a_model_that_does_not_normalise_learns_dot_products(tmp_path):
     assert _ranks(model).mean() < before / 2
     lengths = np.linalg.norm(model.encode([t.query for t in TRIPLES]), axis=1)
     assert lengths.min() > 2
+
+
+@pytest.mark.parametrize("fields", [{}, {"lora_r": 2, "lora_dropout": 0.0}])
+def test_the_weights_left_lie_between_both_ends(tmp_path, fields):
+    kind = ("qwen3", 32)
+    start, trained, mixed = (
+        weights(model)
+        for model in (
+            encoder(*kind),
+            _train(tmp_path / "a", model=encoder(*kind), max_steps=3, **fields),
+            _train(tmp_path / "b", model=encoder(*kind), max_steps=3, start_share=0.25, **fields),
+        )
+    )
+    assert apart(trained, mixed, start) == pytest.approx(0.25, abs=0.01)
+    for name, weight in mixed.items():
+        assert torch.allclose(weight, 0.75 * trained[name] + 0.25 * start[name], atol=1e-6), name
