@@ -41,8 +41,9 @@ HEAD = "retromae.safetensors"
 _READING = {"path", "form", "columns", "where", "limit", "group", "expected_rows"}
 #: Settings that came later, with the defaults that train what was trained before them.
 _LATER: dict[str, Any] = {
-    "lora_merge_dtype": "stored", "dtype": None, "attn_implementation": None,
-    "dropout": None, "start_share": 0.0, "mini_batch_tokens": None, "gradient_accumulation": 1, "missing_negatives": "refuse",
+    "lora_merge_dtype": "stored", "dtype": None, "attn_implementation": None, "dropout": None,
+    "start_share": 0.0, "mini_batch_tokens": None, "gradient_accumulation": 1,
+    "missing_negatives": "refuse",
 }  # fmt: skip
 #: Settings of a backbone that its origin decides otherwise, see `_backbone`.
 _ORIGIN = {
