@@ -72,6 +72,7 @@ def pack(model: str | Path, out: str | Path) -> None:
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, copy)
         save_file(stored, str(part / TENSORS))
+        (part / TENSORS).chmod(0o644)  # safetensors lets the owner alone read
         content = {"format": _FORMAT, "digest": _digest(part), "weights": listing}
         (part / MANIFEST).write_text(json.dumps(content), encoding="utf-8")
         part.rename(target)

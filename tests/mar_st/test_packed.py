@@ -20,6 +20,7 @@ def saved(mar, tmp_path):
 
 def test_an_unpacked_model_gives_the_vectors_of_the_original(saved, mar, tmp_path, queries, documents):
     pack(saved, tmp_path / "packed")
+    assert (tmp_path / "packed" / TENSORS).stat().st_mode & 0o044 == 0o044  # others may read it
     unpack(tmp_path / "packed", tmp_path / "out")
     texts = {
         "encode_query": queries,

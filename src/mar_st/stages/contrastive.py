@@ -87,8 +87,8 @@ def copy_weights(model: SentenceTransformer) -> dict[str, torch.Tensor]:
 def mix_weights(model: SentenceTransformer, start: Mapping[str, torch.Tensor], share: float) -> None:
     """Draw the weights of a model towards those it began with, in place.
 
-    Each becomes `(1 - share) * trained + share * start` (Wortsman et al. 2022, WiSE-FT, Eq. 2): fine-tuning on
-    few texts forgets what the encoder knew of others, and weights between both ends often retrieve better than
+    Each becomes `(1 - share) * trained + share * start` (Wortsman et al. 2022, WiSE-FT): fine-tuning on few
+    texts forgets what the encoder knew of others, and weights between both ends often retrieve better than
     either.
     """
     with torch.no_grad():
