@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 
-def pack(folder: str | Path, dtype: str = "float16") -> int:
+def store_as(folder: str | Path, dtype: str = "float16") -> int:
     """Rewrite every safetensors file below `folder` with its floating-point tensors in `dtype`.
 
     The configuration files keep the dtype they declare, so transformers converts the weights back when it

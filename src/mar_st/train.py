@@ -20,7 +20,7 @@ from mar_st.errors import MarError
 from mar_st.evaluation import check_evaluation
 from mar_st.launch import Launch
 from mar_st.lineage import projects, source_digest, stage_digests, stage_entries, trained_sides
-from mar_st.packing import pack
+from mar_st.packing import store_as
 from mar_st.preflight import FIT, ready
 from mar_st.processes import Processes
 from mar_st.saved_modules import with_source_prompts
@@ -332,7 +332,7 @@ class Run:
             shutil.rmtree(part, ignore_errors=True)
             shutil.copytree(self._folder(len(self.digests) - 1) / "model", part, copy_function=_link_weights)
             if self.recipe.storage_dtype:
-                pack(part, self.recipe.storage_dtype)
+                store_as(part, self.recipe.storage_dtype)
             folders = {s.name: self._folder(index) for index, s in enumerate(self.recipe.stages)}
             write_card(part, self.recipe, [_card_digest(source) for source in self.sources], folders)
             shutil.rmtree(target, ignore_errors=True)
@@ -403,7 +403,7 @@ def _card_digest(source: Source) -> str:
 
 
 def _link_weights(source: str, target: str) -> str:
-    """Weights need no second copy on the disk; `pack` replaces the file, so the stage keeps its own."""
+    """Weights need no second copy on the disk; `store_as` replaces the file, so the stage keeps its own."""
     if source.endswith(".safetensors"):
         try:
             os.link(source, target)

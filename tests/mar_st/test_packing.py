@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from mar_st import MAR
-from mar_st.packing import pack
+from mar_st.packing import store_as
 
 
 def _bytes(folder):
@@ -25,7 +25,7 @@ def test_half_the_bytes_and_the_same_computation(mar, queries, documents, tmp_pa
     mar.save_pretrained(str(tmp_path))
     before, configs = _bytes(tmp_path), _configs(tmp_path)
     stored = sum(parameter.numel() for parameter in mar.parameters())
-    assert pack(tmp_path, dtype) == _bytes(tmp_path)
+    assert store_as(tmp_path, dtype) == _bytes(tmp_path)
     assert before - _bytes(tmp_path) == pytest.approx(2 * stored, rel=0.02)
     for path in tmp_path.rglob("*.safetensors"):
         assert {tensor.dtype for tensor in load_file(path).values()} == {getattr(torch, dtype)}
@@ -46,7 +46,7 @@ def test_half_the_bytes_and_the_same_computation(mar, queries, documents, tmp_pa
 def test_integers_and_metadata_stay(tmp_path):
     tensors = {"ids": torch.arange(3), "weight": torch.ones(2)}
     save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    pack(tmp_path)
+    store_as(tmp_path)
     loaded = load_file(tmp_path / "model.safetensors")
     assert loaded["ids"].dtype == torch.int64
     assert loaded["weight"].dtype == torch.float16
@@ -57,7 +57,7 @@ def test_integers_and_metadata_stay(tmp_path):
 
 def test_packing_twice_changes_nothing(mar, tmp_path):
     mar.save_pretrained(str(tmp_path))
-    pack(tmp_path)
+    store_as(tmp_path)
     once = {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")}
-    pack(tmp_path)
+    store_as(tmp_path)
     assert once == {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")}
