@@ -10,7 +10,7 @@ import pytest
 from mar_st.export import ExportError, export
 from mar_st.export.judge import Judge
 from mar_st.export.measure import CrashError, cosines, measure
-from mar_st.export.run import Limits, _move
+from mar_st.export.run import Limits, move
 from mar_st.online.listing import Listing
 from tests.mar_st.export.conftest import TEXTS
 
@@ -98,7 +98,7 @@ def test_a_finished_folder_replaces_the_old_one(tmp_path):
     for folder in (out, part, tmp_path / "out.old"):
         folder.mkdir()
         (folder / folder.name).write_text("x", encoding="utf-8")
-    _move(part, out)
+    move(part, out)
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["out", "out/out.part"]
 
 
