@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the packed model and the vectors of its sample again: about an hour on two cores.
+# Makes the packed model and the vectors of its sample again.
 # usage: make.sh   in a folder with data/pairs.jsonl and data/texts.jsonl (see the model card) and queries.jsonl: the
 # questions of the pairs and 9,000 other texts of at most 100 characters
 set -eu
