@@ -1,4 +1,4 @@
-"""What a lookup encoder keeps of its teacher, and how long a query takes.
+"""Measures how much of its teacher a lookup encoder keeps, and how long a query takes.
 
     python benchmarks/lookup.py --model models/multilingual-e5-small-zh --texts data/train/pairs.jsonl \\
         --task data/eval/huatuo-retrieval --out runs/lookup
