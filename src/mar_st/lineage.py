@@ -96,6 +96,17 @@ def projects(recipe: Recipe, stage: Stage) -> bool:
     return joins(stage) or not any(joins(other) for other in recipe.stages)
 
 
+def reads_documents(stage: Stage, entries: Iterable[Data]) -> bool:
+    """Return True if a joint stage reads the vectors of its frozen documents in the place of encoding them.
+
+    It encodes them where another model teaches, whose vectors are then the labels, and where both columns of
+    symmetric data go through the query encoder.
+    """
+    if not isinstance(stage, JointStage) or stage.freeze != "document" or stage.teacher_source is not None:
+        return False
+    return not any(entry.symmetric or entry.missing_negatives == "batch" for entry in entries)
+
+
 def renormalises_prefixes(recipe: Recipe, stage: Stage) -> bool:
     """Return True if Matryoshka prefixes of one encoder are brought to length 1 before they are scored.
 
@@ -111,6 +122,11 @@ def stage_entries(recipe: Recipe, stage: Stage) -> tuple[Data, ...]:
     if negatives is None:
         return entries
     return tuple(entry.model_copy(update={"negatives": negatives}) for entry in entries)
+
+
+def stage_seed(recipe: Recipe, stage: Stage) -> int:
+    """Return the seed of a stage: its own, or the recipe's."""
+    return recipe.seed if stage.seed is None else stage.seed
 
 
 def source_digest(source: Source) -> str:
@@ -177,7 +193,7 @@ def _stage(
             for entry in stage_entries(recipe, stage)
         ],
         "prompts": recipe.prompts,
-        "seed": recipe.seed,
+        "seed": stage_seed(recipe, stage),
         "precision": recipe.precision,
         "compile": recipe.compile,
     }
@@ -193,6 +209,8 @@ def _stage(
                 content["head"] = hashlib.file_digest(stream, "sha256").hexdigest()
     if isinstance(stage, DistillStage | JointStage) and stage.taught and stage.teacher_source:
         content["teacher"] = model_digest(stage.teacher_source)
+    if reads_documents(stage, stage_entries(recipe, stage)):
+        content["documents"] = "read"
     if not renormalises_prefixes(recipe, stage):
         content["renormalise"] = False
     sides: dict[str, Side] = {"query": "query", "document": "document"}

@@ -69,7 +69,10 @@ class _Stage(Strict):
         description="batches that are sorted by length together, which saves padding; 0: none",
     )
     gradient_checkpointing: bool = False
-    seed: int | None = None
+    seed: int | None = Field(
+        default=None,
+        description="default: that of the recipe. All seeds of a study share a stage that has its own",
+    )
 
     @property
     def gradcache(self) -> bool:

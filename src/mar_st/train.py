@@ -19,7 +19,14 @@ from mar_st.devices import device_here
 from mar_st.errors import MarError
 from mar_st.evaluation import check_evaluation
 from mar_st.launch import Launch
-from mar_st.lineage import projects, source_digest, stage_digests, stage_entries, trained_sides
+from mar_st.lineage import (
+    projects,
+    source_digest,
+    stage_digests,
+    stage_entries,
+    stage_seed,
+    trained_sides,
+)
 from mar_st.packing import store_as
 from mar_st.preflight import FIT, ready
 from mar_st.processes import Processes
@@ -278,7 +285,7 @@ class Run:
         recipe = self.recipe
         settings = Settings(
             folder,
-            recipe.seed,
+            stage_seed(recipe, stage),
             recipe.precision,
             self.save_steps,
             recipe.evaluation,

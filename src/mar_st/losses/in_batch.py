@@ -51,6 +51,7 @@ class _Batch(Cached):
     """What a cached forward pass needs besides the vectors that get gradients."""
 
     frozen: dict[int, Tensor] = field(default_factory=dict)
+    stored: list[Tensor] = field(default_factory=list)
     scale_gradient: Tensor | None = None
 
 
@@ -177,18 +178,23 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
         """Loss of one batch; its parts are in `last_parts` afterwards.
 
+        One text column stands for the queries alone: the documents are then read from the labels.
+
         Raises:
-            ValueError: Fewer than two text columns.
+            ValueError: One text column, and labels that are no vectors of its rows' texts.
         """
         features = list(sentence_features)
-        _check_columns(len(features))
+        stored = _stored_documents(labels) if len(features) == 1 else []
         if self.learnable_temperature:
             with torch.no_grad():
                 self.log_scale.clamp_(0.0, math.log(MAX_SCALE))
         if not self.uses_gradient_cache:
-            return self.compute_loss_from_embeddings(embed_columns(self.model, features), labels)
+            embedded = embed_columns(self.model, features)
+            return self.compute_loss_from_embeddings(
+                [*embedded, *_cut(stored, embedded[0].shape[1])], labels
+            )
         trained = [feature for feature in features if _is_trained(self.model, feature)]
-        batch = _Batch(labels, self.orders_of(trained or features))
+        batch = _Batch(labels, self.orders_of(trained or features), stored=stored)
         if trained:  # without any there is no backward pass that could encode a second time
             batch.frozen = {
                 index: self._embed_frozen(feature)
@@ -214,6 +220,7 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
         batch: _Batch = labels
         places = [i for i in range(len(reps) + len(batch.frozen)) if i not in batch.frozen]
         columns = dict(batch.frozen)
+        columns |= enumerate(_cut(batch.stored, reps[0][0].shape[1]), 1)
         columns |= {
             place: vectors.detach() for place, vectors in zip(places, batch.joined(reps), strict=True)
         }
@@ -362,6 +369,22 @@ def _check_columns(number: int) -> None:
         raise ValueError(
             f"The loss takes the columns query, positive and any number of negatives; got {number} column(s)."
         )
+
+
+def _stored_documents(labels: Tensor | None) -> list[Tensor]:
+    """Vectors of the documents, a tensor `(rows, width)` for each column, from labels that begin with the query's."""
+    if labels is None or labels.ndim != 3 or labels.shape[1] < 2:
+        got = "no labels" if labels is None else f"labels of shape {tuple(labels.shape)}"
+        raise ValueError(
+            "A loss over queries and documents needs two text columns; or one, the queries, and as labels the stored "
+            f"vectors of each row's query and documents, (batch, 1 + documents, width). Got one column and {got}."
+        )
+    return list(labels[:, 1:].unbind(1))
+
+
+def _cut(stored: Sequence[Tensor], width: int) -> list[Tensor]:
+    """Stored vectors at the width of the shared space; `InBatchLoss` normalises them like any prefix."""
+    return [vectors[:, :width] for vectors in stored]
 
 
 def _is_trained(model: Any, features: dict[str, Any]) -> bool:

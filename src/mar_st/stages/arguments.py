@@ -71,7 +71,7 @@ def training_arguments(
         bf16=settings.precision == "bf16",
         use_cpu=on_cpu,
         ddp_backend="gloo" if on_cpu and world > 1 else None,
-        seed=stage.seed if stage.seed is not None else settings.seed,
+        seed=settings.seed,
         dataloader_drop_last=True,
         dataloader_num_workers=worker_count(settings.workers, device),
         dataloader_pin_memory=not on_cpu,

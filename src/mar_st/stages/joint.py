@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
+from mar_st.lineage import reads_documents
 from mar_st.losses import AsymInfoNCELoss, ScoreDistillLoss
 from mar_st.modules import is_truncation
 from mar_st.stages.contrastive import (
@@ -44,6 +45,9 @@ def train_joint(
     teacher: SentenceTransformer | CrossEncoder | None = None,
 ) -> None:
     """Train the routes in place with Asym-InfoNCE over hard and in-batch negatives.
+
+    Frozen documents are encoded once, before the first step, and read from a store (HARNESS-LM, phase three),
+    see `mar_st.lineage.reads_documents`.
 
     The document encoder is trained through LoRA where `stage.lora_r` is given (the adapter is merged at the
     end), in full otherwise. With `stage.freeze` one side keeps its weights: it has neither gradients nor
@@ -86,7 +90,10 @@ def train_joint(
         columns = data[source.entry.name].column_names
         mapping[source.entry.name] = {column: "query" if column == "query" else other for column in columns}
     of_columns = column_prompts(sources, data, prompts)
-    if stage.taught:
+    if reads_documents(stage, [source.entry for source in sources]):
+        data = taught(data, _document_teacher(model, prompts), sources, stage, settings, read=["query"])
+        of_columns = {name: {"query": of["query"]} for name, of in of_columns.items() if "query" in of}
+    elif stage.taught:
         data = taught(data, teacher or _document_teacher(model, prompts), sources, stage, settings)
         if teacher is not None:
             teacher.to("cpu")

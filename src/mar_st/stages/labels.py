@@ -43,7 +43,11 @@ def labelled(
 
 
 def with_vectors(
-    dataset: Dataset, roles: Mapping[str, Side], vectors_of: Callable[[Sequence[str], Side], Vectors]
+    dataset: Dataset,
+    roles: Mapping[str, Side],
+    vectors_of: Callable[[Sequence[str], Side], Vectors],
+    *,
+    read: Sequence[str] | None = None,
 ) -> Dataset:
     """The columns of a dataset with a `label` that holds the stored vector of each of its texts.
 
@@ -51,9 +55,10 @@ def with_vectors(
         dataset: Columns of texts.
         roles: Whether a column holds queries or documents.
         vectors_of: Gives the vectors of distinct texts in a role; it is asked once for each role.
+        read: Columns whose texts a batch holds; default all. Samplers see the others, too.
 
     Returns:
-        The columns, and `label`: `(columns, width)` float32 per row, in the order of the columns.
+        The columns of `read`, and `label`: `(columns, width)` float32 per row, in the order of all columns.
     """
     names = dataset.column_names
     if any(column_texts(dataset, name).missing().any() for name in names):
@@ -70,7 +75,8 @@ def with_vectors(
         rows |= zip(of_role, places, strict=True)
     label = _label(np.stack([rows[name] for name in names], axis=1))
     with_rows = dataset_of(dataset.data.table.append_column("label", label))
-    return with_rows.with_transform(_ColumnVectors([(name, roles[name]) for name in names], stores))
+    handed = tuple(names if read is None else read)
+    return with_rows.with_transform(_ColumnVectors(handed, [roles[name] for name in names], stores))
 
 
 def with_scores(dataset: Dataset, scores_of: Callable[[Sequence[tuple[str, str]]], Vectors]) -> Dataset:
@@ -138,11 +144,12 @@ class _Labels:
 
 @dataclass(frozen=True)
 class _ColumnVectors:
-    columns: list[tuple[str, Side]]
+    texts: tuple[str, ...]
+    roles: list[Side]
     stores: dict[Side, Vectors]
 
     def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
         rows = np.asarray(batch["label"])
-        vectors = [self.stores[role][rows[:, index]] for index, (_, role) in enumerate(self.columns)]
+        vectors = [self.stores[role][rows[:, index]] for index, role in enumerate(self.roles)]
         label = torch.from_numpy(np.stack(vectors, axis=1))
-        return {**{name: batch[name] for name, _ in self.columns}, "label": list(label)}
+        return {**{name: batch[name] for name in self.texts}, "label": list(label)}

@@ -35,6 +35,8 @@ def taught(
     sources: Sequence[Source],
     stage: DistillStage | JointStage,
     settings: Settings,
+    *,
+    read: Sequence[str] | None = None,
 ) -> dict[str, Dataset]:
     """The rows of a stage with a `label` of what its teacher says of them.
 
@@ -49,6 +51,7 @@ def taught(
         sources: Data settings.
         stage: The stage.
         settings: Run folder and precision.
+        read: Columns whose texts the student encodes, see `with_vectors`; default all.
 
     Raises:
         DistillError: There is no teacher, or it scores by neither cosine nor dot product.
@@ -70,7 +73,7 @@ def taught(
             for name in columns.column_names
         }
         vectors = teacher_vectors(encoder, store, entry, autocast=autocast).vectors
-        found[entry.name] = with_vectors(columns, roles, vectors)
+        found[entry.name] = with_vectors(columns, roles, vectors, read=read)
     return found
 
 

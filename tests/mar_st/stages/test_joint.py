@@ -172,6 +172,28 @@ def test_frozen_documents_keep_the_index(tmp_path):
     assert own[1].mean() > own[0].mean() + 0.1
 
 
+@pytest.mark.parametrize("size", [None, 3])
+@pytest.mark.parametrize("renormalise", [True, False])
+@pytest.mark.parametrize("fields", [{}, {"kl_weight": 0.5}, {"both_directions": True, "dims": (4, 8)}])
+def test_reading_frozen_documents_trains_what_encoding_them_does(
+    tmp_path, monkeypatch, fields, renormalise, size
+):
+    fields = {"freeze": "document", "mini_batch_size": size, "max_steps": 4, **fields}
+    read = weights(_train(tmp_path / "read", mar(renormalise=renormalise), **fields))
+    with monkeypatch.context() as patch:
+        patch.setattr(joint, "reads_documents", lambda *_: False)
+        encoded = weights(_train(tmp_path / "encoded", mar(renormalise=renormalise), **fields))
+    assert apart(read, encoded, weights(mar(renormalise=renormalise))) < 1e-2
+
+
+def test_frozen_documents_are_encoded_once(tmp_path):
+    model, texts = mar(), []
+    encoder = model.route_modules("document")[0]
+    encoder.register_forward_pre_hook(lambda module, inputs: texts.append(len(inputs[0]["input_ids"])))
+    _train(tmp_path, model=model, freeze="document", max_steps=20)
+    assert sum(texts) <= len({d for t in TRIPLES for d in (*t.positives, *t.negatives)})
+
+
 def test_symmetric_data_with_frozen_queries_are_refused(tmp_path):
     sources = [source(), source("sts", symmetric=True)]
     with pytest.raises(
