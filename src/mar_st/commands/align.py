@@ -58,7 +58,8 @@ LadderOption = Annotated[
     typer.Option("--ladder", help="Several query encoders in one folder, e.g. lookup,1,2,4,full."),
 ]
 LadderLayers = Annotated[
-    Literal["first", "spread"], typer.Option(help="Which layers of the teacher a rung of the ladder takes.")
+    Literal["last", "first", "spread"],
+    typer.Option(help="Which layers of the teacher a rung of the ladder takes."),
 ]
 DefaultRung = Annotated[
     str | None, typer.Option(help="Rung that answers as 'query'; default 2, else the largest.")
@@ -103,7 +104,7 @@ def align(
     save_steps: SaveSteps = 200,
     query_only: QueryOnly = False,
     ladder: LadderOption = None,
-    ladder_layers: LadderLayers = "first",
+    ladder_layers: LadderLayers = "last",
     default_rung: DefaultRung = None,
     eval_: Eval = None,
     eval_split: EvalSplit = "test",
@@ -115,7 +116,7 @@ def align(
 
     from mar_st.spaces import Ladder, Options, align_ladder, align_space
 
-    if ladder is None and (default_rung is not None or eval_ or ladder_layers != "first"):
+    if ladder is None and (default_rung is not None or eval_ or ladder_layers != "last"):
         raise typer.BadParameter("--ladder-layers, --default-rung and --eval belong to --ladder.")
     options = Options(
         dim=dim,

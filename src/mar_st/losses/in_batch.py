@@ -190,9 +190,7 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
                 self.log_scale.clamp_(0.0, math.log(MAX_SCALE))
         if not self.uses_gradient_cache:
             embedded = embed_columns(self.model, features)
-            return self.compute_loss_from_embeddings(
-                [*embedded, *_cut(stored, embedded[0].shape[1])], labels
-            )
+            return self.compute_loss_from_embeddings([*embedded, *_cut(stored, embedded[0].shape[1])], labels)
         trained = [feature for feature in features if _is_trained(self.model, feature)]
         batch = _Batch(labels, self.orders_of(trained or features), stored=stored)
         if trained:  # without any there is no backward pass that could encode a second time

@@ -59,7 +59,7 @@ class Ladder:
     """
 
     rungs: str
-    layers: Choice = "first"
+    layers: Choice = "last"
     default: str | None = None
     evaluate: tuple[str, ...] = ()
     split: str = "test"
@@ -80,7 +80,7 @@ def align_ladder(
 ) -> dict[str, Any]:
     """Train query encoders of several sizes for the space of a teacher, and measure them.
 
-    A rung of N layers is made of the teacher's own first layers and embeddings, pooled as the teacher pools,
+    A rung of N layers is made of the teacher's own last layers and its embeddings, pooled as the teacher pools,
     where the teacher is a model; of the layers of `student` where one is given; else it is a new encoder.
     `full` is a copy of the teacher. `lookup` sums vectors of n-grams that a regression on the teacher's
     vectors of the queries finds (of the documents, where there are no queries). All learn from the same

@@ -31,7 +31,7 @@ LOOKUP, FULL = "lookup", "full"
 DEFAULT = "2"
 
 #: Which of an encoder's layers a rung takes.
-Choice: TypeAlias = Literal["first", "spread"]
+Choice: TypeAlias = Literal["last", "first", "spread"]
 
 
 @dataclass(frozen=True, order=True)
@@ -158,7 +158,8 @@ def cut_to_layers(modules: Sequence[Module], layers: int, choice: Choice) -> Non
     Args:
         modules: Modules that start with a Transformer.
         layers: How many.
-        choice: `first`: the first ones; `spread`: evenly spaced, the first and the last among them.
+        choice: `last`: the last ones, whose output is what the rung has to make; `first`: the first ones;
+            `spread`: evenly spaced, the first and the last among them.
 
     Raises:
         SpaceError: The encoder has fewer.
@@ -167,8 +168,12 @@ def cut_to_layers(modules: Sequence[Module], layers: int, choice: Choice) -> Non
     depth = int(first.model.config.num_hidden_layers)
     if layers > depth:
         raise SpaceError(f"--ladder asks for {layers} layers, but the student has {depth}.")
-    places = range(layers) if choice == "first" else np.linspace(0, depth - 1, layers).round().astype(int)
-    keep_layers(modules, [int(place) for place in places], what="--ladder")
+    places: dict[Choice, Sequence[int]] = {
+        "last": range(depth - layers, depth),
+        "first": range(layers),
+        "spread": np.linspace(0, depth - 1, layers).round().astype(int).tolist(),
+    }
+    keep_layers(modules, list(places[choice]), what="--ladder")
 
 
 def trainable(modules: Sequence[Any], *, max_length: int, dropout: bool) -> None:

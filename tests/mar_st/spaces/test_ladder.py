@@ -110,7 +110,18 @@ def test_all_rungs_are_in_one_folder_that_plain_sentence_transformers_loads(tmp_
     assert not (tmp_path / "out.run").exists()
 
 
-def test_a_rung_starts_from_the_teachers_first_layers_without_dropout(tmp_path, files, teacher, monkeypatch):  # noqa: F811
+@pytest.mark.parametrize(
+    ("choice", "places_of"),
+    [("last", {1: [2], 2: [1, 2]}), ("first", {1: [0], 2: [0, 1]}), ("spread", {1: [0], 2: [0, 2]})],
+)
+def test_a_rung_starts_from_the_teachers_layers_without_dropout(
+    tmp_path,
+    files,
+    teacher,
+    monkeypatch,
+    choice,
+    places_of,  # noqa: F811
+):
     started = {}
     original = module.LadderRun._align
 
@@ -123,9 +134,9 @@ def test_a_rung_starts_from_the_teachers_first_layers_without_dropout(tmp_path, 
         return original(self, model, *rest)
 
     monkeypatch.setattr(module.LadderRun, "_align", look)
-    _align(tmp_path, files, "1,2", layers="spread", options=replace(FAST, epochs=0.5))
+    _align(tmp_path, files, "1,2", layers=choice, options=replace(FAST, epochs=0.5))
     theirs = teacher[0].model.state_dict()
-    for depth, places in ((1, [0]), (2, [0, 2])):
+    for depth, places in places_of.items():
         for name, tensor in started[depth].items():
             parts = name.split(".")
             if "layer" in parts:
