@@ -370,12 +370,13 @@ def _check_columns(number: int) -> None:
 
 
 def _stored_documents(labels: Tensor | None) -> list[Tensor]:
-    """Vectors of the documents, a tensor `(rows, width)` for each column, from labels that begin with the query's."""
+    """Return the document vectors, `(rows, width)` for each column, of labels that begin with the query's."""
     if labels is None or labels.ndim != 3 or labels.shape[1] < 2:
         got = "no labels" if labels is None else f"labels of shape {tuple(labels.shape)}"
         raise ValueError(
-            "A loss over queries and documents needs two text columns; or one, the queries, and as labels the stored "
-            f"vectors of each row's query and documents, (batch, 1 + documents, width). Got one column and {got}."
+            "The loss takes the columns query, positive and any number of negatives; or queries alone, and "
+            "as labels the stored vectors of each row's query and documents, (batch, 1 + documents, width). Got "
+            f"1 column and {got}."
         )
     return list(labels[:, 1:].unbind(1))
 

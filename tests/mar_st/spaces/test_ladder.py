@@ -120,7 +120,7 @@ def test_a_rung_starts_from_the_teachers_layers_without_dropout(
     teacher,
     monkeypatch,
     choice,
-    places_of,  # noqa: F811
+    places_of,
 ):
     started = {}
     original = module.LadderRun._align
