@@ -375,8 +375,8 @@ def _stored_documents(labels: Tensor | None) -> list[Tensor]:
         got = "no labels" if labels is None else f"labels of shape {tuple(labels.shape)}"
         raise ValueError(
             "The loss takes the columns query, positive and any number of negatives; or queries alone, and "
-            "as labels the stored vectors of each row's query and documents, (batch, 1 + documents, width). Got "
-            f"1 column and {got}."
+            "as labels the stored vectors of each row's query and documents, (batch, 1 + documents, width). "
+            f"Got 1 column and {got}."
         )
     return list(labels[:, 1:].unbind(1))
 

@@ -116,7 +116,7 @@ def test_all_rungs_are_in_one_folder_that_plain_sentence_transformers_loads(tmp_
 )
 def test_a_rung_starts_from_the_teachers_layers_without_dropout(
     tmp_path,
-    files,
+    files,  # noqa: F811
     teacher,
     monkeypatch,
     choice,
