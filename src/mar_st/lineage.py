@@ -69,6 +69,23 @@ def stage_digests(recipe: Recipe, data: Mapping[str, str]) -> list[str]:
     return digests
 
 
+def encoder_digest(recipe: Recipe, data: Mapping[str, str], side: Side) -> str:
+    """Digest of what an encoder of the finished model depends on; equal ones have equal vectors.
+
+    Args:
+        recipe: The recipe.
+        data: See `stage_digests`.
+        side: The encoder.
+    """
+    trained: dict[Side, str] = {}
+    for stage, digest in zip(recipe.stages, stage_digests(recipe, data), strict=True):
+        trained |= dict.fromkeys(trained_sides(stage), digest)
+    space = [recipe.prompts, recipe.normalise, recipe.storage_dtype]
+    if recipe.asymmetric:
+        space += [recipe.dim, recipe.renormalise]
+    return _digest({"encoder": _encoder(recipe, side, data, trained), "space": space})
+
+
 def trained_sides(stage: Stage) -> tuple[Side, ...]:
     """The encoders whose weights a stage changes."""
     if isinstance(stage, AlignStage):

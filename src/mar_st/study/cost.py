@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 import time
 from pathlib import Path
@@ -14,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from mar_st.model import MAR
+from mar_st.teachers.model import route
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,12 +22,13 @@ if TYPE_CHECKING:
 COUNTED, TIMED, WARM_UP = 20, 100, 10
 
 
-def query_encoder(folder: str | Path) -> SentenceTransformer:
-    """What a query process loads: the query route of a MAR, or the whole of a symmetric model."""
-    listing = json.loads((Path(folder) / "modules.json").read_text(encoding="utf-8"))
-    if listing[0]["type"].endswith(".Router"):
-        return MAR.from_pretrained(folder, routes="query")
-    return SentenceTransformer(str(folder)).eval()
+def query_encoder(model: SentenceTransformer) -> SentenceTransformer:
+    """Return what a query process loads: the query route of a MAR, or the whole of a symmetric model."""
+    return SentenceTransformer(
+        modules=list(route(model, "query")),
+        prompts={name: text or "" for name, text in model.prompts.items()},
+        device=str(model.device),
+    ).eval()
 
 
 def query_cost(model: SentenceTransformer, queries: Sequence[str]) -> dict[str, float]:

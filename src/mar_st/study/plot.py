@@ -33,7 +33,7 @@ def plot(table: Mapping[str, Any], path: Path) -> None:
         error = [[score["mean"] - score["low"]], [score["high"] - score["mean"]]]
         left.errorbar(score["mean"], height, xerr=error, fmt="o", color=color, capsize=3)
         left.plot(score["seeds"], [height] * len(score["seeds"]), "|", color=color, alpha=0.6)
-        right.barh(height, row["cost"]["flops_per_query"] / 1e6, color=color, alpha=0.7)
+        right.barh(height, row["cost"].get("flops_per_query", 0) / 1e6, color=color, alpha=0.7)
         if row["name"] == table["full"]:
             left.axvline(score["mean"], color=color, linewidth=0.8, linestyle=":")
     left.set_yticks(list(heights), [row["label"] for row in rows])

@@ -9,12 +9,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
 from filelock import FileLock, Timeout
 from transformers.utils import logging
 
 from mar_st.data import read_source
 from mar_st.errors import MarError
-from mar_st.lineage import source_digest, stage_digests
+from mar_st.lineage import encoder_digest, source_digest, stage_digests
+from mar_st.study.finished import BM25, finished_digest, load_finished, score_bm25
 from mar_st.study.schema import StudyError, row_recipes
 from mar_st.study.table import make_table, write_table
 from mar_st.study.tasks import load_task, score
@@ -22,8 +25,11 @@ from mar_st.study.tasks import load_task, score
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from sentence_transformers import SentenceTransformer
+    from torch import Tensor
+
     from mar_st.data import Source
-    from mar_st.schema import Data, Recipe
+    from mar_st.schema import Data, Recipe, Side
     from mar_st.study.schema import Study
     from mar_st.study.tasks import TaskData
 
@@ -62,7 +68,7 @@ def run_study(
     grid = Grid(study, Path(out), Path(stages) if stages else Path(out) / "stages", say)
     grid.open()
     failed: list[str] = []
-    runs = [(row.name, seed) for seed in study.seeds for row in study.rows]
+    runs = grid.runs
     places = {run: f"[{number}/{len(runs)}] {run[0]}, seed {run[1]}" for number, run in enumerate(runs, 1)}
     waiting = runs
     for _ in range(2):  # once more at the end: what others had in hand may be finished or abandoned by now
@@ -118,15 +124,16 @@ def plan_study(study: Study, folder: str | Path, *, stages: str | Path | None = 
     recipes = row_recipes(study, Path(folder) / "recipes")
     planned: list[PlannedStage] = []
     seen: set[str] = set()
-    for seed in study.seeds:
-        for row in study.rows:
-            recipe = recipes[row.name][seed]
-            for stage, digest in zip(recipe.stages, grid.digests(recipe), strict=True):
-                state = "shared" if digest in seen else "train"
-                if state == "train" and (grid.store / digest / "done.json").is_file():
-                    state = "finished"
-                seen.add(digest)
-                planned.append(PlannedStage(row.name, seed, stage.name, digest, state))
+    for row, seed in grid.runs:
+        recipe = recipes.get(row, {}).get(seed)
+        if recipe is None:  # a finished model
+            continue
+        for stage, digest in zip(recipe.stages, grid.digests(recipe), strict=True):
+            state = "shared" if digest in seen else "train"
+            if state == "train" and (grid.store / digest / "done.json").is_file():
+                state = "finished"
+            seen.add(digest)
+            planned.append(PlannedStage(row, seed, stage.name, digest, state))
     return planned
 
 
@@ -142,6 +149,14 @@ class Grid:
     tasks: list[TaskData] = field(default_factory=list)
     _data: dict[tuple[int, str], Source] = field(default_factory=dict)
     _contents: dict[tuple[int, str], str] = field(default_factory=dict)
+
+    @property
+    def runs(self) -> list[tuple[str, int]]:
+        """Row and seed of every model, in the order of the work."""
+        rows = self.study.rows
+        return [
+            (row.name, seed) for seed in self.study.seeds for row in rows if seed in self.study.seeds_of(row)
+        ]
 
     def open(self) -> None:
         """Check all that can be checked before anything is trained, and claim the folder."""
@@ -161,8 +176,9 @@ class Grid:
         for row, recipes in self.recipes.items():
             self._check_prompts(row, recipes[self.study.seeds[0]])
             check_models(recipes[self.study.seeds[0]])
-        for recipes in self.recipes.values():
-            self.digests(recipes[self.study.seeds[0]])
+        for name, seed in self.runs:
+            if seed == self.study.seeds[0]:
+                self.identity(name, seed)
         _write(marker, json.dumps(self.study.model_dump(mode="json"), indent=2, ensure_ascii=False))
         for data in self.tasks:
             self.say(f"task {data.task.name}: {len(data.items)} items, {data.metric}")
@@ -196,53 +212,85 @@ class Grid:
             contents[entry.name] = self._contents[key]
         return stage_digests(recipe, contents)
 
-    def model_digest(self, recipe: Recipe) -> str:
-        """Identity of the model that a recipe gives: its last stage, and how the weights are stored."""
+    def identity(self, row: str, seed: int) -> str:
+        """Identity of a model: last stage and dtype of the weights, or the files of a finished one."""
+        if row not in self.recipes:
+            return finished_digest(self.study.row(row))
+        recipe = self.recipes[row][seed]
         content = [self.digests(recipe)[-1], recipe.storage_dtype, recipe.prompts]
         return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
+    def _document_digest(self, row: str, seed: int) -> str:
+        """Identity of the encoder of a model's documents, which rows may share."""
+        if row not in self.recipes:
+            return self.identity(row, seed)
+        recipe = self.recipes[row][seed]
+        self.digests(recipe)  # reads what is not read yet
+        contents = {entry.name: self._contents[seed, entry.model_dump_json()] for entry in recipe.data}
+        side: Side = "document" if recipe.asymmetric else getattr(recipe.stages[-1], "side", "query")
+        return encoder_digest(recipe, contents, side)
+
     def run(self, row: str, seed: int, save_steps: int, place: str) -> bool:
         """Train and score one model; `False` where another process is at it."""
-        from mar_st.train import train
-
-        recipe = self.recipes[row][seed]
         folder = self.out / "runs" / row / str(seed)
         folder.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(folder / ".lock", timeout=0):
-                identity = self.model_digest(recipe)
+                identity = self.identity(row, seed)
                 missing = [data for data in self.tasks if self.kept(row, seed, data, identity) is None]
-                costs = seed == self.study.seeds[0] and not self._cost_kept(row, identity)
+                costs = (
+                    self._costs(row) and seed == self.study.seeds[0] and not self._cost_kept(row, identity)
+                )
                 if not missing and not costs:
                     self.say(f"{place}: finished before, kept")
                     return True
-                self.say(f"{place}: {len(recipe.stages)} stages")
-                model = train(
-                    recipe,
-                    folder,
-                    save_steps=save_steps,
-                    stages=self.store,
-                    read=self.read,
-                    say=lambda line: self.say(f"  {line}"),
-                )
+                model = self._model(row, seed, folder, save_steps, place)
                 self._score(model, row, seed, missing, identity, place)
-                if costs:
+                if costs and model is not None:
                     self._measure(model, row, identity)
                 return True
         except Timeout:
             self.say(f"{place}: another process is at it")
             return False
 
-    def _score(
-        self, folder: Path, row: str, seed: int, missing: list[TaskData], identity: str, place: str
-    ) -> None:
+    def _model(
+        self, row: str, seed: int, folder: Path, save_steps: int, place: str
+    ) -> SentenceTransformer | None:
+        """The model of a row, trained where it is not finished; `None` for BM25."""
         from sentence_transformers import SentenceTransformer
 
-        if not missing:
-            return
-        model = SentenceTransformer(str(folder)).eval()
+        from mar_st.train import train
+
+        if row not in self.recipes:
+            self.say(f"{place}: {self.study.row(row).model}, as it is")
+            return load_finished(self.study.row(row)) if self._costs(row) else None
+        recipe = self.recipes[row][seed]
+        self.say(f"{place}: {len(recipe.stages)} stages")
+        trained = train(
+            recipe,
+            folder,
+            save_steps=save_steps,
+            stages=self.store,
+            read=self.read,
+            say=lambda line: self.say(f"  {line}"),
+        )
+        return SentenceTransformer(str(trained)).eval()
+
+    def _score(
+        self,
+        model: SentenceTransformer | None,
+        row: str,
+        seed: int,
+        missing: list[TaskData],
+        identity: str,
+        place: str,
+    ) -> None:
         for data in missing:
-            values = score(model, data, batch_size=self.study.batch_size)
+            if model is None:
+                values = score_bm25(data)
+            else:
+                stored = self._documents(self._document_digest(row, seed), data)
+                values = score(model, data, batch_size=self.study.batch_size, stored=stored)
             found = float(data.scores([values]).per_seed()[0])
             content = {
                 "model": identity,
@@ -255,15 +303,34 @@ class Grid:
             _write(self._score_file(row, seed, data), json.dumps(content))
             self.say(f"{place}: {data.task.name} {data.metric} {found:.4f}")
 
-    def _measure(self, folder: Path, row: str, identity: str) -> None:
+    def _documents(self, encoder: str, data: TaskData) -> Callable[[Callable[[], Tensor]], Tensor]:
+        """Keeps the vectors of a corpus for all rows whose documents go through one encoder."""
+        path = self.out / "vectors" / encoder[:32] / f"{data.task.name}-{data.digest[:16]}.npy"
+
+        def stored(encode: Callable[[], Tensor]) -> Tensor:
+            if not path.is_file():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                part = path.with_name(f"{path.name}.{os.getpid()}.part")
+                with part.open("wb") as stream:
+                    np.save(stream, encode().cpu().numpy())
+                part.replace(path)
+            return torch.from_numpy(np.load(path))
+
+        return stored
+
+    def _measure(self, model: SentenceTransformer, row: str, identity: str) -> None:
         """Cost of the query encoder: what is the same everywhere, and what this machine takes."""
         from mar_st.study.cost import query_cost, query_encoder, query_time
 
-        encoder = query_encoder(folder)
+        encoder = query_encoder(model)
         texts = self.tasks[0].sample
         cost = {"model": identity, **query_cost(encoder, texts)}
         _write(self.out / "timings" / f"{row}.json", json.dumps(query_time(encoder, texts), indent=2))
         _write(self.out / "costs" / f"{row}.json", json.dumps(cost, indent=2))
+
+    def _costs(self, row: str) -> bool:
+        """Whether a row has an encoder whose cost can be measured."""
+        return self.study.row(row).model != BM25
 
     def _cost_kept(self, row: str, identity: str) -> bool:
         path = self.out / "costs" / f"{row}.json"
@@ -287,18 +354,17 @@ class Grid:
         """Write the table of all scores."""
         values: dict[str, dict[str, list[list[float]]]] = {}
         models: dict[str, dict[int, str]] = {}
-        for seed in self.study.seeds:  # by seed: the data of one seed are in memory at a time
-            for row in self.study.rows:
-                identity = self.model_digest(self.recipes[row.name][seed])
-                models.setdefault(row.name, {})[seed] = identity
-                for data in self.tasks:
-                    found = self.kept(row.name, seed, data, identity)
-                    if found is None:
-                        raise StudyError(
-                            f"{row.name}, seed {seed} has no score on {data.task.name}: another process "
-                            "changed the folder meanwhile. Run the same command again."
-                        )
-                    values.setdefault(row.name, {}).setdefault(data.task.name, []).append(found)
+        for row, seed in self.runs:  # by seed: the data of one seed are in memory at a time
+            identity = self.identity(row, seed)
+            models.setdefault(row, {})[seed] = identity
+            for data in self.tasks:
+                found = self.kept(row, seed, data, identity)
+                if found is None:
+                    raise StudyError(
+                        f"{row}, seed {seed} has no score on {data.task.name}: another process "
+                        "changed the folder meanwhile. Run the same command again."
+                    )
+                values.setdefault(row, {}).setdefault(data.task.name, []).append(found)
         costs, timings = (self._all(name) for name in ("costs", "timings"))
         table = make_table(self.study, self.tasks, values, models, costs)
         return write_table(table, timings, self.out, self.say)
@@ -307,6 +373,7 @@ class Grid:
         return {
             row.name: json.loads((self.out / folder / f"{row.name}.json").read_text(encoding="utf-8"))
             for row in self.study.rows
+            if self._costs(row.name)
         }
 
 

@@ -58,9 +58,24 @@ class Row(_Strict):
         default_factory=dict, description="laid over the recipe as a file that extends it, lists by name"
     )
     set: dict[str, Any] = Field(default_factory=dict, description="single settings: {stages.align.epochs: 2}")
+    model: str | None = Field(
+        default=None,
+        description="a finished model in the place of a recipe: folder, Hub name or packaged name; 'bm25': "
+        "BM25 over character bigrams",
+    )
+    prompts: dict[str, str] = Field(
+        default_factory=dict, description="of a finished model that does not bring its own"
+    )
+    seeds: int | None = Field(default=None, gt=0, description="only the first seeds of the study")
 
     @model_validator(mode="after")
     def _keys(self) -> Self:
+        if self.model is not None and (self.recipe or self.changes or self.set or self.seeds):
+            raise ValueError(
+                f"row {self.name}: a finished model is scored as it is; leave out recipe, changes, set, seeds"
+            )
+        if self.prompts and self.model is None:
+            raise ValueError(f"row {self.name}: prompts are for a finished model; a recipe has its own")
         taken = sorted({"name", "seed", "extends"} & (set(self.changes) | set(self.set)))
         if taken:
             raise ValueError(f"row {self.name}: {taken[0]!r} is set by the study; leave it out")
@@ -111,7 +126,7 @@ class Study(_Strict):
         rows = {row.name for row in self.rows}
         if self.full not in rows:
             raise ValueError(f"full is {self.full!r}, which is no row; there is {', '.join(sorted(rows))}")
-        homeless = [row.name for row in self.rows if row.recipe is None]
+        homeless = [row.name for row in self.rows if row.recipe is None and row.model is None]
         if self.base is None and homeless:
             raise ValueError(f"row {homeless[0]} changes the base, but the study has no 'base' recipe")
         for table in self.published:
@@ -134,6 +149,15 @@ class Study(_Strict):
             if row.name == name:
                 return row
         raise StudyError(f"The study has no row {name!r}; it has {', '.join(r.name for r in self.rows)}.")
+
+    def seeds_of(self, row: Row) -> tuple[int, ...]:
+        """Seeds that a row is trained with; a finished model stands at the first one."""
+        return self.seeds[: 1 if row.model is not None else row.seeds]
+
+    @property
+    def trained(self) -> tuple[Row, ...]:
+        """The rows that have a recipe."""
+        return tuple(row for row in self.rows if row.model is None)
 
     def narrowed(self, rows: list[str] | None = None, seeds: int | None = None) -> Study:
         """The same study with some of its rows (the full model stays) and its first seeds.
@@ -207,7 +231,7 @@ def _absolute(study: Study, folder: Path) -> Study:
 
 
 def row_recipes(study: Study, folder: Path) -> dict[str, dict[int, Recipe]]:
-    """The recipe of every row and seed.
+    """The recipe of every row that is trained, and seed.
 
     Each row's recipe is written to `folder/ROW.yaml`, so `mar train folder/ROW.yaml --set seed=...` trains
     the very model of the table.
@@ -220,14 +244,16 @@ def row_recipes(study: Study, folder: Path) -> dict[str, dict[int, Recipe]]:
     if study.base is not None:
         _dump(base, {"extends": study.base, "name": "base", **study.changes})
     found: dict[str, dict[int, Recipe]] = {}
-    for row in study.rows:
+    for row in study.trained:
         path = folder / f"{row.name}.yaml"
         origin = row.recipe or str(base.resolve())
         about = {"description": f"{row.label or row.name}: row {row.name} of the study {study.name}"}
         changed = {"extends": origin, "name": row.name, **about, **row.changes}
         _dump(path, changed)
         settings = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in row.set.items()]
-        found[row.name] = {seed: load_recipe(path, [*settings, f"seed={seed}"]) for seed in study.seeds}
+        found[row.name] = {
+            seed: load_recipe(path, [*settings, f"seed={seed}"]) for seed in study.seeds_of(row)
+        }
         if row.set:  # settings by dotted key have no place in a file that extends
             whole = found[row.name][study.seeds[0]].model_dump(mode="json", exclude_none=True)
             _dump(path, whole)

@@ -7,13 +7,15 @@ pair.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from scipy.stats import t as student_t
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -93,6 +95,7 @@ def randomised(first: Scores, second: Scores, *, permutations: int, seed: Sequen
             f"The models were scored on {first.values.shape[1]} and {second.values.shape[1]} items; a paired "
             "test needs the same ones."
         )
+    first, second = _as_many_seeds(first, second)
     items = first.values.shape[1]
     found = []
     for size, rng in _chunks(permutations, seed):
@@ -104,6 +107,85 @@ def randomised(first: Scores, second: Scores, *, permutations: int, seed: Sequen
 def difference(first: Scores, second: Scores) -> float:
     """The statistic of the test as observed: mean over the seeds, first minus second."""
     return float(first.per_seed().mean() - second.per_seed().mean())
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Average scores of one row over its seeds, and how far seeds lie apart.
+
+    Attributes:
+        scores: `(seeds,)` float64.
+        variance: Of one seed; 0 for what is not trained.
+        freedom: Degrees of freedom of the variance; 0 for what is not trained.
+    """
+
+    scores: Array
+    variance: float
+    freedom: int
+
+
+def seed_variances(per_seed: Mapping[str, Array], trained: Container[str]) -> dict[str, Seeds]:
+    """The variance between the seeds of every row.
+
+    A trained row with one seed gets the pooled variance of the rows with several, as far as there are any.
+
+    Args:
+        per_seed: Average scores by row, `(seeds,)` each.
+        trained: Rows that depend on a seed.
+    """
+    several = [scores for name, scores in per_seed.items() if name in trained and len(scores) > 1]
+    freedom = sum(len(scores) - 1 for scores in several)
+    pooled = sum(float(scores.var(ddof=1)) * (len(scores) - 1) for scores in several) / max(freedom, 1)
+    found = {}
+    for name, scores in per_seed.items():
+        if name not in trained:
+            found[name] = Seeds(scores, 0.0, 0)
+        elif len(scores) > 1:
+            found[name] = Seeds(scores, float(scores.var(ddof=1)), len(scores) - 1)
+        else:
+            found[name] = Seeds(scores, pooled, freedom)
+    return found
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A difference of two rows with seeds and items both drawn at random.
+
+    Attributes:
+        difference: First minus second.
+        low: Lower end of the 95 % interval.
+        high: Upper end.
+        p: Two-sided p-value.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p: float
+
+
+def mixed(first: Seeds, second: Seeds, drawn: Array) -> Mixed:
+    """Compare two rows, with training seeds and items both as random samples (Welch's t-test).
+
+    The variance of the difference is the sum of three parts: that of the items, from a paired bootstrap of
+    the seed-averaged scores; and of the seeds of either row, divided by their number. Its degrees of freedom
+    are those of Welch and Satterthwaite, in which the items, being many, count as infinitely many.
+
+    Args:
+        first: Seeds of one row.
+        second: Seeds of the other.
+        drawn: Differences of the seed-averaged scores on resampled items, `(resamples,)`.
+    """
+    parts = [(seeds.variance / len(seeds.scores), seeds.freedom) for seeds in (first, second)]
+    between = sum(variance**2 / freedom for variance, freedom in parts if freedom)
+    variance = float(drawn.var(ddof=1)) + sum(variance for variance, _ in parts)
+    gap = float(first.scores.mean() - second.scores.mean())
+    if variance == 0:
+        return Mixed(gap, gap, gap, 1.0 if gap == 0 else 0.0)
+    law = student_t(variance**2 / between if between else np.inf)
+    error = math.sqrt(variance)
+    half = float(law.ppf(0.975)) * error
+    return Mixed(gap, gap - half, gap + half, 2 * float(law.sf(abs(gap) / error)))
 
 
 def p_value(observed: float, drawn: Array) -> float:
@@ -166,14 +248,23 @@ def _differences(first: Scores, second: Scores, swap: NDArray[np.bool_]) -> Arra
         return found
     assert first.gold is not None  # noqa: S101 -- correlations come with gold values
     a, b = (_comparable(scores) for scores in (first, second))
-    if len(a) != len(b):
-        raise ValueError(f"The models have {len(a)} and {len(b)} seeds; a paired test needs as many of both.")
     gold = np.broadcast_to(first.gold, swap.shape)
     total = np.zeros(len(swap))
     for one, other in zip(a, b, strict=True):
         total += _correlation(np.where(swap, other, one), gold, first.kind)
         total -= _correlation(np.where(swap, one, other), gold, first.kind)
     return total / len(a)
+
+
+def _as_many_seeds(first: Scores, second: Scores) -> tuple[Scores, Scores]:
+    """The same scores with every seed repeated until both have as many; means stay the same."""
+    number = math.lcm(len(first.values), len(second.values))
+
+    def repeated(scores: Scores) -> Scores:
+        values = np.repeat(scores.values, number // len(scores.values), axis=0)
+        return Scores(values, scores.gold, scores.kind)
+
+    return repeated(first), repeated(second)
 
 
 def _comparable(scores: Scores) -> Array:

@@ -9,7 +9,16 @@ import numpy as np
 from tqdm import tqdm
 
 from mar_st.study.plot import plot
-from mar_st.study.stats import bootstrap, difference, holm, p_value, randomised, rank_agreement
+from mar_st.study.stats import (
+    bootstrap,
+    difference,
+    holm,
+    mixed,
+    p_value,
+    randomised,
+    rank_agreement,
+    seed_variances,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,8 +43,9 @@ def make_table(
     """All numbers of a study, as JSON holds them.
 
     Every row gets, for each task and for the mean over the tasks: the mean and the standard deviation over
-    the seeds, a bootstrap interval over the queries, and the p-value of a paired randomisation test against
-    the full model (for the mean over tasks also adjusted for the number of rows, after Holm).
+    the seeds, a bootstrap interval over the queries, and the p-value of a paired randomisation test over the
+    queries against the full model. The mean over tasks also gets a test in which seeds and queries are both
+    random (`mar_st.study.stats.mixed`), and its p-value adjusted for the number of rows, after Holm.
 
     Args:
         study: The study.
@@ -49,10 +59,23 @@ def make_table(
     }
     names = [data.task.name for data in tasks]
     full = scores[study.full]
+    averages = {name: _per_seed(of_row) for name, of_row in scores.items()}
+    seeds = seed_variances(averages, {row.name for row in study.trained})
+    drawn = {name: _drawn(study, of_row) for name, of_row in scores.items()}
     rows = []
     for row in tqdm(study.rows, desc="intervals and tests", leave=False):
-        parts = _row(study, scores[row.name], full if row.name != study.full else None, names)
-        cost = {key: value for key, value in costs[row.name].items() if key != "model"}
+        parts = _row(
+            study, scores[row.name], full if row.name != study.full else None, names, drawn[row.name]
+        )
+        if row.name != study.full:
+            gaps = np.mean(drawn[row.name], axis=0) - np.mean(drawn[study.full], axis=0)
+            found = mixed(seeds[row.name], seeds[study.full], gaps)
+            parts[_AVERAGE] |= {
+                "difference_low": found.low,
+                "difference_high": found.high,
+                "p_mixed": found.p,
+            }
+        cost = {key: value for key, value in costs.get(row.name, {}).items() if key != "model"}
         rows.append(
             {
                 "name": row.name,
@@ -64,7 +87,7 @@ def make_table(
                 "cost": cost,
             }
         )
-    tested = {row["name"]: row["scores"][_AVERAGE]["p"] for row in rows if row["name"] != study.full}
+    tested = {row["name"]: row["scores"][_AVERAGE]["p_mixed"] for row in rows if row["name"] != study.full}
     for name, p in holm(tested).items():
         next(row for row in rows if row["name"] == name)["scores"][_AVERAGE]["p_holm"] = p
     return {
@@ -88,14 +111,18 @@ def _per_seed(scores: list[Scores]) -> Any:
     return np.mean([task.per_seed() for task in scores], axis=0)
 
 
-def _row(
-    study: Study, scores: list[Scores], full: list[Scores] | None, names: list[str]
-) -> dict[str, dict[str, Any]]:
-    found = {}
-    drawn = [
+def _drawn(study: Study, scores: list[Scores]) -> list[Any]:
+    """Scores of every task on resampled items; those of one task are the same for all rows."""
+    return [
         bootstrap(task, resamples=study.resamples, seed=(study.test_seed, index, 0))
         for index, task in enumerate(scores)
     ]
+
+
+def _row(
+    study: Study, scores: list[Scores], full: list[Scores] | None, names: list[str], drawn: list[Any]
+) -> dict[str, dict[str, Any]]:
+    found = {}
     for index, (name, task) in enumerate(zip(names, scores, strict=True)):
         found[name] = _summary(task.per_seed(), drawn[index])
     found[_AVERAGE] = _summary(_per_seed(scores), np.mean(drawn, axis=0))
@@ -193,7 +220,9 @@ def markdown(table: Mapping[str, Any]) -> str:
         "row",
         *(f"{task['name']} ({task['metric']})" for task in table["tasks"]),
         _AVERAGE,
+        "seeds",
         "of full",
+        "difference",
         "p",
     ]
     head += ["query parameters", "MFLOP / query", *(entry["name"] for entry in published)]
@@ -204,13 +233,15 @@ def markdown(table: Mapping[str, Any]) -> str:
             lines.append(_line([f"*{row['group']}*", *[""] * (len(head) - 1)]))
         group = row["group"]
         lines.append(_line(_cells(table, row, tasks)))
-    seeds = len(table["seeds"])
-    spread = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed"
+    several = any(len(row["models"]) > 1 for row in table["rows"])
+    spread = "mean ± standard deviation over the seeds" if several else "one seed"
+    random = "seeds and queries both drawn at random" if several else "queries drawn at random"
     lines += [
         "",
         f"Scores: {spread}; in brackets the 95 % bootstrap interval over queries ({table['resamples']:,} "
-        "resamples of the seed-averaged scores). p: two-sided paired randomisation test of the average "
-        f"against `{table['full']}` ({table['permutations']:,} permutations), adjusted after Holm for the "
+        "resamples of the seed-averaged scores). Difference: of the average from that of "
+        f"`{table['full']}`, with its 95 % interval, {random} (Welch's t-test; a trained row with one seed "
+        "has the pooled variance of the others); p: of this test, two-sided, adjusted after Holm for the "
         "number of rows. Query parameters: all, and without token embeddings.",
     ]
     for entry in published:
@@ -224,9 +255,13 @@ def _cells(table: Mapping[str, Any], row: Mapping[str, Any], tasks: list[str]) -
     cells = [f"**{row['label']}**" if is_full else row["label"]]
     cells += [_score(scores[name]) for name in (*tasks, _AVERAGE)]
     average = scores[_AVERAGE]
-    cells += [f"{row['of_full']:.1%}", "" if is_full else _p(average["p_holm"])]
-    cells.append(f"{cost['parameters'] / 1e6:,.2f}M ({cost['parameters_without_embeddings'] / 1e6:,.2f}M)")
-    cells.append(f"{cost['flops_per_query'] / 1e6:,.1f}")
+    cells += [str(len(row["models"])), f"{row['of_full']:.1%}"]
+    cells += ["", ""] if is_full else [_difference(average), _p(average["p_holm"])]
+    if cost:
+        sizes = (cost["parameters"] / 1e6, cost["parameters_without_embeddings"] / 1e6)
+        cells += [f"{sizes[0]:,.2f}M ({sizes[1]:,.2f}M)", f"{cost['flops_per_query'] / 1e6:,.1f}"]
+    else:
+        cells += ["", ""]
     for entry in table["published"]:
         known = entry["rows"].get(row["name"])
         cells.append(f"{known['published']:g}" if known else "")
@@ -236,6 +271,10 @@ def _cells(table: Mapping[str, Any], row: Mapping[str, Any], tasks: list[str]) -
 def _score(score: Mapping[str, Any]) -> str:
     spread = "" if score["std"] is None else f" ± {score['std']:.4f}"
     return f"{score['mean']:.4f}{spread} [{score['low']:.4f}, {score['high']:.4f}]"
+
+
+def _difference(score: Mapping[str, Any]) -> str:
+    return f"{score['difference']:+.4f} [{score['difference_low']:+.4f}, {score['difference_high']:+.4f}]"
 
 
 def _p(value: float) -> str:
@@ -270,7 +309,7 @@ def _comparison(table: Mapping[str, Any], entry: Mapping[str, Any]) -> list[str]
 
 def timings_markdown(table: Mapping[str, Any], timings: Mapping[str, Mapping[str, Any]]) -> str:
     """Time per query of every row."""
-    first = next(iter(timings.values()))
+    first = next(iter(timings.values()), {"device": "no device", "threads": 0})
     lines = [
         _line(["row", "ms / query (median)", "ms / query (95 %)"]),
         _line(["---"] * 3),
@@ -283,6 +322,7 @@ def timings_markdown(table: Mapping[str, Any], timings: Mapping[str, Mapping[str
                 ]
             )
             for row in table["rows"]
+            if row["name"] in timings
         ),
         "",
         f"Query encoder at batch 1, tokenisation included, on {first['device']} "

@@ -111,13 +111,20 @@ def load_task(task: Task) -> TaskData:
     return TaskData(task, kind, metric, hashlib.sha256(content.encode()).hexdigest(), **read)
 
 
-def score(model: SentenceTransformer, data: TaskData, *, batch_size: int = 64) -> list[float]:
+def score(
+    model: SentenceTransformer,
+    data: TaskData,
+    *,
+    batch_size: int = 64,
+    stored: Callable[[Callable[[], Any]], Any] | None = None,
+) -> list[float]:
     """Score of every item of a task, in the order of `data.items`.
 
     Args:
         model: Any sentence-transformers model; queries and documents go by its routes if it has any.
         data: The task.
         batch_size: Texts encoded at a time.
+        stored: Gives the vectors of the corpus, or keeps those that the function it is given computes.
 
     Returns:
         One value per judged query (its metric), or per pair (its predicted similarity).
@@ -136,7 +143,11 @@ def score(model: SentenceTransformer, data: TaskData, *, batch_size: int = 64) -
     queries = _encode(
         model, list(data.queries.values()), batch_size, prompt=_prompt(model, data, *names), task="query"
     )
-    documents = _encode(model, list(data.corpus.values()), batch_size, prompt=None, task="document")
+
+    def encoded() -> Any:
+        return _encode(model, list(data.corpus.values()), batch_size, prompt=None, task="document")
+
+    documents = encoded() if stored is None else stored(encoded)
     return score_vectors(data, queries, documents, model.similarity)
 
 
@@ -151,7 +162,7 @@ def score_vectors(
         documents: Tensor `(documents, dim)`, in the order of `data.corpus`.
         similarity: Scores of queries and documents, `(queries, documents)`.
     """
-    return _measure(_rank(similarity, data, queries, documents), data)
+    return score_run(_rank(similarity, data, queries, documents), data)
 
 
 def _encode(
@@ -201,14 +212,20 @@ def _rank(
     return run
 
 
-def _measure(run: dict[str, dict[str, float]], data: TaskData) -> list[float]:
+def score_run(run: dict[str, dict[str, float]], data: TaskData) -> list[float]:
+    """Score of every judged query of a retrieval or reranking task, from ranked documents.
+
+    Args:
+        run: Query id -> document id -> score; a query without documents scores 0.
+        data: The task.
+    """
     import pytrec_eval
 
     name, _, cut = data.metric.partition("@")
     wanted = f"{_PREFIX[name]}.{cut}" if cut else _WHOLE[name]
     result = pytrec_eval.RelevanceEvaluator(data.qrels, {wanted}).evaluate(run)
     key = wanted.replace(".", "_")
-    return [float(result[query][key]) for query in data.qrels]
+    return [float(result[query][key]) if query in result else 0.0 for query in data.qrels]
 
 
 def _cut(metric: str) -> int | None:

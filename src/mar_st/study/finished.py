@@ -1,0 +1,71 @@
+"""Rows of a study that nothing is trained for: finished models, and BM25."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+from mar_st.lineage import model_digest
+from mar_st.mining import retrievers
+from mar_st.study.tasks import score_run
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+    from mar_st.study.schema import Row
+    from mar_st.study.tasks import TaskData
+
+#: What `model` of a row says for BM25 over character bigrams.
+BM25 = "bm25"
+
+#: Documents ranked for a query.
+_DEPTH = 1000
+
+
+def finished_digest(row: Row) -> str:
+    """Return the identity of a finished model: its files (or commit) and the prompts of the row."""
+    content = retrievers.BM25().identity() if row.model == BM25 else model_digest(str(row.model))
+    return hashlib.sha256(json.dumps([content, row.prompts], sort_keys=True).encode()).hexdigest()
+
+
+def load_finished(row: Row) -> SentenceTransformer:
+    """Load the model of a row, with the row's prompts in the place of its own of these names.
+
+    Raises:
+        MarError: There is no such model.
+    """
+    from sentence_transformers import SentenceTransformer
+
+    from mar_st.native_gte import fetch
+
+    model = SentenceTransformer(str(fetch(str(row.model)))).float().eval()
+    model.prompts = {**model.prompts, **row.prompts}
+    return model
+
+
+def score_bm25(data: TaskData) -> list[float]:
+    """Score of every item of a task by BM25; of a pair, the score of its second text for its first.
+
+    Args:
+        data: The task. The corpus of a pair task is its second texts.
+    """
+    retriever = retrievers.BM25()
+    if data.type == "sts":
+        first, second = zip(*data.pairs, strict=True)
+        retriever.prepare(first, second)
+        return [float(retriever.score([row], [[row]])[0][0]) for row in range(len(first))]  # type: ignore[list-item]
+    ids = list(data.corpus)
+    place = {key: index for index, key in enumerate(ids)}
+    retriever.prepare(list(data.queries.values()), list(data.corpus.values()))
+    run = {}
+    for row, query in enumerate(data.queries):
+        if data.type == "rerank":
+            kept = [place[key] for key in data.candidates[query]]
+            values = retriever.score([row], [kept])[0].tolist()  # type: ignore[list-item]
+        else:
+            found = retriever.search([row], min(_DEPTH, len(ids)), [[]])  # type: ignore[list-item]
+            there = found.documents[0] >= 0
+            kept, values = found.documents[0][there].tolist(), found.scores[0][there].tolist()
+        run[query] = {ids[index]: value for index, value in zip(kept, values, strict=True)}
+    return score_run(run, data)
