@@ -33,7 +33,7 @@ LengthGroups = Annotated[
     int, typer.Option(help="Batches sorted by length together, which saves padding; 0: none.", min=0)
 ]
 LearningRate = Annotated[
-    float | None, typer.Option(help="Default 1e-3 for a new student, 1e-4 for a given one.")
+    float | None, typer.Option(help="Default 1e-3 for new students and rungs of a ladder, 1e-4 for a given student.")
 ]
 ContrastiveWeight = Annotated[float, typer.Option(help="Of the contrastive part.", min=0)]
 MseWeight = Annotated[float, typer.Option(help="Of the squared distance.", min=0)]
@@ -48,6 +48,11 @@ Dropout = Annotated[
 Width = Annotated[int, typer.Option(help="Hidden size of a new student.", min=2)]
 Vocabulary = Annotated[int, typer.Option(help="Tokens of a new student at most.", min=32)]
 RefineEpochs = Annotated[float, typer.Option(help="Passes over the triples.", min=0.01)]
+RefineBatchSize = Annotated[int, typer.Option(help="Triples per step of the refinement.", min=2)]
+RefineLearningRate = Annotated[
+    float | None, typer.Option(help="Of the refinement; default a fifth of that of the alignment.")
+]
+RefineTemperature = Annotated[float, typer.Option(help="tau of the refinement.", min=0.001)]
 HeldOut = Annotated[int, typer.Option(help="Texts of each role kept for the report.", min=0)]
 Precision = Annotated[Literal["fp32", "bf16"], typer.Option(help="bf16 uses autocast.")]
 Seed = Annotated[int, typer.Option(help="Seed.")]
@@ -98,6 +103,9 @@ def align(
     width: Width = 256,
     vocabulary: Vocabulary = 16_000,
     refine_epochs: RefineEpochs = 1.0,
+    refine_batch_size: RefineBatchSize = 32,
+    refine_learning_rate: RefineLearningRate = None,
+    refine_temperature: RefineTemperature = 0.05,
     held_out: HeldOut = 200,
     precision: Precision = "fp32",
     seed: Seed = 42,
@@ -138,6 +146,9 @@ def align(
         vocabulary=vocabulary,
         held_out=held_out,
         refine_epochs=refine_epochs,
+        refine_batch_size=refine_batch_size,
+        refine_learning_rate=refine_learning_rate,
+        refine_temperature=refine_temperature,
         precision=precision,
         seed=seed,
         save_steps=save_steps,

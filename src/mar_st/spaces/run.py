@@ -297,6 +297,7 @@ class Run:
             epochs=options.refine_epochs, batch_size=options.refine_batch_size,
             learning_rate=options.refine_learning_rate or rate / 5,
             temperature=options.refine_temperature, mini_batch_size=options.mini_batch_size,
+            length_groups=options.length_groups,
         )  # fmt: skip
         loss = StoredInfoNCELoss(
             model,
