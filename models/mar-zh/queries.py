@@ -1,4 +1,4 @@
-"""Writes the texts that query encoders are aligned on: questions, what was said between them, parts of answers.
+"""Write the texts that query encoders are aligned on: questions, what was said after them, pieces of answers.
 
 usage: queries.py data/pairs.jsonl data/texts.jsonl queries.jsonl
 """
@@ -21,7 +21,7 @@ def main(pairs: str, texts: str, out: str) -> None:
     """Write distinct texts, in an order drawn with a fixed seed."""
     rows = [json.loads(line) for line in Path(pairs).read_text(encoding="utf-8").splitlines()]
     all_texts = [json.loads(line)["text"] for line in Path(texts).read_text(encoding="utf-8").splitlines()]
-    draw = random.Random(42)  # noqa: S311 -- a sample, not a secret
+    draw = random.Random(42)
     questions, answers = ({row[name] for row in rows} for name in ("query", "positive"))
     others = [text for text in all_texts if len(text) <= LONGEST and text not in questions | answers]
     terms = [text for text in others if len(text) < SHORTEST_PART]

@@ -116,17 +116,19 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def _merge_named(key: str, entries: list[dict[str, Any]], over: dict[str, Any]) -> list[dict[str, Any]]:
-    """Entries of a list changed by name; `None` takes one away."""
+    """Entries of a list changed by name; `None` takes one away, and one that gives its own name is added."""
     names = [entry["name"] for entry in entries]
-    unknown = sorted(set(over) - set(names))
+    added = [name for name, entry in over.items() if name not in names and (entry or {}).get("name") == name]
+    unknown = sorted(set(over) - set(names) - set(added))
     if unknown:
         raise KeyError(f"{key} has no entry {unknown[0]!r} to change; it has {', '.join(names)}.")
     changes = {name: change or {} for name, change in over.items()}
-    return [
+    kept = [
         _merge(entry, changes.get(entry["name"], {}))
         for entry in entries
         if over.get(entry["name"], {}) is not None
     ]
+    return [*kept, *(changes[name] for name in added)]
 
 
 def _at(content: Any, part: str) -> Any:

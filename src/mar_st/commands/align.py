@@ -33,7 +33,7 @@ LengthGroups = Annotated[
     int, typer.Option(help="Batches sorted by length together, which saves padding; 0: none.", min=0)
 ]
 LearningRate = Annotated[
-    float | None, typer.Option(help="Default 1e-3 for new students and rungs of a ladder, 1e-4 for a given student.")
+    float | None, typer.Option(help="Default 1e-3 for a new student or a ladder, 1e-4 for a given student.")
 ]
 ContrastiveWeight = Annotated[float, typer.Option(help="Of the contrastive part.", min=0)]
 MseWeight = Annotated[float, typer.Option(help="Of the squared distance.", min=0)]

@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 import yaml
 from filelock import FileLock
+from sentence_transformers import SentenceTransformer
 
 from mar_st import train as runner
 from mar_st.data import DataError
 from mar_st.errors import MarError
-from mar_st.study import StudyError, load_study
+from mar_st.study import StudyError, load_study, tasks
 from mar_st.study import run as study_run
 from mar_st.study.run import plan_study, run_study
 from mar_st.study.stats import Scores
+from mar_st.study.tasks import load_task, score
 
 TABLE = ("table.json", "table.md")
 
@@ -93,7 +95,9 @@ def test_the_table(finished_study):
         values.append(kept["values"])
     assert no_joint["scores"]["faq"]["seeds"] == pytest.approx(Scores(np.array(values)).per_seed().tolist())
     average = no_joint["scores"]["average"]
-    assert 0 < average["p"] <= average["p_holm"] <= 1
+    assert 0 < average["p"] <= 1
+    assert 0 < average["p_mixed"] <= average["p_holm"] <= 1
+    assert average["difference_low"] <= average["difference"] <= average["difference_high"]
     (paper,) = table["published"]
     here = {name: entry["here"] for name, entry in paper["rows"].items()}
     opposite = here["full"] > here["no-joint"]  # the made-up paper has it the other way round
@@ -310,3 +314,79 @@ def test_without_matplotlib_the_plot_is_left_out_and_said(run, done, monkeypatch
     _, lines = run()
     assert any("table.png is left out" in line and "medteb[report]" in line for line in lines)
     assert (done / "table.md").is_file()
+
+
+# -- rows that share a document encoder, and rows without training --
+
+
+def _seeded(study_folder):
+    """Give the document encoder's stage a seed of its own."""
+    path = study_folder / "base.yaml"
+    base = yaml.safe_load(path.read_text(encoding="utf-8"))
+    base["stages"][0]["seed"] = 7
+    path.write_text(yaml.safe_dump(base, allow_unicode=True), encoding="utf-8")
+
+
+def test_a_stage_with_its_own_seed_is_shared_by_all_seeds(study_folder, change):
+    _seeded(study_folder)
+    planned = plan_study(load_study(change()), study_folder / "plan")
+    digests = {(stage.name, stage.seed): stage.digest for stage in planned if stage.row == "full"}
+    assert digests["document-init", 1] == digests["document-init", 2]
+    assert digests["align", 1] != digests["align", 2]
+    assert [stage.state for stage in planned if stage.name == "document-init"] == ["train"] + ["shared"] * 5
+
+
+def test_documents_are_encoded_once_for_rows_with_one_document_encoder(study_folder, change, monkeypatch):
+    _seeded(study_folder)
+    rows = [
+        {"name": "full", "changes": {"stages": {"joint": None}}},
+        {"name": "short", "changes": {"stages": {"joint": None, "align": {"epochs": 1}}}},
+        {"name": "large", "changes": {"query": None, "stages": {"joint": None, "align": None}}, "seeds": 1},
+    ]
+    change(rows=rows, published=[])
+    asked, original = [], tasks._encode
+
+    def encode(model, texts, batch_size, **options):
+        asked.append((options["task"], len(texts)))
+        return original(model, texts, batch_size, **options)
+
+    monkeypatch.setattr(tasks, "_encode", encode)
+    study = load_study(study_folder / "study.yaml")
+    run_study(study, study_folder / "out", say=lambda line: None)
+    # The symmetric row has the documents' whole width, the others share the query encoder's.
+    assert asked.count(("document", 24)) == 2
+    kept = (study_folder / "out/scores/short/2/faq.json").read_text(encoding="utf-8")
+    model = SentenceTransformer(str(study_folder / "out/runs/short/2/model"))
+    monkeypatch.setattr(tasks, "_encode", original)
+    assert json.loads(kept)["values"] == score(model, load_task(study.tasks[0]))
+    table = json.loads((study_folder / "out/table.json").read_text(encoding="utf-8"))
+    assert [len(row["models"]) for row in table["rows"]] == [2, 2, 1]
+
+
+def test_finished_models_and_bm25_stand_beside_trained_rows(done, study_folder, change, trained):
+    model = study_folder / "out/runs/full/1/model"
+    rows = [
+        {"name": "bm25", "model": "bm25"},
+        {"name": "as-it-is", "model": str(model), "prompts": {"query": "检索："}},
+        {"name": "full", "label": "all stages"},
+    ]
+    change(rows=rows, published=[])
+    run_study(load_study(study_folder / "study.yaml"), study_folder / "out", say=lambda line: None)
+    assert trained == []
+    table = json.loads((study_folder / "out/table.json").read_text(encoding="utf-8"))
+    bm25, same, full = table["rows"]
+    assert same["scores"]["faq"]["mean"] == full["scores"]["faq"]["seeds"][0]
+    assert bm25["cost"] == {}
+    assert bm25["scores"]["faq"]["mean"] > 0.6  # questions and answers share the symptom
+    assert bm25["scores"]["pairs"]["mean"] > 0.3
+    assert "bm25" in (study_folder / "out/table.md").read_text(encoding="utf-8")
+
+
+def test_a_changed_prompt_scores_a_finished_model_again(done, study_folder, change):
+    row = {"name": "as-it-is", "model": str(study_folder / "out/runs/full/1/model")}
+    scores = []
+    for prompts in ({"query": "检索："}, {"query": "头疼怎么预防"}):
+        change(rows=[{"name": "full"}, {**row, "prompts": prompts}], published=[])
+        run_study(load_study(study_folder / "study.yaml"), study_folder / "out", say=lambda line: None)
+        scores.append(json.loads((study_folder / "out/scores/as-it-is/1/faq.json").read_text())["score"])
+    assert scores[0] != scores[1]

@@ -11,9 +11,11 @@ from mar_st.study.stats import (
     bootstrap,
     difference,
     holm,
+    mixed,
     p_value,
     randomised,
     rank_agreement,
+    seed_variances,
 )
 
 
@@ -162,3 +164,65 @@ def test_rank_agreement_is_kendalls_tau_b():
     assert tau == pytest.approx(expected)
     assert opposite == [("a", "b")]  # higher here first
     assert rank_agreement({"a": 1.0, "b": 1.0}, {"a": 1.0, "b": 2.0}) == (None, [])
+
+
+# -- seeds and items both random --
+
+
+def test_seeds_alone_are_welchs_test():
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(0.6, 0.02, 4), rng.normal(0.55, 0.01, 3)
+    seeds = seed_variances({"a": first, "b": second}, {"a", "b"})
+    found = mixed(seeds["a"], seeds["b"], np.zeros(100))
+    expected = scipy_stats.ttest_ind(first, second, equal_var=False)
+    assert found.p == pytest.approx(expected.pvalue)
+    assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval()))
+    assert found.difference == pytest.approx(first.mean() - second.mean())
+
+
+def test_items_alone_are_a_normal_interval():
+    drawn = np.random.default_rng(0).normal(0.1, 0.04, 10_000)
+    seeds = seed_variances({"a": np.array([0.6]), "b": np.array([0.5])}, set())
+    found = mixed(seeds["a"], seeds["b"], drawn)
+    assert found.high - found.difference == pytest.approx(1.96 * drawn.std(ddof=1), rel=1e-3)
+
+
+def test_a_row_with_one_seed_has_the_variance_of_the_others():
+    per_seed = {
+        "a": np.array([0.1, 0.3]),
+        "b": np.array([0.2, 0.2, 0.5]),
+        "one": np.array([0.4]),
+        "fixed": np.array([0.4]),
+    }
+    found = seed_variances(per_seed, {"a", "b", "one"})
+    pooled = (0.02 + 2 * per_seed["b"].var(ddof=1)) / 3
+    assert (found["one"].variance, found["one"].freedom) == pytest.approx((pooled, 3))
+    assert (found["fixed"].variance, found["fixed"].freedom) == (0.0, 0)
+
+
+def test_the_mixed_interval_covers_the_truth_when_seeds_vary():
+    """Simulated rows of equal worth; an interval over queries alone misses the spread of the seeds."""
+    rng, covered, narrow = np.random.default_rng(1), 0, 0
+    for trial in range(200):
+        per_seed = {name: rng.normal(0, 0.05, (3, 1)) for name in "ab"}
+        scores = {name: Scores(effect + rng.normal(0, 0.3, (3, 200))) for name, effect in per_seed.items()}
+        drawn = {name: bootstrap(of, resamples=300, seed=(trial,)) for name, of in scores.items()}
+        seeds = seed_variances({name: of.per_seed() for name, of in scores.items()}, set("ab"))
+        gaps = drawn["a"] - drawn["b"]
+        found = mixed(seeds["a"], seeds["b"], gaps)
+        covered += found.low <= 0 <= found.high
+        low, high = np.percentile(gaps, (2.5, 97.5))
+        narrow += low <= 0 <= high
+    assert covered / 200 > 0.92
+    assert narrow / 200 < 0.8
+
+
+@pytest.mark.parametrize("kind", ["mean", "spearman"])
+def test_rows_may_have_different_numbers_of_seeds(kind):
+    first, second = _pair(12, 2, kind)
+    three = Scores(np.concatenate([second.values, second.values[:1]]), second.gold, kind)
+    drawn = randomised(first, three, permutations=200, seed=(0,))
+    twice = Scores(np.repeat(first.values, 3, axis=0), first.gold, kind)
+    six = Scores(np.repeat(three.values, 2, axis=0), three.gold, kind)
+    np.testing.assert_array_equal(drawn, randomised(twice, six, permutations=200, seed=(0,)))
+    assert difference(first, three) == pytest.approx(difference(twice, six))
