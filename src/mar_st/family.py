@@ -89,6 +89,35 @@ def add_query_encoder(
     write_router(root, listing)
 
 
+def remove_query_encoder(folder: str | Path, name: str) -> None:
+    """Take a query encoder out of a saved MAR, in place; the others and the documents are not changed.
+
+    The list of encoders is written first, so a process that is killed leaves a folder that loads without it.
+
+    Args:
+        folder: A saved MAR.
+        name: The encoder; not `query`, which answers where none is named.
+
+    Raises:
+        FamilyError: The folder has no such encoder, or it is `query`.
+    """
+    root = Path(folder)
+    names = query_encoders(root)
+    if name not in names or name == "query":
+        others = ", ".join(other for other in names if other != "query") or "none"
+        raise FamilyError(f"{root} has no query encoder {name!r} that can be taken out; it has {others}.")
+    for place in routers(root):
+        listing = read_router(place)
+        gone = listing["structure"].pop(name, [])
+        used = {key for keys in listing["structure"].values() for key in keys}
+        gone = [key for key in gone if key not in used]
+        for key in gone:
+            listing["types"].pop(key)
+        write_router(place, listing)
+        for key in gone:
+            shutil.rmtree(place / key, ignore_errors=True)
+
+
 def _add_tail(folder: Path, name: str) -> None:
     """Give a router behind the encoders a route for a query encoder: a normalisation, as the others have."""
     listing = read_router(folder)

@@ -129,7 +129,7 @@ def _installed(short: str) -> Path:
     if packed is None:
         raise MarError(
             f"{short} is not on this machine. Install its package (pip install {short}, or ./models/{short} "
-            f"of the repository), or train it with `mar train mar-e5` and put the model's folder at "
+            f"of the repository), or train it with `mar train mar-zh` and put the model's folder at "
             f"${HOME_VARIABLE}/{short}."
         )
     from mar_st.packed import unpacked_folder

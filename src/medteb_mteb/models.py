@@ -259,7 +259,7 @@ def _installed_meta(name: str) -> LocalModelMeta:
         embed_dim=None,
         max_tokens=None,
         license="mit",
-        public_training_code="mar train mar-e5 (in the distribution medteb)",
+        public_training_code="mar train mar-zh (in the distribution medteb)",
         public_training_data=True,
         training_datasets=set(),
     )

@@ -12,7 +12,7 @@ from sentence_transformers.base.modules import Normalize
 from mar_st import MAR
 from mar_st.encoders import load_encoder
 from mar_st.errors import MarError
-from mar_st.family import FamilyError, add_query_encoder, query_encoders
+from mar_st.family import FamilyError, add_query_encoder, query_encoders, remove_query_encoder
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 
@@ -162,3 +162,24 @@ def test_a_stored_document_prompt_is_used(mar, documents):
     after = mar.encode_corpus(documents)
     assert np.abs(after - before).max() > 1e-3
     np.testing.assert_allclose(mar.encode_corpus(documents, prompt=""), before, atol=1e-6)
+
+
+def test_an_encoder_that_was_added_and_taken_out_leaves_the_folder_as_it_was(mar, small, tmp_path):
+    folder = tmp_path / "mar"
+    mar.save_pretrained(str(folder))
+    before = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    add_query_encoder(folder, small, "query-small")
+    remove_query_encoder(folder, "query-small")
+    after = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    router = next(path for path in before if path.name == "router_config.json")
+    assert json.loads(after.pop(router)) == json.loads(before.pop(router))
+    assert after == before
+
+
+@pytest.mark.parametrize("name", ["query", "query-large", "document"])
+def test_only_a_further_query_encoder_can_be_taken_out(family, name):
+    with pytest.raises(
+        FamilyError, match=f"no query encoder '{name}' that can be taken out; it has query-small"
+    ):
+        remove_query_encoder(family, name)
+    assert query_encoders(family) == ["query", "query-small"]
