@@ -315,7 +315,7 @@ def plain_model(case: Case, recipe: Any) -> Any:
     from sentence_transformers.sentence_transformer.modules import Normalize
 
     from mar_st.encoders import load_encoder
-    from mar_st.modules.truncation import truncation
+    from mar_st.modules import truncation
 
     stage = recipe.stages[0]
     modules: dict[str, list[Any]] = {}

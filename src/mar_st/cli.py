@@ -15,6 +15,7 @@ from mar_st.commands.align import align
 from mar_st.commands.encode import encode
 from mar_st.commands.export import export
 from mar_st.commands.index import index, index_update
+from mar_st.commands.index_tune import index_tune
 from mar_st.commands.mine import mine
 from mar_st.commands.search import search
 from mar_st.commands.serve import serve
@@ -179,6 +180,7 @@ app.command()(mine)
 app.command()(encode)
 app.command()(index)
 app.command("index-update")(index_update)
+app.command("index-tune")(index_tune)
 app.command()(search)
 app.command()(trim)
 app.command()(export)

@@ -10,7 +10,6 @@ configuration: plain sentence-transformers does not see them, `MAR` does.
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,14 @@ from sentence_transformers.base.modules import Normalize
 
 from mar_st.errors import MarError
 from mar_st.modules import module_class
-from mar_st.modules.layout import ROUTER, read_router, routers, saved_chain, write_router
+from mar_st.modules.layout import (
+    ROUTER,
+    is_query_route,
+    read_router,
+    routers,
+    saved_chain,
+    write_router,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,9 +33,6 @@ if TYPE_CHECKING:
     from sentence_transformers.base.modules.module import Module
 
 CONFIG = "config_sentence_transformers.json"
-
-#: Names of query encoders: `query`, or `query-` and a word (a module's name may hold no dot).
-_NAME = re.compile(r"query(-[a-z0-9][a-z0-9_-]*)?")
 
 
 class FamilyError(MarError):
@@ -42,7 +45,7 @@ def query_encoders(folder: str | Path) -> list[str]:
     Raises:
         FamilyError: The folder is no saved MAR.
     """
-    return [name for name in _structure(Path(folder))["structure"] if _NAME.fullmatch(name)]
+    return [name for name in _structure(Path(folder))["structure"] if is_query_route(name)]
 
 
 def add_query_encoder(
@@ -66,7 +69,7 @@ def add_query_encoder(
     """
     root = Path(folder)
     listing = _structure(root)
-    if not _NAME.fullmatch(name):
+    if not is_query_route(name):
         raise FamilyError(f"A query encoder is called query-NAME (letters, digits, - and _); got {name!r}.")
     if name in listing["structure"]:
         raise FamilyError(f"{root} has a query encoder {name!r}; choose another name than {_names(listing)}.")
@@ -174,7 +177,7 @@ def _load(kind: str, path: Path, source: Path) -> Module:
 
 def _fitted(modules: list[Any], root: Path, listing: dict[str, Any]) -> list[Any]:
     """The modules with or without a last normalisation, as the other routes of the folder are."""
-    names = [name for name in listing["structure"] if _NAME.fullmatch(name) or name == "document"]
+    names = [name for name in listing["structure"] if is_query_route(name) or name == "document"]
     normalising = any(part.type.endswith(".Normalize") for part in saved_chain(root, names[0]))
     inside = any(listing["types"][listing["structure"][name][-1]].endswith(".Normalize") for name in names)
     shared = normalising and not inside

@@ -19,7 +19,7 @@ from torch import nn
 from mar_st.encoders import EncoderSource, load_encoder
 from mar_st.errors import MarError
 from mar_st.modules import OWN, arrange, is_truncation, module_class, restore, route_chain, truncation
-from mar_st.modules.layout import FURTHER, read_router, routers, with_further, write_router
+from mar_st.modules.layout import FURTHER, check_route, read_router, routers, with_further, write_router
 from mar_st.names import model_folder, model_source
 from mar_st.saved_modules import saved_modules
 
@@ -292,10 +292,7 @@ class MAR(SentenceTransformer):
                 listing = with_further(Router.load_config(path, subfolder=entry["path"], **hub))
                 chains: dict[str, Any] = {}
                 for route, saved in wanted.items():
-                    if saved not in listing["structure"]:
-                        raise MarError(
-                            f"{path} has no {saved!r} route; it has {', '.join(listing['structure'])}."
-                        )
+                    check_route(path, route, saved, list(listing["structure"]))
                     chains[route] = []
                     for key in listing["structure"][saved]:
                         part: Any = module_class(listing["types"][key], path, **hub)

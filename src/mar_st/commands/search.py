@@ -16,6 +16,10 @@ Encoder = Annotated[
     str | None,
     typer.Option(help="Query encoder: an exported folder, a model, mar-mini; default the index's model."),
 ]
+QueryEncoder = Annotated[
+    str | None,
+    typer.Option("--query", help="Name of the query encoder, of a model with several, e.g. query-lookup."),
+]
 K = Annotated[
     int | None, typer.Option("-k", help="Documents per query; default 10, of --queries 100.", min=1)
 ]
@@ -36,6 +40,7 @@ def search(
     index: Index,
     query: Query = None,
     encoder: Encoder = None,
+    query_encoder: QueryEncoder = None,
     k: K = None,
     where: Where = None,
     hybrid: Hybrid = False,
@@ -61,7 +66,11 @@ def search(
 
     opened = AnyIndex.open(index)
     searcher = Searcher.open(
-        opened, encoder if encoder is not None else opened.model_source(), reranker=rerank, threads=threads
+        opened,
+        encoder if encoder is not None else opened.model_source(),
+        query=query_encoder,
+        reranker=rerank,
+        threads=threads,
     )
     top = rerank_top if rerank is not None else None
     if queries is not None:

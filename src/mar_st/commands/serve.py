@@ -17,6 +17,11 @@ Encoder = Annotated[
     typer.Option(help="Model of the queries: exported folder, MAR, Hub name or mar-mini; without it only "
                  "vectors are searched."),
 ]  # fmt: skip
+Query = Annotated[
+    str | None,
+    typer.Option(help="Name of the query encoder, of a model with several, e.g. query-lookup; without "
+                 "--encoder of the model that encoded the documents."),
+]  # fmt: skip
 Host = Annotated[str, typer.Option(help="Address to listen on; other than loopback needs API keys.")]
 Port = Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)]
 Processes = Annotated[int, typer.Option(help="Processes; they share the memory-mapped index.", min=1)]
@@ -34,7 +39,12 @@ DocumentEncoder = Annotated[
     str | None, typer.Option(help="Model that encodes documents, named NAME-document.")
 ]
 Reranker = Annotated[str | None, typer.Option(help="A CrossEncoder that ranks hits anew on request.")]
-Backend = Annotated[str, typer.Option(help="Of an exported encoder: auto, onnx, openvino or a variant.")]
+Backend = Annotated[
+    str,
+    typer.Option(
+        help="Of an exported encoder: auto, onnx, openvino or a variant; torch for a model that is not."
+    ),
+]
 Threads = Annotated[
     int | None, typer.Option(help="Threads of the encoder; default processors by workers.", min=1)
 ]
@@ -58,6 +68,7 @@ Watch = Annotated[bool, typer.Option("--watch", help="Open the index again when 
 def serve(
     index: Index = None,
     encoder: Encoder = None,
+    query: Query = None,
     host: Host = "127.0.0.1",
     port: Port = 8000,
     workers: Processes = 1,
@@ -100,6 +111,7 @@ def serve(
         api_keys=read_keys(api_keys),
         insecure=insecure,
         allow_hosts=tuple(allow_host or ()),
+        query=query,
         backend=backend,
         threads=threads,
         document_encoder=document_encoder,

@@ -86,7 +86,7 @@ def export_lookup(
             (part / name).write_bytes((page / name).read_bytes())
         names += [TEXTS, VECTORS, *PAGE]
     listing = LookupListing(
-        model={"source": str(model), "identity": encoder.identity},
+        model={"source": str(model), "identity": encoder.identity, "query": encoder.query},
         features=len(lookup.features),
         dim=encoder.dim,
         normalised=encoder.normalised,

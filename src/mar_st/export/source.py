@@ -58,6 +58,7 @@ def open_source(name: str, query: str | None = None) -> Source:
         MarError: There is no such model, or it has no query side.
     """
     encoder = TorchEncoder.open(name, query=query)
+    _ = encoder.identity  # computed once, of the weights as they were saved
     encoder.model.float()  # what was saved in half precision is exported from the same values
     if encoder.model.truncate_dim is not None:
         raise ExportError(
@@ -94,7 +95,12 @@ def write_front(source: Source, folder: Path, *, exact: bool) -> tuple[Listing, 
     lossless = _write_table(model.get_input_embeddings().weight.detach().numpy(), folder, exact=exact)
     special = [token for token in tokenizer.all_special_ids if token is not None]
     listing = Listing(
-        model={"source": source.name, "identity": encoder.identity, "model_type": model.config.model_type},
+        model={
+            "source": source.name,
+            "identity": encoder.identity,
+            "query": encoder.query,
+            "model_type": model.config.model_type,
+        },
         dim=encoder.dim,
         normalised=encoder.normalised,
         similarity=encoder.model.similarity_fn_name,

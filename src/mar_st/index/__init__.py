@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mar_st.index.build import build_index
+    from mar_st.index.effort import tune_effort
     from mar_st.index.errors import FilterError, IndexingError
     from mar_st.index.filters import Filter, parse_filter
     from mar_st.index.index import Index
@@ -31,6 +32,7 @@ __all__ = [
     "compact",
     "delete",
     "parse_filter",
+    "tune_effort",
 ]
 
 _HOMES = {
@@ -46,6 +48,7 @@ _HOMES = {
     "compact": "update",
     "delete": "update",
     "parse_filter": "filters",
+    "tune_effort": "effort",
 }
 
 

@@ -17,6 +17,7 @@ from mar_st.index.errors import IndexingError
 from mar_st.index.filters import parse_filter
 from mar_st.index.manifest import describe, files_of, read_manifest
 from mar_st.index.source import unit
+from mar_st.online.protocol import encoder_origin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,6 +64,9 @@ class Index(ABC):
         fields: Names and types of the metadata fields.
         has_texts: Whether the documents' texts are kept.
         has_words: Whether it can be searched by words (BM25).
+        settings: Settings of searching that hold for queries of any encoder.
+        efforts: Settings of searching for single query encoders, by the digest of their modules
+            (`mar_st.index.effort`).
     """
 
     name: str
@@ -74,6 +78,8 @@ class Index(ABC):
     fields: dict[str, FieldType]
     has_texts: bool
     has_words: bool
+    settings: dict[str, int]
+    efforts: dict[str, dict[str, Any]]
 
     @staticmethod
     def open(target: str | Path) -> Index:
@@ -96,7 +102,9 @@ class Index(ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def find(self, vectors: np.ndarray, k: int, where: Filter | None) -> Found:
+    def find(
+        self, vectors: np.ndarray, k: int, where: Filter | None, settings: Mapping[str, int] | None = None
+    ) -> Found:
         """The best documents for checked vectors; see `search`."""
 
     @abstractmethod
@@ -112,7 +120,12 @@ class Index(ABC):
         """Ids of what was found."""
 
     def search(
-        self, vectors: np.ndarray, k: int = 10, *, where: Where = None
+        self,
+        vectors: np.ndarray,
+        k: int = 10,
+        *,
+        where: Where = None,
+        settings: Mapping[str, int] | None = None,
     ) -> tuple[list[list[str]], np.ndarray]:
         """The best documents for each vector.
 
@@ -120,6 +133,7 @@ class Index(ABC):
             vectors: Vectors of queries, `(n, dim)` floats.
             k: Documents per query.
             where: Filter on the metadata, see `mar_st.index.filters`.
+            settings: Settings of searching (`ef`, `nprobe`, `rescore`) in the place of the index's own.
 
         Returns:
             Ids, and scores `(n, k)` float32, by falling score. Where fewer documents pass, a list is shorter
@@ -129,8 +143,19 @@ class Index(ABC):
             IndexingError: The vectors or `k` do not fit.
             FilterError: The filter does not fit.
         """
-        found = self.find(self.checked(vectors), checked_k(k), parse_filter(where))
+        found = self.find(self.checked(vectors), checked_k(k), parse_filter(where), settings)
         return self.ids(found), found.scores
+
+    def effort_of(self, encoder: object) -> dict[str, int]:
+        """Return the settings of searching that queries of an encoder need here.
+
+        Args:
+            encoder: A query encoder; without one, or one that the index was not tuned for, the settings are
+                those of the index.
+        """
+        # The digest of a large encoder takes seconds, so it is asked for only where there is a choice.
+        found = self.efforts.get(encoder_origin(encoder) or "") if self.efforts and encoder else None
+        return {**self.settings, **(found["search"] if found else {})}
 
     def model_source(self) -> str:
         """The model that encoded the documents, to encode queries with.
@@ -191,7 +216,8 @@ class FolderIndex(Index):
         self.space, self.kind, self.fields = manifest["space"], manifest["kind"], manifest["fields"]
         self.model = (manifest["model"] or {}).get("name")
         self.has_texts, self.has_words = manifest["texts"], manifest["bm25"] is not None
-        self.settings: dict[str, int] = manifest["search"]
+        self.settings = manifest["search"]
+        self.efforts = manifest.get("efforts", {})
         self.segments = [Segment(folder, entry) for entry in manifest["segments"]]
         self._starts = np.cumsum([0, *map(len, self.segments)])
         folders = [segment.folder for segment in self.segments]
@@ -245,14 +271,33 @@ class FolderIndex(Index):
             if found["sha256"] != entry["sha256"]:
                 raise IndexingError(f"{self.folder / SEGMENTS / name} was changed. Build the index anew.")
 
-    def find(self, vectors: np.ndarray, k: int, where: Filter | None) -> Found:
+    def find(
+        self, vectors: np.ndarray, k: int, where: Filter | None, settings: Mapping[str, int] | None = None
+    ) -> Found:
         """See `Index`."""
+        wanted = {**self.settings, **(settings or {})}
         best = []
         masks = self._masks_of(where)
         for segment, mask, start in zip(self.segments, masks, self._starts, strict=False):
-            scores, rows = segment.searchable.search(vectors, k, mask=mask, settings=self.settings)
+            scores, rows = segment.searchable.search(vectors, k, mask=mask, settings=wanted)
             best.append((scores, np.where(rows >= 0, rows + start, -1)))
         return _found(*(best[0] if len(best) == 1 else flat.merge(best, k)))
+
+    def exact(self, vectors: np.ndarray, k: int) -> np.ndarray:
+        """Return the rows that comparing with all vectors finds, as they are kept.
+
+        Args:
+            vectors: Checked vectors of queries, `(n, dim)`.
+            k: Rows per query.
+
+        Returns:
+            Rows in the index, `(n, k)` int64; -1 where there are fewer.
+        """
+        best = []
+        for segment, start in zip(self.segments, self._starts, strict=False):
+            scores, rows = flat.search(vectors, segment.searchable.vectors, k, mask=segment.alive)
+            best.append((scores, np.where(rows >= 0, rows + start, -1)))
+        return flat.merge(best, k)[1]
 
     def find_words(self, texts: Sequence[str], k: int, where: Filter | None) -> Found:
         """See `Index`.

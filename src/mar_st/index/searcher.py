@@ -38,6 +38,9 @@ class Searcher:
         encoder: Encodes queries; without one queries are vectors, or words alone.
         reranker: Scores the best documents again.
 
+    Attributes:
+        effort: Settings of searching: those of the index, or what it was tuned to for this encoder.
+
     Raises:
         IndexingError: The encoder does not belong to the vectors of the index.
     """
@@ -48,6 +51,7 @@ class Searcher:
         self.index, self.encoder, self.reranker = index, encoder, reranker
         if encoder is not None:
             _check_encoder(index, encoder)
+        self.effort = index.effort_of(encoder)
 
     @classmethod
     def open(
@@ -55,6 +59,7 @@ class Searcher:
         index: Index | str | Path,
         encoder: str | Path | QueryEncoder | None = None,
         *,
+        query: str | None = None,
         reranker: RerankerSource | None = None,
         threads: int | None = None,
     ) -> Self:
@@ -63,6 +68,8 @@ class Searcher:
         Args:
             index: An index, its folder, or a `milvus:` address (see `Index.open`).
             encoder: A query encoder, or where to load it from: an exported folder, a model, `mar-mini`.
+            query: Name of the query encoder, of a model that holds several; without `encoder` of the model
+                that encoded the documents.
             reranker: A cross-encoder, its folder or its Hub name.
             threads: Threads of the encoder; default all processors of this process.
 
@@ -70,10 +77,14 @@ class Searcher:
             MarError: Something is not there, or does not belong together.
         """
         opened = index if isinstance(index, Index) else Index.open(index)
+        if encoder is None and query is not None:
+            encoder = opened.model_source()
         if isinstance(encoder, str | Path):
             from mar_st.online import load_query_encoder
 
-            encoder = load_query_encoder(encoder, threads=threads)
+            encoder = load_query_encoder(encoder, threads=threads, query=query)
+        elif query is not None:
+            raise IndexingError(f"The encoder is open already; query={query!r} is chosen when it is loaded.")
         return cls(opened, encoder, reranker=None if reranker is None else Reranker(reranker))
 
     def search(
@@ -104,11 +115,7 @@ class Searcher:
         if isinstance(queries, np.ndarray):
             return self.search_vectors(queries, k=k, where=where, hybrid=hybrid, rerank=rerank)
         texts = [queries] if isinstance(queries, str) else list(queries)
-        if self.encoder is None:
-            raise IndexingError(
-                "Queries are texts, but there is no encoder. Give one, e.g. encoder='mar-mini'."
-            )
-        vectors = self.encoder.encode(texts)
+        vectors = self._encoded(texts)
         return self.search_vectors(vectors, texts, k=k, where=where, hybrid=hybrid, rerank=rerank)
 
     def search_vectors(
@@ -139,7 +146,7 @@ class Searcher:
             raise IndexingError("Hybrid search and reranking need the texts of the queries.")
         chosen = parse_filter(where)
         depth = max(k, again, DEPTH if hybrid else 0)
-        dense = index.find(index.checked(self._cut(vectors)), depth, chosen)
+        dense = index.find(index.checked(self._cut(vectors)), depth, chosen, self.effort)
         if hybrid:
             words = index.find_words(list(texts or ()), depth, chosen)
             ranked = [
@@ -181,12 +188,23 @@ class Searcher:
         if hybrid or self._reranked(rerank):
             found = self.search(texts, k, where=where, hybrid=hybrid, rerank=rerank)
             return [{hit.id: hit.score for hit in hits} for hits in found]
+        ids, scores = self.index.search(self._cut(self._encoded(texts)), k, where=where, settings=self.effort)
+        return [dict(zip(names, row.tolist(), strict=False)) for names, row in zip(ids, scores, strict=True)]
+
+    def vectors(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the vectors of queries as the index compares them, `(n, dim)` float32.
+
+        Raises:
+            IndexingError: There is no encoder.
+        """
+        return self.index.checked(self._cut(self._encoded(texts)))
+
+    def _encoded(self, texts: Sequence[str]) -> np.ndarray:
         if self.encoder is None:
             raise IndexingError(
                 "Queries are texts, but there is no encoder. Give one, e.g. encoder='mar-mini'."
             )
-        ids, scores = self.index.search(self._cut(self.encoder.encode(texts)), k, where=where)
-        return [dict(zip(names, row.tolist(), strict=False)) for names, row in zip(ids, scores, strict=True)]
+        return self.encoder.encode(texts)
 
     def _cut(self, vectors: np.ndarray) -> np.ndarray:
         """Vectors of an encoder that is wider than the index, cut to its Matryoshka dimensions."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,12 +12,10 @@ from sentence_transformers.base.modules import InputModule
 from torch import Tensor, nn
 
 from mar_st.lookup.features import Features, LookupEncoderError
+from mar_st.lookup.saved import CONFIG_KEYS, DICTIONARY, saved_features
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-#: File of the dictionary, a JSON list.
-DICTIONARY = "features.json"
 
 
 class LookupEncoder(InputModule):
@@ -47,7 +44,7 @@ class LookupEncoder(InputModule):
             model = SentenceTransformer(modules=[encoder, Normalize()])
     """
 
-    config_keys = ["embedding_dimension", "lengths", "max_length", "dictionary"]  # noqa: RUF012 -- as the base class has it
+    config_keys = CONFIG_KEYS
     save_in_root = False
     tokenizer: Any = None
 
@@ -188,24 +185,13 @@ class LookupEncoder(InputModule):
         place = f"{model_name_or_path}/{subfolder}".rstrip("/")
         config = cls.load_config(model_name_or_path, **hub)
         dictionary = cls.load_file_path(model_name_or_path, filename=DICTIONARY, **hub)
-        if not set(cls.config_keys) <= set(config) or dictionary is None:
-            raise LookupEncoderError(f"{place} lacks config.json or {DICTIONARY}; copy the encoder again.")
+        found = None if dictionary is None else Path(dictionary)
         try:
-            names = json.loads(Path(dictionary).read_text(encoding="utf-8"))
             weights = cls.load_torch_weights(model_name_or_path, **hub)
         except ValueError as error:
             raise LookupEncoderError(f"{place} cannot be read ({error}); copy the encoder again.") from error
-        features = Features(names, lengths=tuple(config["lengths"]), max_length=config["max_length"])
         shape = tuple(weights["embedding.weight"].shape) if "embedding.weight" in weights else None
-        if (
-            shape != (len(features), config["embedding_dimension"])
-            or features.digest() != config["dictionary"]
-        ):
-            raise LookupEncoderError(
-                f"{place} is made of files that do not belong together: {DICTIONARY} has {len(features)} "
-                f"features, config.json says {config['embedding_dimension']} dimensions, the table {shape}. "
-                "Copy the encoder again."
-            )
+        features = saved_features(place, config, found, shape)
         module = cls(features, config["embedding_dimension"])
         dtype = (kwargs.get("model_kwargs") or {}).get("dtype")
         module.to(weights["embedding.weight"].dtype if dtype in (None, "auto") else _dtype(dtype))

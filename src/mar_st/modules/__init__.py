@@ -1,10 +1,17 @@
-"""Building blocks of a MAR folder: how modules are arranged, and which of this package there are."""
+"""Building blocks of a MAR folder: how modules are arranged, and which of this package there are.
+
+Names are imported on first use; the layout of saved folders (`mar_st.modules.layout`) imports no torch.
+"""
 
 from __future__ import annotations
 
-from mar_st.modules.arrangement import arrange, route_chain
-from mar_st.modules.own import OWN, module_class
-from mar_st.modules.truncation import INERT, is_truncation, restore, truncation
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mar_st.modules.arrangement import arrange, route_chain
+    from mar_st.modules.cut import INERT, is_truncation, restore, truncation
+    from mar_st.modules.own import OWN, module_class
 
 __all__ = [
     "INERT",
@@ -16,3 +23,20 @@ __all__ = [
     "route_chain",
     "truncation",
 ]
+
+_HOMES = {
+    "INERT": "cut",
+    "OWN": "own",
+    "arrange": "arrangement",
+    "is_truncation": "cut",
+    "module_class": "own",
+    "restore": "cut",
+    "route_chain": "arrangement",
+    "truncation": "cut",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mar_st.modules' has no attribute {name!r}; it offers {__all__}")
+    return getattr(import_module(f"mar_st.modules.{_HOMES[name]}"), name)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sentence_transformers.base.modules import Dense, Normalize, Router
 
-from mar_st.modules.truncation import INERT, is_inert, is_truncation, truncation
+from mar_st.modules.cut import INERT, is_inert, is_truncation, truncation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ def route_chain(modules: Iterable[nn.Module], name: str) -> list[nn.Module]:
 def arrange(chains: Mapping[str, Sequence[nn.Module]], default_route: str | None) -> list[nn.Module]:
     """Return top-level modules that compute the given routes and keep their dtypes in every loader.
 
-    A cut between the pooling and a normalisation becomes inert (see `mar_st.modules.truncation`); vectors
+    A cut between the pooling and a normalisation becomes inert (see `mar_st.modules.cut`); vectors
     change by rounding alone.
 
     Args:

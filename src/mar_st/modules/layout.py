@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mar_st.errors import MarError
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 ROUTER = "router_config.json"
@@ -13,6 +17,10 @@ ROUTER = "router_config.json"
 #: Where a router's configuration keeps the routes that need this package, out of sight of plain
 #: sentence-transformers, which would refuse the whole folder for one class of another package.
 FURTHER = "further"
+
+
+#: Names of query encoders: `query`, or `query-` and a word (a module's name may hold no dot).
+_QUERY = re.compile(r"query(-[a-z0-9][a-z0-9_-]*)?")
 
 
 class SavedModule(NamedTuple):
@@ -74,6 +82,39 @@ def _parted(listing: dict[str, Any]) -> dict[str, Any]:
             "structure": apart,
         },
     }
+
+
+def is_query_route(name: str) -> bool:
+    """Return True if a route of this name encodes queries: `query`, `query-small`, ..."""
+    return _QUERY.fullmatch(name) is not None
+
+
+def query_routes(root: Path) -> list[str]:
+    """Return the names of the query encoders of a saved model, in order; none where it has no routers."""
+    found = routers(root)[:1]
+    return [name for folder in found for name in read_router(folder)["structure"] if is_query_route(name)]
+
+
+def check_route(source: str | Path, side: str, name: str, routes: Iterable[str]) -> None:
+    """Make sure that a saved model has a route for a side.
+
+    Args:
+        source: The model, for the message.
+        side: `query` or `document`.
+        name: Name of the saved route.
+        routes: Names of all its routes.
+
+    Raises:
+        MarError: There is no such route, or it is none of queries.
+    """
+    known = list(routes)
+    if side != "query":
+        if name not in known:
+            raise MarError(f"{source} has no {name!r} route; it has {', '.join(known)}.")
+        return
+    queries = [route for route in known if is_query_route(route)]
+    if name not in queries:
+        raise MarError(f"{source} has no query encoder {name!r}; it has {', '.join(queries) or 'none'}.")
 
 
 def saved_chain(root: Path, route: str) -> list[SavedModule]:

@@ -55,7 +55,7 @@ class ExportedEncoder:
         self.listing, self.variant = listing, variant
         self._front, self._runtime = front, runtime
         self.dim, self.normalised, self.max_length = listing.dim, listing.normalised, listing.max_length
-        self.space = listing.space
+        self.space, self.query, self.origin = listing.space, listing.query, listing.model["identity"]
         self.prompts: Mapping[str, str] = listing.prompts
         self.identity = listing.identity(variant)
         self._lock = threading.Lock()  # the runtime has one set of buffers

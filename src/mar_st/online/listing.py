@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from mar_st.online.protocol import EncoderError
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILE = "export.json"
-FORMAT, VERSION = "mar-export", 1
 
 #: Widths of the numbers in a table of token embeddings, and the file it is in.
 TABLES = {"float32": "embeddings.float32.npy", "float16": "embeddings.float16.npy"}
@@ -49,12 +48,68 @@ class Variant:
         return f"{self.runtime}-{self.precision}"
 
 
-@dataclass(frozen=True)
-class Listing:
-    """Content of `export.json`.
+@dataclass(frozen=True, kw_only=True)
+class ExportListing:
+    """What every `export.json` has: a format, a version, the files of the folder with sizes and digests.
 
     Attributes:
-        model: `source`, `identity` (digest of the modules that encode queries), `model_type`.
+        form: Name of the format.
+        version: Version of the format.
+        model: `source`, `identity` (digest of the modules that encode queries) and `query` (name of the query
+            encoder in its model; absent in folders of earlier versions).
+        files: Bytes and sha256 of each file.
+    """
+
+    form: ClassVar[str]
+    version: ClassVar[int] = 1
+    model: dict[str, Any]
+    files: dict[str, dict[str, Any]]
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read the listing of an exported folder and check that its files are there, by their sizes.
+
+        Raises:
+            EncoderError: No listing, one of another format or version, or a file is missing or cut.
+        """
+        content = _content(folder, cls.form, cls.version)
+        try:
+            found = cls.of(content)
+        except (KeyError, TypeError) as error:
+            raise EncoderError(
+                f"{folder / FILE} cannot be read ({error}); export the model again."
+            ) from error
+        _check_files(folder, found.files)
+        return found
+
+    @classmethod
+    def of(cls, content: dict[str, Any]) -> Self:
+        """Return the listing that a file's content stands for.
+
+        Raises:
+            KeyError: Something is missing, as with `TypeError`.
+            TypeError: Something is unknown.
+        """
+        return cls(**content)
+
+    def write(self, folder: Path) -> None:
+        """Write `export.json`, aside first."""
+        part = folder / f"{FILE}.part"
+        content = {"format": self.form, "version": self.version, **asdict(self)}
+        part.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+        part.replace(folder / FILE)
+
+    @property
+    def query(self) -> str | None:
+        """Name of the query encoder in the model that was exported; `None` where that is not known."""
+        return self.model.get("query")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing(ExportListing):
+    """Content of `export.json` of an encoder with a graph; `model` names its `model_type`, too.
+
+    Attributes:
         dim: Width of the vectors.
         normalised: Whether they have length 1.
         similarity: Similarity function of the model.
@@ -66,14 +121,14 @@ class Listing:
         truncation: Side on which a text is cut, `right` or `left`.
         variants: The forms of the encoder, by name.
         chosen: Name of the variant that is loaded unless another is asked for.
-        files: Bytes and sha256 of each file.
         space: Digest of the document space, where it is known.
         machine: What the report was measured on.
         task: What the retrieval scores in the reports were measured on.
         refused: Variants that were asked for and are not there, with the reason.
     """
 
-    model: dict[str, Any]
+    form: ClassVar[str] = "mar-export"
+
     dim: int
     normalised: bool
     similarity: str | None
@@ -85,36 +140,16 @@ class Listing:
     truncation: str
     variants: dict[str, Variant]
     chosen: str
-    files: dict[str, dict[str, Any]]
     space: str | None = None
     machine: dict[str, Any] = field(default_factory=dict)
     task: dict[str, Any] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, folder: Path) -> Self:
-        """Read the listing of an exported folder and check that its files are there, by their sizes.
-
-        Raises:
-            EncoderError: No listing, one of another format or version, or a file is missing or cut.
-        """
-        content = read_listing(folder, FORMAT, VERSION)
-        try:
-            variants = {name: Variant(**entry) for name, entry in content.pop("variants").items()}
-            found = cls(variants=variants, **content)
-        except (KeyError, TypeError) as error:
-            raise EncoderError(
-                f"{folder / FILE} cannot be read ({error}); export the model again."
-            ) from error
-        check_files(folder, found.files)
-        return found
-
-    def write(self, folder: Path) -> None:
-        """Write `export.json`, aside first."""
-        part = folder / f"{FILE}.part"
-        content = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        part.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-        part.replace(folder / FILE)
+    def of(cls, content: dict[str, Any]) -> Self:
+        """See `ExportListing`."""
+        variants = {name: Variant(**entry) for name, entry in content.pop("variants").items()}
+        return cls(variants=variants, **content)
 
     def choose(self, backend: str) -> Variant:
         """The variant that a back end stands for, see `load_query_encoder`.
@@ -167,7 +202,7 @@ def format_of(folder: Path) -> str | None:
     return found.get("format") if isinstance(found, dict) else None
 
 
-def read_listing(folder: Path, form: str, version: int) -> dict[str, Any]:
+def _content(folder: Path, form: str, version: int) -> dict[str, Any]:
     """Return the content of `export.json` without its format and version.
 
     Raises:
@@ -186,7 +221,7 @@ def read_listing(folder: Path, form: str, version: int) -> dict[str, Any]:
     return content
 
 
-def check_files(folder: Path, files: Mapping[str, dict[str, Any]]) -> None:
+def _check_files(folder: Path, files: Mapping[str, dict[str, Any]]) -> None:
     """Make sure that the files of an exported folder are there, by their sizes.
 
     Raises:

@@ -1,11 +1,11 @@
-"""Loading a query encoder: an exported folder without torch, anything else through sentence-transformers."""
+"""Loading a query encoder: exported folders and lookup encoders without torch, others with it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from mar_st.names import model_folder
-from mar_st.online.protocol import EncoderError
+from mar_st.online.protocol import EncoderError, encoder_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,10 +26,11 @@ def load_query_encoder(
             saved MAR, a Hub name, or `mar-mini`.
         backend: Of an exported folder `auto` (the variant that the export chose, or where this machine cannot
             run it the fastest that it can), `native`, `onnx` or `openvino` (the chosen or fastest of that
-            runtime) or the name of a variant such as `openvino-int8`; of an exported lookup encoder `auto` or
-            `numpy`; of other sources `auto` or `torch`.
+            runtime) or the name of a variant such as `openvino-int8`; of a lookup encoder `auto` or `numpy`,
+            and `torch` where it was not exported; of other sources `auto` or `torch`.
         threads: Threads that one call computes with; default all processors of this process.
-        query: Which query encoder of a MAR that holds several; default `query`.
+        query: Which query encoder of a MAR that holds several; default `query`. An exported folder holds
+            one.
 
     Raises:
         EncoderError: There is no such variant or back end, or a package is missing.
@@ -37,22 +38,20 @@ def load_query_encoder(
     """
     folder = model_folder(source)
     if folder is not None and (folder / LISTING).is_file():
-        from mar_st.online.exported import ExportedEncoder
-        from mar_st.online.listing import format_of
-        from mar_st.online.lookup import FORMAT, NumpyLookupEncoder
-
-        if query is not None:
+        found = _exported(folder, backend, threads)
+        if query is not None and query != encoder_name(found):
+            held = encoder_name(found) or "one query encoder"
             raise EncoderError(
-                f"{source} is an exported encoder and holds one query encoder; query={query!r} is chosen "
-                "when it is exported."
+                f"{source} is an exported encoder and holds {held} alone, "
+                f"not {query!r}; export that one with `mar export MODEL OUT --query {query}`."
             )
-        if format_of(folder) == FORMAT:
-            if backend not in ("auto", "numpy"):
-                raise EncoderError(
-                    f"{source} is an exported lookup encoder; its backend is 'numpy', not {backend!r}."
-                )
-            return NumpyLookupEncoder.open(folder)
-        return ExportedEncoder.open(folder, backend=backend, threads=threads)
+        return found
+    if folder is not None and backend in ("auto", "numpy"):
+        from mar_st.online.lookup_folder import open_lookup
+
+        lookup = open_lookup(folder, query)
+        if lookup is not None:
+            return lookup
     if backend not in ("auto", "torch"):
         raise EncoderError(
             f"{source} is not an exported encoder, so backend={backend!r} cannot load it. Write one with "
@@ -61,3 +60,17 @@ def load_query_encoder(
     from mar_st.online.torch_encoder import TorchEncoder
 
     return TorchEncoder.open(str(folder or source), threads=threads, query=query)
+
+
+def _exported(folder: Path, backend: str, threads: int | None) -> QueryEncoder:
+    from mar_st.online.exported import ExportedEncoder
+    from mar_st.online.listing import format_of
+    from mar_st.online.lookup import LookupListing, NumpyLookupEncoder
+
+    if format_of(folder) != LookupListing.form:
+        return ExportedEncoder.open(folder, backend=backend, threads=threads)
+    if backend not in ("auto", "numpy"):
+        raise EncoderError(
+            f"{folder} is an exported lookup encoder; its backend is 'numpy', not {backend!r}."
+        )
+    return NumpyLookupEncoder.open(folder)

@@ -9,32 +9,30 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from mar_st.lookup.features import Features
-from mar_st.online.listing import FILE, check_files, read_listing
+from mar_st.online.listing import ExportListing
 from mar_st.online.protocol import EncoderError, find_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-FORMAT, VERSION = "mar-lookup", 1
 DICTIONARY, WEIGHTS = "features.json", "lookup.bin"
 
 #: Types of the table by precision.
 TABLES: dict[str, np.dtype[Any]] = {"int8": np.dtype("i1"), "fp16": np.dtype("<f2"), "fp32": np.dtype("<f4")}
 
 
-@dataclass(frozen=True)
-class LookupListing:
+@dataclass(frozen=True, kw_only=True)
+class LookupListing(ExportListing):
     """Content of `export.json` of a lookup encoder.
 
     Attributes:
-        model: `source` and `identity` (digest of the modules that encode queries).
         features: Number of features.
         dim: Width of the vectors.
         normalised: Whether they have length 1.
@@ -43,13 +41,13 @@ class LookupListing:
         max_length: Characters of a normalised text that count.
         precision: Of the table, a key of `TABLES`.
         prompts: Stored prompts by name; this encoder takes none.
-        files: Bytes and sha256 of each file.
         space: Digest of the document space, where it is known.
         documents: Number of documents that the page searches; 0 without a page.
         report: What was measured when it was exported.
     """
 
-    model: dict[str, Any]
+    form: ClassVar[str] = "mar-lookup"
+
     features: int
     dim: int
     normalised: bool
@@ -58,30 +56,9 @@ class LookupListing:
     max_length: int
     precision: str
     prompts: dict[str, str]
-    files: dict[str, dict[str, Any]]
     space: str | None = None
     documents: int = 0
     report: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, folder: Path) -> Self:
-        """Read the listing of an exported folder and check that its files are there, by their sizes.
-
-        Raises:
-            EncoderError: No listing, one of another format or version, or a file is missing or cut.
-        """
-        content = read_listing(folder, FORMAT, VERSION)
-        try:
-            found = cls(**content)
-        except TypeError as error:
-            raise EncoderError(f"{folder / FILE} cannot be read ({error}); export it again.") from error
-        check_files(folder, found.files)
-        return found
-
-    def write(self, folder: Path) -> None:
-        """Write `export.json`."""
-        content = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        (folder / FILE).write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 
 
 class NumpyLookupEncoder:
@@ -98,7 +75,7 @@ class NumpyLookupEncoder:
         self._weights, self._bias = parts["weights"], parts["bias"]
         self._scales, self._table = parts["scales"], parts["table"]
         self.dim, self.normalised, self.max_length = listing.dim, listing.normalised, listing.max_length
-        self.space = listing.space
+        self.space, self.query, self.origin = listing.space, listing.query, listing.model["identity"]
         self.prompts: Mapping[str, str] = listing.prompts
 
     @classmethod
@@ -127,7 +104,11 @@ class NumpyLookupEncoder:
         """Digest of all that the vectors depend on."""
         content = {
             "model": self.listing.model["identity"],
-            "files": {name: self.listing.files[name]["sha256"] for name in (DICTIONARY, WEIGHTS)},
+            "files": {
+                name: entry["sha256"]
+                for name, entry in self.listing.files.items()
+                if name in (DICTIONARY, WEIGHTS)
+            },
             "settings": [self.listing.lengths, self.max_length, self.listing.precision],
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -26,6 +26,8 @@ class QueryEncoder(Protocol):
         normalised: Whether the vectors have length 1.
         max_length: Tokens of a text that count, prompt and special tokens included; what is beyond is cut.
         prompts: Stored prompts by name.
+
+    Encoders of this package also have `query` and `origin`, see `encoder_name` and `encoder_origin`.
     """
 
     @property
@@ -57,6 +59,20 @@ class QueryEncoder(Protocol):
 
     def count_tokens(self, texts: Sequence[str], prompt_name: str | None = None) -> list[int]:
         """Tokens of each text with its prompt and special tokens, before anything is cut."""
+
+
+def encoder_name(encoder: object) -> str | None:
+    """Return the name of a query encoder in its model (`query`, `query-lookup`); `None` where it has none."""
+    return getattr(encoder, "query", None)
+
+
+def encoder_origin(encoder: object) -> str | None:
+    """Return the digest of the modules that a query encoder was made of.
+
+    All forms of an encoder (saved, exported, in 8 bits) have one origin, but each its `identity`. `None`
+    where neither is known.
+    """
+    return getattr(encoder, "origin", None) or getattr(encoder, "identity", None)
 
 
 def find_prompt(prompts: Mapping[str, str], name: str | None) -> str:

@@ -23,17 +23,18 @@ class TorchEncoder:
     Args:
         model: The model, in evaluation mode; a router in it needs a query route.
         space: Digest of the document space, where it is known.
+        query: Name of the query encoder in its model, where it has one.
 
     Raises:
         EncoderError: The model has no tokenizer.
     """
 
-    def __init__(self, model: Any, *, space: str | None = None) -> None:
+    def __init__(self, model: Any, *, space: str | None = None, query: str | None = None) -> None:
         from sentence_transformers.base.modules import Normalize
 
         from mar_st.teachers.model import route
 
-        self.model, self.space = model, space
+        self.model, self.space, self.query = model, space, query
         self.modules = route(model, "query")
         transformer: Any = self.modules[0]
         self._tokenizer: Any = getattr(transformer, "tokenizer", None)
@@ -66,7 +67,8 @@ class TorchEncoder:
         if threads is not None:
             torch.set_num_threads(threads)
         source = model_source(source)
-        if has_routes(source):
+        routed = has_routes(source)
+        if routed:
             from mar_st.model import MAR
 
             model: Any = MAR.from_pretrained(source, routes="query", query=query)
@@ -76,7 +78,7 @@ class TorchEncoder:
             if query is not None:
                 raise EncoderError(f"{source} has no routes, so there is no query encoder {query!r} in it.")
             model = SentenceTransformer(source).eval()
-        return cls(model, space=_space(source))
+        return cls(model, space=_space(source), query=(query or "query") if routed else None)
 
     @cached_property
     def identity(self) -> str:

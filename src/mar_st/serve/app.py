@@ -17,7 +17,7 @@ from mar_st.serve.gate import Gate
 from mar_st.serve.generations import Generations, Opened, Source
 from mar_st.serve.metrics import Metrics
 from mar_st.serve.routes import add_routes
-from mar_st.serve.settings import ServeSettings
+from mar_st.serve.settings import ServeError, ServeSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -54,14 +54,21 @@ def create_app(
     seen = fleet.wanted if fleet is not None else 0
     if isinstance(index, str | Path):
         source = Source(
-            str(index), encoder, settings.reranker, backend=settings.backend, threads=settings.threads
+            str(index),
+            encoder,
+            settings.reranker,
+            query=settings.query,
+            backend=settings.backend,
+            threads=settings.threads,
         )
         opened = source.open()
+    elif settings.query is not None:
+        raise ServeError("The searcher is open already, so its query encoder cannot be chosen by name.")
     else:
         source, opened = None, Opened(index, encoder if encoder is not None else index.encoder)
     if documents is not None:
         check_space(documents, opened.searcher.index)
-    settings = replace(settings, model_name=settings.model_name or _name(encoder))
+    settings = replace(settings, model_name=settings.model_name or _name(opened.model))
     generations = Generations(source, opened, settings, metrics)
     own = Encoding(documents, settings, metrics) if documents is not None else None
 
@@ -113,6 +120,6 @@ class Application(FastAPI):
         await self._entry(scope, receive, send)
 
 
-def _name(encoder: object) -> str:
+def _name(model: str | Path | None) -> str:
     """What the model is called where nothing else is said: the name of its folder."""
-    return Path(encoder).name if isinstance(encoder, str | Path) and Path(encoder).name else "mar"
+    return (Path(model).name if model is not None else "") or "mar"

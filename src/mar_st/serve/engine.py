@@ -10,6 +10,7 @@ import numpy as np
 from mar_st.errors import MarError
 from mar_st.online import DeadlinePassed, MicroBatcher, QueueFull
 from mar_st.online.batcher import Closed
+from mar_st.online.protocol import encoder_name
 from mar_st.serve.errors import ApiError, bad, too_many
 from mar_st.serve.searching import Ask, SearchStage, deliver, moving
 
@@ -126,6 +127,8 @@ class Engine:
         hybrid: Whether it can be searched by words.
         rerank: Whether there is a reranker.
         documents: Number of documents.
+        query: Name of the query encoder in its model; `None` where it has none, or nothing encodes queries.
+        effort: Settings of searching that hold for this encoder.
     """
 
     def __init__(
@@ -139,6 +142,7 @@ class Engine:
         self.dim, self.fields = searcher.index.dim, searcher.index.fields
         self.hybrid, self.rerank = searcher.index.has_words, searcher.reranker is not None
         self.documents = len(searcher.index)
+        self.query, self.effort = encoder_name(encoder), searcher.effort
         self._users = 0
         self._retired = False
         self._closed = asyncio.Event()

@@ -12,6 +12,7 @@ import numpy as np
 
 from mar_st.errors import MarError
 from mar_st.serve.engine import Engine
+from mar_st.serve.settings import ServeError
 
 if TYPE_CHECKING:
     from mar_st.index import Searcher
@@ -37,6 +38,8 @@ class Source:
         index: Folder (or link to one) or URI of the index.
         encoder: Model of the queries, or an open one; `None` to search by vectors alone.
         reranker: A cross-encoder.
+        query: Name of the query encoder, of a model that holds several; without `encoder` of the model that
+            encoded the documents.
         backend: Back end of an exported encoder.
         threads: Threads of the encoder.
     """
@@ -44,6 +47,7 @@ class Source:
     index: str
     encoder: QueryEncoder | str | Path | None = None
     reranker: str | None = None
+    query: str | None = None
     backend: str = "auto"
     threads: int | None = None
 
@@ -53,18 +57,29 @@ class Source:
         Raises:
             MarError: Index or encoder cannot be opened, or do not belong together.
         """
-        from mar_st.index import Searcher
+        from mar_st.index import Index, Searcher
         from mar_st.online import load_query_encoder
 
-        stamps = stamp(self.index), stamp(self.encoder) if isinstance(self.encoder, str | Path) else None
+        of_index = stamp(self.index)
+        index = Index.open(self.index)
         encoder: Any = self.encoder
-        if isinstance(self.encoder, str | Path):
+        if encoder is None and self.query is not None:
+            encoder = index.model_source()
+        model = encoder if isinstance(encoder, str | Path) else None
+        stamps = of_index, None if model is None else stamp(model)
+        if model is not None:
             if before is not None and before.stamps[1] == stamps[1]:
                 encoder = before.encoder
             else:
-                encoder = load_query_encoder(self.encoder, backend=self.backend, threads=self.threads)
-        searcher = Searcher.open(self.index, encoder, reranker=self.reranker)
-        return Opened(searcher, encoder, stamps)
+                encoder = load_query_encoder(
+                    model, backend=self.backend, threads=self.threads, query=self.query
+                )
+        elif self.query is not None:
+            raise ServeError(
+                f"The encoder is open already; query={self.query!r} is chosen when it is loaded."
+            )
+        searcher = Searcher.open(index, encoder, reranker=self.reranker)
+        return Opened(searcher, encoder, stamps, model)
 
 
 @dataclass(frozen=True)
@@ -75,11 +90,13 @@ class Opened:
         searcher: The searcher.
         encoder: Its query encoder.
         stamps: What the files of index and encoder were like.
+        model: Where the encoder was loaded from, if it was.
     """
 
     searcher: Searcher
     encoder: Any
     stamps: tuple[object, object] = (None, None)
+    model: str | Path | None = None
 
 
 def stamp(source: str | Path) -> object:
@@ -171,6 +188,7 @@ class Generations:
 
     def _switched(self) -> None:
         self.number += 1
+        self.metrics.answers(self.settings.model_name or "", self.current.query)
         self.metrics.generation.set(self.number)
         self.metrics.documents.set(self.current.documents)
         _LOG.info("index %d: %d documents", self.number, self.current.documents)

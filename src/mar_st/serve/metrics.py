@@ -70,7 +70,27 @@ class Metrics:
         self.generation = Gauge(
             "mar_index_generation", "How often the index was opened.", multiprocess_mode="livemin", **common
         )
+        self.encoder = Gauge(
+            "mar_query_encoder",
+            "1 for the query encoder that answers.",
+            ["model", "query_encoder"],
+            multiprocess_mode="livemax",
+            **common,
+        )
+        self._answering: Gauge | None = None
         self._results: dict[tuple[str, int], Counter] = {}
+
+    def answers(self, model: str, query: str | None) -> None:
+        """Note which query encoder answers from now on.
+
+        Args:
+            model: Name of the model.
+            query: Name of the encoder in it, where it has one.
+        """
+        if self._answering is not None:
+            self._answering.set(0)
+        self._answering = self.encoder.labels(model, query or "")
+        self._answering.set(1)
 
     def answered(self, route: str, status: int, seconds: float) -> None:
         """Count an answer."""

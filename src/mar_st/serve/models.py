@@ -55,9 +55,15 @@ def asked_side(request: EmbeddingsRequest, name: str) -> InputType:
     return request.input_type
 
 
-def model_entry(model: str) -> dict[str, Any]:
-    """Return the entry of a model in `/v1/models`."""
-    return {"id": model, "object": "model", "created": 0, "owned_by": "medteb"}
+def model_entry(model: str, query: str | None) -> dict[str, Any]:
+    """Return the entry of a model in `/v1/models`.
+
+    Args:
+        model: Name of the model.
+        query: Name of the query encoder that answers, where it has one; of a model of documents `None`.
+    """
+    entry = {"id": model, "object": "model", "created": 0, "owned_by": "medteb"}
+    return entry if query is None else {**entry, "query_encoder": query}
 
 
 def unknown_model(name: str) -> ApiError:

@@ -89,12 +89,12 @@ def add_routes(
     @app.get("/v1/models")
     async def models() -> Response:
         names = _models(generations, documents, settings)
-        return _json({"object": "list", "data": [model_entry(name) for name in names]})
+        return _json({"object": "list", "data": [_entry(name, generations, settings) for name in names]})
 
     @app.get("/v1/models/{model:path}")
     async def model(model: str) -> Response:
         if model in _models(generations, documents, settings):
-            return _json(model_entry(model))
+            return _json(_entry(model, generations, settings))
         name = settings.model_name or ""
         if model == name + DOCUMENT:
             return _failed(ApiError(404, "model_not_found", NO_DOCUMENTS, param="model"))
@@ -142,12 +142,19 @@ def _models(generations: Generations, documents: Encoding | None, settings: Serv
     return served_models(settings.model_name or "", queries=queries, documents=documents is not None)
 
 
+def _entry(name: str, generations: Generations, settings: ServeSettings) -> dict[str, Any]:
+    """The entry of a model that answers; that of queries names its encoder."""
+    return model_entry(name, generations.current.query if name == settings.model_name else None)
+
+
 def _info(generations: Generations, documents: Encoding | None, settings: ServeSettings) -> dict[str, Any]:
     """What the index holds and what can be asked of it."""
     engine = generations.current
     query = ["query"] if engine.encoding is not None else []
     return {
         "model": settings.model_name,
+        "query_encoder": engine.query,
+        "effort": engine.effort,
         "documents": engine.documents,
         "dim": engine.dim,
         "fields": dict(engine.fields),

@@ -28,6 +28,8 @@ class ServeSettings:
         api_keys: Keys that callers must show; none means that no key is asked for.
         insecure: Allow a host that other machines can reach without keys.
         allow_hosts: More names that a request's `Host` may have; `*` allows any.
+        query: Name of the query encoder, of a model that holds several; without a model of the queries, of
+            the one that encoded the documents.
         backend: Back end of an exported query encoder, see `mar_st.online.load_query_encoder`.
         threads: Threads of one call of the query encoder; `mar serve` by default shares the processors out to
             the workers.
@@ -60,6 +62,7 @@ class ServeSettings:
     api_keys: tuple[str, ...] = field(default=(), repr=False)
     insecure: bool = False
     allow_hosts: tuple[str, ...] = ()
+    query: str | None = None
     backend: str = "auto"
     threads: int | None = None
     document_encoder: str | None = None

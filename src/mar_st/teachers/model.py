@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -13,8 +12,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 from sentence_transformers.sentence_transformer.modules import Transformer
 
+from mar_st.fingerprint import Weight, fingerprint
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import numpy as np
     from torch import nn
@@ -170,22 +171,25 @@ def modules_digest(modules: Sequence[Any]) -> str:
 
     It does not depend on the folder they came from, so a model that was trained twice alike has one digest.
     """
-    digest = hashlib.sha256()
-    for module in modules:
-        settings: dict[str, Any] = {"type": type(module).__name__}
-        if isinstance(module, Transformer):
-            config = module.model.config.to_diff_dict()
-            settings["config"] = {name: value for name, value in config.items() if name not in _NOT_IDENTITY}
-            settings["max_length"] = module.max_seq_length
-            settings["tokenizer"] = _tokenizer(module.tokenizer)
-        elif hasattr(module, "get_config_dict"):
-            settings["config"] = module.get_config_dict()
-        digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
-        for name, tensor in sorted(module.state_dict().items()):
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-            flat = tensor.detach().reshape(-1).contiguous().cpu()
-            digest.update(flat.view(torch.uint8).numpy() if flat.numel() else b"")
-    return digest.hexdigest()
+    return fingerprint((_settings(module), _weights(module)) for module in modules)
+
+
+def _settings(module: Any) -> dict[str, Any]:
+    settings: dict[str, Any] = {"type": type(module).__name__}
+    if isinstance(module, Transformer):
+        config = module.model.config.to_diff_dict()
+        settings["config"] = {name: value for name, value in config.items() if name not in _NOT_IDENTITY}
+        settings["max_length"] = module.max_seq_length
+        settings["tokenizer"] = _tokenizer(module.tokenizer)
+    elif hasattr(module, "get_config_dict"):
+        settings["config"] = module.get_config_dict()
+    return settings
+
+
+def _weights(module: Any) -> Iterator[Weight]:
+    for name, tensor in sorted(module.state_dict().items()):
+        flat = tensor.detach().reshape(-1).contiguous().cpu().view(torch.uint8).numpy()
+        yield Weight(name, str(tensor.dtype), tuple(tensor.shape), flat)
 
 
 def _tokenizer(tokenizer: Any) -> Any:

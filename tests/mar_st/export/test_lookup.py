@@ -40,7 +40,7 @@ QUERIES = [
 
 @pytest.fixture(scope="session")
 def original(family):  # noqa: F811
-    return load_query_encoder(family / "mar", query="query-lookup")
+    return load_query_encoder(family / "mar", query="query-lookup", backend="torch")
 
 
 @pytest.fixture(scope="session")

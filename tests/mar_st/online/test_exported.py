@@ -88,7 +88,7 @@ def test_back_ends_and_their_errors(exported, gte_folder, tmp_path):  # noqa: F8
         load_query_encoder(gte_folder, backend="onnx")
     with pytest.raises(MarError, match="There is no folder"):
         load_query_encoder(tmp_path / "nix")
-    with pytest.raises(EncoderError, match="chosen when it is exported"):
+    with pytest.raises(EncoderError, match="holds one query encoder alone, not 'query-small'"):
         load_query_encoder(out, query="query-small")
 
 

@@ -73,6 +73,7 @@ class FakeSearcher:
         self.texts, self.encoder = documents, encoder
         self.vectors = np.stack([vector_of(text) for text in documents])
         self.index = _Index(len(documents), words)
+        self.effort: dict[str, int] = {}
         self.reranker = object() if rerank else None
         self.calls: list[dict[str, Any]] = []
 

@@ -50,8 +50,7 @@ class _Unfinished:
         self, queries: np.ndarray, k: int, *, settings: Mapping[str, int]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Scores, and numbers of rows; -1 for those that are no exact result."""
-        self.index.settings = dict(settings)
-        found = self.index.find(queries, k, None)
+        found = self.index.find(queries, k, None, settings)
         rows = np.full((len(queries), k), -1, dtype=np.int64)
         for number, keys in enumerate(found.keys):
             rows[number, : len(keys)] = [self.rows.get(str(key), -1) for key in keys]

@@ -16,7 +16,7 @@ from mar_st.index.milvus.client import connect, failures_of, parse_address
 from mar_st.index.milvus.rows import PROPERTY, send
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mar_st.encode import VectorFolder
     from mar_st.index.filters import Condition, FieldType, Filter, Scalar
@@ -33,9 +33,6 @@ class MilvusIndex(Index):
         client: A `pymilvus.MilvusClient`.
         collection: Name of the collection.
         name: Address, for messages.
-
-    Attributes:
-        settings: Settings of searching (`ef`, `nprobe`).
     """
 
     has_words = False
@@ -53,7 +50,7 @@ class MilvusIndex(Index):
         self.space, self.kind, self.has_texts = self.about["space"], self.about["kind"], self.about["texts"]
         self.fields: dict[str, FieldType] = self.about["fields"]
         self.model = self.about["model"]
-        self.settings: dict[str, int] = self.about.get("search", {})
+        self.settings, self.efforts = self.about.get("search", {}), {}
 
     @classmethod
     def connect(cls, target: str) -> MilvusIndex:
@@ -84,11 +81,13 @@ class MilvusIndex(Index):
             )
         return int(found[0]["count(*)"])
 
-    def find(self, vectors: np.ndarray, k: int, where: Filter | None) -> Found:
+    def find(
+        self, vectors: np.ndarray, k: int, where: Filter | None, settings: Mapping[str, int] | None = None
+    ) -> Found:
         """See `Index`."""
-        settings = dict(self.settings)
-        if "ef" in settings:
-            settings["ef"] = max(settings["ef"], k)  # Milvus refuses less
+        wanted = {**self.settings, **(settings or {})}
+        if "ef" in wanted:
+            wanted["ef"] = max(wanted["ef"], k)  # Milvus refuses less
         passes = "" if where is None else expression(where.typed(self.fields), list(self.fields))
         scores = np.full((len(vectors), k), -np.inf, dtype=np.float32)
         keys: list[list[Key]] = []
@@ -101,7 +100,7 @@ class MilvusIndex(Index):
                     filter=passes,
                     output_fields=["id"],
                     anns_field="vector",
-                    search_params={"params": settings},
+                    search_params={"params": wanted},
                 )
             for hits in results:
                 # Milvus ranks equal scores as it likes; here, as everywhere, ids tell them apart.

@@ -31,7 +31,8 @@ async function loadFacts() {
   if (!answer.ok) return;
   const facts = await answer.json();
   state.fields = facts.fields;
-  find("facts").textContent = `${facts.documents.toLocaleString("zh-CN")} 篇 · ${facts.model} · ${facts.dim} 维`;
+  const encoder = facts.query_encoder ? ` · 查询编码器 ${facts.query_encoder}` : "";
+  find("facts").textContent = `${facts.documents.toLocaleString("zh-CN")} 篇 · ${facts.model}${encoder} · ${facts.dim} 维`;
   find("hybrid-line").hidden = !facts.hybrid;
   find("rerank-line").hidden = !facts.rerank;
   const names = Object.keys(facts.fields);

@@ -1,0 +1,64 @@
+"""`mar index-tune` measures how much effort a query encoder needs on an index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Index = Annotated[Path, typer.Argument(help="Folder of the index.")]
+Queries = Annotated[str, typer.Option(help="JSONL of queries (_id, text); 1,000 of them are used at most.")]
+Encoder = Annotated[
+    str | None,
+    typer.Option(help="Query encoder: an exported folder, a model, mar-mini; default the index's model."),
+]
+Query = Annotated[
+    list[str] | None,
+    typer.Option(help="Name of a query encoder in the model, e.g. query-lookup; may be repeated."),
+]
+Recall = Annotated[
+    float | None,
+    typer.Option(help="Recall@10 against exact search to reach; default that of the build.", min=0.01, max=1),
+]
+Threads = Annotated[int | None, typer.Option(help="Threads of the encoder.", min=1)]
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+
+
+def index_tune(
+    index: Index,
+    queries: Queries,
+    encoder: Encoder = None,
+    query: Query = None,
+    recall: Recall = None,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the settings of searching (ef, nprobe, rescore) that a query encoder needs, and keep them."""
+    import json
+
+    from mar_st.index import tune_effort
+    from mar_st.index.runs import read_queries
+
+    texts = list(read_queries(queries).values())
+    names: list[str | None] = [*query] if query else [None]
+    found: list[dict[str, Any]] = []
+    for name in names:
+        found.append(tune_effort(index, texts, encoder=encoder, query=name, target=recall, threads=threads))
+        if not as_json:
+            typer.echo(_line(found[-1], encoder))
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False, indent=2))
+
+
+def _line(effort: dict[str, Any], encoder: str | None) -> str:
+    now, before = (
+        " ".join(f"{name}={value}" for name, value in found.items())
+        for found in (effort["search"], effort["before"]["search"])
+    )
+    missed = "" if effort["reached"] else f", below the target of {effort['target']}"
+    return (
+        f"{effort['query'] or encoder}: {now} finds {effort['recall@10']:.4f} of the exact results of "
+        f"{effort['queries']} queries{missed}; the index's own {before} finds "
+        f"{effort['before']['recall@10']:.4f}"
+    )

@@ -1,0 +1,118 @@
+"""The effort that a query encoder needs: settings of searching measured with its own queries.
+
+The vectors of a weak encoder lie further from the documents than those of a strong one, so a graph or cells
+find fewer of their true neighbours with the same settings. `tune_effort` finds the cheapest settings with
+which an index returns what exact search returns for the same vectors. They are kept in the manifest under the
+digest of the encoder's modules, so that every form of the encoder (saved, exported) is recognised.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mar_st.index.errors import IndexingError
+from mar_st.index.index import FolderIndex, Index
+from mar_st.index.manifest import MANIFEST, read_manifest, write_json, writing
+from mar_st.index.searcher import Searcher
+from mar_st.index.tune import AT, LADDERS, Trial, calibrate, recall
+from mar_st.online.protocol import encoder_name, encoder_origin
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from mar_st.online import QueryEncoder
+
+#: Queries that are measured with, evenly drawn from those given.
+MOST = 1000
+
+#: Recall to reach where neither the caller nor the index names one.
+TARGET = 0.95
+
+
+class _Rows:
+    """An index folder that is searched for row numbers."""
+
+    def __init__(self, index: FolderIndex) -> None:
+        self.index = index
+
+    def search(
+        self, queries: np.ndarray, k: int, *, settings: Mapping[str, int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and rows, see `mar_st.index.tune.Searched`."""
+        found = self.index.find(queries, k, None, settings)
+        rows = np.full((len(queries), k), -1, dtype=np.int64)
+        for number, keys in enumerate(found.keys):
+            rows[number, : len(keys)] = keys
+        return found.scores, rows
+
+
+def tune_effort(
+    index: str | Path,
+    queries: Sequence[str],
+    *,
+    encoder: QueryEncoder | str | Path | None = None,
+    query: str | None = None,
+    target: float | None = None,
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Measure the effort that a query encoder needs on an index, and keep it there.
+
+    `mar search`, `mar serve` and `Searcher` then search with it whenever this encoder answers. Other encoders
+    keep the settings that the index was built with.
+
+    Args:
+        index: Folder of the index.
+        queries: Queries as they are asked; 1,000 of them are used at most.
+        encoder: See `Searcher.open`; default the model that encoded the documents.
+        query: See `Searcher.open`.
+        target: Recall@10 against exact search with the same vectors; default that of the build.
+        threads: Threads of the encoder.
+
+    Returns:
+        `query` (name of the encoder), `search` (the settings), `recall@10`, `reached`, `target`, `queries`
+        (how many), `before`: settings and recall of this encoder with the index's own settings.
+
+    Raises:
+        IndexingError: The index compares with all vectors or is none in a folder, there are no queries, the
+            recall is no share, or the encoder does not belong to the index.
+    """
+    opened = Index.open(index)
+    if not isinstance(opened, FolderIndex):
+        raise IndexingError(f"{index} is no index folder; an effort is kept in the folder of an index.")
+    if opened.kind == "exact":
+        raise IndexingError(
+            f"{index} is of kind exact: it compares with all vectors, so every encoder finds its neighbours "
+            "and there is nothing to tune."
+        )
+    if target is None:
+        target = float((opened.manifest["measured"] or {}).get("target", TARGET))
+    if not 0 < target <= 1:
+        raise IndexingError(f"recall is a share of the exact results, above 0 and at most 1; got {target}.")
+    if not queries:
+        raise IndexingError("There are no queries to measure with.")
+    searcher = Searcher.open(
+        opened, opened.model_source() if encoder is None else encoder, query=query, threads=threads
+    )
+    origin = encoder_origin(searcher.encoder)
+    if origin is None:
+        raise IndexingError("The encoder has no digest, so its effort could not be found again.")
+    chosen = np.unique(np.linspace(0, len(queries) - 1, min(MOST, len(queries))).round().astype(int))
+    vectors = searcher.vectors([queries[place] for place in chosen])
+    asked, rows = Trial(vectors, opened.exact(vectors, AT)), _Rows(opened)
+    before = {"search": opened.settings, f"recall@{AT}": round(recall(rows, asked, opened.settings), 4)}
+    measured = calibrate(rows, asked, target, LADDERS[opened.manifest["kind"]])
+    entry = {"query": encoder_name(searcher.encoder), **measured, "target": target, "queries": len(vectors)}
+    _keep(opened.folder, origin, entry)
+    return {**entry, "before": before}
+
+
+def _keep(folder: Path, origin: str, entry: dict[str, Any]) -> None:
+    """Write an effort into the manifest; readers that are open keep what they opened."""
+    with writing(folder):
+        manifest = read_manifest(folder)
+        manifest["efforts"] = {**manifest.get("efforts", {}), origin: entry}
+        manifest["generation"] += 1
+        write_json(folder / MANIFEST, manifest)

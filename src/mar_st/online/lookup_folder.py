@@ -1,0 +1,136 @@
+"""The lookup encoder of a model folder, computed with numpy: no export, no torch."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from mar_st.encode.space import space_of
+from mar_st.fingerprint import Weight, fingerprint
+from mar_st.lookup.saved import CONFIG_KEYS, DICTIONARY, saved_features
+from mar_st.modules.layout import is_query_route, query_routes, routers, saved_chain
+from mar_st.online.lookup import LookupListing, NumpyLookupEncoder
+from mar_st.online.protocol import EncoderError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from mar_st.fingerprint import Described
+    from mar_st.modules.layout import SavedModule
+
+#: How saved models name the classes.
+_LOOKUP, _NORMALIZE = "mar_st.lookup.module.LookupEncoder", ".Normalize"
+
+#: Types of the table that numpy has, by safetensors' name.
+_TYPES = {"F16": ("fp16", "torch.float16"), "F32": ("fp32", "torch.float32")}
+
+
+def open_lookup(folder: Path, query: str | None = None) -> NumpyLookupEncoder | None:
+    """Return the query encoder of a saved model if it is a lookup encoder; its files alone are opened.
+
+    Args:
+        folder: A saved sentence-transformers model.
+        query: Which query encoder of a MAR that holds several; default `query`.
+
+    Returns:
+        `None` where the query encoder is of another kind, is not there, or is in a type that numpy lacks.
+
+    Raises:
+        LookupEncoderError: Its files are damaged or do not belong together.
+        EncoderError: As above.
+    """
+    found = _parts(folder, query)
+    if found is None:
+        return None
+    name, chain = found
+    place, config = chain[0].path, _json(chain[0].path / "config.json")
+    try:
+        with safe_open(str(place / "model.safetensors"), framework="numpy") as file:
+            kinds = {file.get_slice(key).get_dtype() for key in file.keys()}  # noqa: SIM118 -- no mapping
+            if len(kinds) != 1 or not kinds <= set(_TYPES):
+                return None
+            weights = {key: file.get_tensor(key) for key in sorted(file.keys())}
+    except (SafetensorError, OSError) as error:
+        raise EncoderError(f"{place} cannot be read ({error}); copy the encoder again.") from error
+    precision, dtype = _TYPES[kinds.pop()]
+    table = weights.get("embedding.weight")
+    dictionary = place / DICTIONARY
+    features = saved_features(
+        str(place),
+        config,
+        dictionary if dictionary.is_file() else None,
+        None if table is None else table.shape,
+    )
+    settings = _json(folder / "config_sentence_transformers.json")
+    listing = LookupListing(
+        model={"source": str(folder), "identity": _identity(chain, config, weights, dtype), "query": name},
+        files={},
+        features=len(features),
+        dim=int(config["embedding_dimension"]),
+        normalised=len(chain) > 1,
+        similarity=settings.get("similarity_fn_name"),
+        lengths=list(features.lengths),
+        max_length=features.max_length,
+        precision=precision,
+        prompts={key: text or "" for key, text in (settings.get("prompts") or {}).items()},
+        space=space_of(folder),
+    )
+    parts = {
+        "weights": weights["weight"].astype(np.float32),
+        "bias": weights["bias"].astype(np.float32),
+        "scales": np.ones(len(features), dtype=np.float32),
+        "table": weights["embedding.weight"],
+    }
+    return NumpyLookupEncoder(listing, features, parts)
+
+
+def _parts(folder: Path, query: str | None) -> tuple[str | None, list[SavedModule]] | None:
+    """The name of a query encoder and its saved modules; `None` unless it is a lookup encoder."""
+    if not (folder / "modules.json").is_file():
+        return None
+    name = None
+    if routers(folder):
+        name = query or "query"
+        if not is_query_route(name) or name not in query_routes(folder):
+            return None
+    elif query is not None:
+        return None
+    first, *rest = saved_chain(folder, name or "query")
+    if first.type != _LOOKUP or not all(part.type.endswith(_NORMALIZE) for part in rest):
+        return None
+    return name, [first, *rest]
+
+
+def _identity(
+    chain: Sequence[SavedModule], config: dict[str, Any], weights: dict[str, np.ndarray], dtype: str
+) -> str:
+    """The digest that `mar_st.teachers.model.modules_digest` gives for the loaded modules."""
+
+    def described() -> Iterator[Described]:
+        tensors = (
+            Weight(name, dtype, tensor.shape, np.ascontiguousarray(tensor).reshape(-1).view(np.uint8))
+            for name, tensor in weights.items()
+        )
+        yield {"type": "LookupEncoder", "config": {key: config[key] for key in CONFIG_KEYS}}, tensors
+        for part in chain[1:]:
+            given = _json(part.path / "config.json")
+            source = given.get("module_input_name", "sentence_embedding")
+            names = {
+                "module_input_name": source,
+                "module_output_name": given.get("module_output_name") or source,
+            }
+            yield {"type": "Normalize", "config": names}, iter(())
+
+    return fingerprint(described())
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise EncoderError(f"{path} cannot be read ({error}); copy the encoder again.") from error
+    return content if isinstance(content, dict) else {}
