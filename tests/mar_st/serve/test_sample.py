@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 
 import pytest
@@ -9,9 +10,13 @@ import pytest
 from mar_st import MAR
 from mar_st.encode import encode_corpus
 from mar_st.errors import MarError
+from mar_st.family import add_query_encoder
 from mar_st.index import Searcher
+from mar_st.lookup import fit_lookup
 from mar_st.names import model_folder, packaged_folder
+from mar_st.online.lookup import NumpyLookupEncoder
 from mar_st.packed import pack, unpacked_folder
+from mar_st.serve import ServeSettings, create_app
 from mar_st.serve.sample import sample_index
 
 ANSWERS = ["高血压患者应低盐饮食，多吃蔬菜", "骨折后应制动，尽快就医", "感冒发热要多喝水，注意休息"]
@@ -48,6 +53,28 @@ def test_the_sample_is_searched_by_its_model(installed):
     assert {hit.text for hit in found} == set(ANSWERS)
     assert sample_index(said.append) == (index, model)
     assert len(said) == 1  # built once
+
+
+def test_a_rung_of_the_model_answers_for_the_sample(installed, tmp_path):
+    texts = [*ANSWERS, "血压高不能吃啥", "骨折了怎么办", "感冒了要喝水吗"]
+    folder = tmp_path / "family"
+    shutil.copytree(packaged_folder(), folder)
+    vectors = MAR(folder, device="cpu").encode_queries(texts)
+    lookup = fit_lookup(texts, vectors, ridge=0.1, show_progress=False)
+    add_query_encoder(folder, [lookup], "query-lookup")
+    shutil.rmtree(installed / "model")
+    pack(folder, installed / "model")
+    index, model = sample_index(lambda _: None)
+    app = create_app(index, ServeSettings(query="query-lookup"), encoder=model)
+    engine = app.state.generations.current
+    try:
+        assert isinstance(engine.encoding.encoder, NumpyLookupEncoder)
+        ((found,),) = engine.searcher.search(["骨折了怎么办"], k=1)
+        assert (engine.query, found.id) == ("query-lookup", "d1")
+    finally:
+        engine.close()
+    with pytest.raises(MarError, match="no query encoder 'query-2'; it has query, query-lookup"):
+        create_app(index, ServeSettings(query="query-2"), encoder=model)
 
 
 def test_names_find_the_installed_model(installed):
