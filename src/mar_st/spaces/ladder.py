@@ -18,6 +18,7 @@ from mar_st.spaces.options import Options
 from mar_st.spaces.records import card, claim, summary
 from mar_st.spaces.retention import Judged, load_tasks
 from mar_st.spaces.run import Run
+from mar_st.spaces.rung_effort import graph_of
 from mar_st.spaces.rungs import (
     FULL,
     LOOKUP,
@@ -268,20 +269,30 @@ class LadderRun(Run):
         """What `ladder.json` says."""
         texts = self._timed()
         rows: dict[str, Any] = {}
-        for rung in self.rungs:
-            name = self._route(rung)
-            model = MAR.from_pretrained(part, routes="query", query=name)
-            agreed = self._report(space, model, self._documents_prompt())
-            self.say(f"{name}: {summary(agreed)}")
-            rows[rung.name] = {
-                "route": name,
-                "tasks": judged.report(model) if judged.tasks else {},
-                "agreement": agreed,
-                **rung_report.speed(model, texts),
-                **rung_report.parameters(model),
-                "mib": rung_report.mebibytes(part, name),
-            }
-        return {"format": 1, "default": self.default.name, "method": rung_report.method(), "rungs": rows}
+        with graph_of([documents.numpy() for documents in judged.documents]) as graph:
+            for rung in self.rungs:
+                name = self._route(rung)
+                model = MAR.from_pretrained(part, routes="query", query=name)
+                agreed = self._report(space, model, self._documents_prompt())
+                self.say(f"{name}: {summary(agreed)}")
+                queries = judged.queries(model)
+                rows[rung.name] = {
+                    "route": name,
+                    "tasks": judged.report(queries) if judged.tasks else {},
+                    "agreement": agreed,
+                    "effort": None if graph is None else graph.effort(queries),
+                    **rung_report.speed(model, texts),
+                    **rung_report.parameters(model),
+                    "mib": rung_report.mebibytes(part, name),
+                }
+            effort = None if graph is None else graph.about(judged.taught)
+        return {
+            "format": 1,
+            "default": self.default.name,
+            "method": rung_report.method(),
+            "effort": effort,
+            "rungs": rows,
+        }
 
     def _timed(self) -> list[str]:
         """Texts that encoding is timed with: queries of the tasks, else held-out or other texts."""

@@ -75,8 +75,15 @@ class Judged:
         ]
         return cls(list(tasks), documents, taught, scores, seed)
 
-    def report(self, model: MAR) -> dict[str, Any]:
+    def queries(self, model: MAR) -> list[np.ndarray]:
+        """Return an encoder's vectors of the queries of each task, `(queries, dim)`."""
+        return [model.encode_queries(list(task.queries.values())) for task in self.tasks]
+
+    def report(self, queries: Sequence[np.ndarray]) -> dict[str, Any]:
         """Scores of an encoder and its retention, by task and on average.
+
+        Args:
+            queries: What `queries` returned for it.
 
         Returns:
             By the name of a task, and `average` where there are several: `metric`, `score`, `teacher`,
@@ -84,8 +91,8 @@ class Judged:
             the same resampled queries for both), `queries`.
         """
         own = [
-            _scores(task, model.encode_queries(list(task.queries.values())), corpus)
-            for task, corpus in zip(self.tasks, self.documents, strict=True)
+            _scores(task, vectors, corpus)
+            for task, vectors, corpus in zip(self.tasks, queries, self.documents, strict=True)
         ]
         report: dict[str, Any] = {}
         drawn, taught = [], []

@@ -106,7 +106,7 @@ def table_lines(report: Mapping[str, Any]) -> list[str]:
     label = next((headline(row)[0] for row in rows.values()), "retention")
     lines = [
         f"{'rung':8} {'route':14} {'retention':>9} {'95 % interval':>15} {'p50 ms':>9} {'queries/s':>9} "
-        f"{'parameters':>12} {'no embed.':>12} {'MiB':>8}"
+        f"{'parameters':>12} {'no embed.':>12} {'MiB':>8} {'ef':>6}"
     ]
     for name, row in rows.items():
         _, value, bounds = headline(row)
@@ -115,9 +115,22 @@ def table_lines(report: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"{name:8} {row['route']:14} {figures:>9} {spread:>15} {row['p50_ms']:9.3f} "
             f"{row['per_second']:9.0f} {row['parameters']:12,} {row['parameters_without_embeddings']:12,} "
-            f"{row['mib']:8.1f}"
+            f"{row['mib']:8.1f} {_ef(row.get('effort')):>6}"
         )
-    return [*lines, f"retention: {label.removeprefix('retention of ')}. Times: {report['method']}."]
+    lines.append(f"retention: {label.removeprefix('retention of ')}. Times: {report['method']}.")
+    about = report.get("effort")
+    if about:
+        lines.append(
+            f"ef: what a graph (hnsw) of the {about['documents']:,} documents needs to find "
+            f"{about['target']} of the exact ten nearest of {about['queries']:,} queries; the teacher's own "
+            f"need {_ef(about['teacher'])}. Set it on an index with `mar index-tune`."
+        )
+    return lines
+
+
+def _ef(effort: Mapping[str, Any] | None) -> str:
+    """The effort of a graph, `-` where it was not measured, `>` where the most was not enough."""
+    return "-" if not effort else f"{'' if effort['reached'] else '>'}{effort['ef']}"
 
 
 def plot(report: Mapping[str, Any], path: Path) -> bool:

@@ -101,6 +101,10 @@ def test_all_rungs_are_in_one_folder_that_plain_sentence_transformers_loads(tmp_
         assert row["p50_ms"] > 0
         assert row["per_second"] > 0
         assert row["mib"] > 0
+        assert row["effort"]["reached"]
+        assert row["effort"]["recall@10"] >= report["effort"]["target"]
+    assert report["effort"]["documents"] == len(DOCUMENTS)
+    assert full["effort"] == report["effort"]["teacher"]
     sizes = [report["rungs"][name]["parameters"] for name in ("1", "2", "full")]
     layer = sum(p.numel() for p in teacher[0].model.encoder.layer[0].parameters())
     assert np.diff(sizes).tolist() == [layer, layer]

@@ -1,0 +1,111 @@
+"""How much effort a rung needs: a graph of the teacher's documents, searched with the rung's queries.
+
+A graph finds the neighbours of the teacher's own queries with little effort (`ef`, the candidates that a
+search keeps). The vectors of a weaker encoder lie elsewhere, and may need more for the same share of what
+exact search finds for them. The report says what to expect; `mar index-tune` sets the effort on an index.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mar_st.index.kinds import Searchable
+
+#: Share of the exact ten nearest documents that must be found.
+TARGET = 0.99
+
+#: Documents and queries that are measured with at most, evenly drawn.
+MOST_DOCUMENTS, MOST_QUERIES = 100_000, 1000
+
+
+@dataclass(frozen=True)
+class Graph:
+    """An HNSW index of documents, built as `mar index --kind hnsw` builds it.
+
+    Attributes:
+        searchable: The index.
+        vectors: What it was built of, `(documents, dim)` float32.
+        params: Settings of building.
+    """
+
+    searchable: Searchable
+    vectors: np.ndarray
+    params: dict[str, Any]
+
+    def effort(self, queries: Sequence[np.ndarray]) -> dict[str, Any]:
+        """Return the least effort with which the queries find their own exact neighbours.
+
+        Args:
+            queries: Vectors of the queries of each task, `(queries, dim)`.
+
+        Returns:
+            `ef`, `recall@10` with it, and `reached`: whether that is `TARGET`.
+        """
+        from mar_st.index import flat
+        from mar_st.index.tune import AT, LADDERS, Trial, calibrate
+
+        asked = _drawn(np.concatenate([np.asarray(part, dtype=np.float32) for part in queries]), MOST_QUERIES)
+        _, rows = flat.search(asked, self.vectors, AT)
+        found = calibrate(self.searchable, Trial(asked, rows), TARGET, LADDERS["hnsw"])
+        return {"ef": found.pop("search")["ef"], **found}
+
+    def about(self, queries: Sequence[np.ndarray]) -> dict[str, Any]:
+        """Return how the effort was measured, and what the teacher's own queries need.
+
+        Args:
+            queries: The teacher's vectors of the queries of each task.
+        """
+        return {
+            "kind": "hnsw", **self.params, "documents": len(self.vectors),
+            "queries": min(sum(map(len, queries)), MOST_QUERIES), "target": TARGET,
+            "teacher": self.effort(queries),
+        }  # fmt: skip
+
+
+@contextmanager
+def graph_of(documents: Sequence[np.ndarray]) -> Iterator[Graph | None]:
+    """Build a graph for as long as the context lasts.
+
+    Args:
+        documents: Vectors of the documents of each task, as an index holds them. Equal vectors count once.
+
+    Yields:
+        The graph; `None` without documents, or where FAISS is not installed.
+    """
+    if not documents or find_spec("faiss") is None:
+        yield None
+        return
+    from mar_st.index.construct import construct
+    from mar_st.index.kinds import Searchable, settings
+    from mar_st.index.source import RowsSource
+
+    vectors = _distinct(np.concatenate([np.asarray(part, dtype=np.float32) for part in documents]))
+    vectors = _drawn(vectors, MOST_DOCUMENTS)
+    params = settings("hnsw", {}, vectors.shape[1], len(vectors))
+    with tempfile.TemporaryDirectory() as name:
+        source = RowsSource([(vectors, np.arange(len(vectors)))])
+        construct(Path(name), source, "hnsw", params, progress=False)
+        yield Graph(Searchable(Path(name), "hnsw"), vectors, params)
+
+
+def _distinct(vectors: np.ndarray) -> np.ndarray:
+    """The different vectors, in the order in which they first come; equal ones would be ranked at will."""
+    rows = np.ascontiguousarray(vectors).view(np.dtype((np.void, vectors.itemsize * vectors.shape[1])))
+    return vectors[np.sort(np.unique(rows.ravel(), return_index=True)[1])]
+
+
+def _drawn(vectors: np.ndarray, most: int) -> np.ndarray:
+    """Evenly drawn vectors, `most` at most, C-contiguous."""
+    if len(vectors) > most:
+        vectors = vectors[np.linspace(0, len(vectors) - 1, most).round().astype(int)]
+    return np.ascontiguousarray(vectors)

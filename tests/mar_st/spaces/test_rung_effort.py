@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from mar_st.index import flat
+from mar_st.index.tune import LADDERS
+from mar_st.spaces import rung_effort
+from mar_st.spaces.rung_effort import TARGET, graph_of
+from mar_st.spaces.rung_report import table_lines
+from tests.mar_st.index.conftest import clustered, one_faiss_thread  # noqa: F401 -- fixture
+
+
+@pytest.fixture(scope="module")
+def documents():
+    return clustered(4000, 32)
+
+
+def near(count):
+    return clustered(count, 32, seed=7)
+
+
+def far(count):
+    drawn = np.random.default_rng(3).standard_normal((count, 32))
+    return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
+
+
+def test_the_effort_is_the_least_that_finds_the_exact_neighbours(documents, monkeypatch):
+    monkeypatch.setattr(rung_effort, "TARGET", 0.999)
+    queries = far(150)
+    exact = flat.search(queries, documents, 10)[1]
+    with graph_of([documents[:2500], documents[2500:]]) as graph:
+        found = graph.effort([queries[:100], queries[100:]])
+        assert found["reached"]
+        steps = [step["ef"] for step in LADDERS["hnsw"]]
+        assert found["ef"] > steps[0]
+        shares = []
+        for ef in (steps[steps.index(found["ef"]) - 1], found["ef"]):
+            rows = graph.searchable.search(queries, 10, settings={"ef": ef})[1]
+            shares.append(np.mean([len(set(a) & set(b)) / 10 for a, b in zip(rows, exact, strict=True)]))
+        assert shares[0] < 0.999 <= shares[1]
+        assert found["recall@10"] == pytest.approx(shares[1], abs=1e-4)
+        about = graph.about([near(80)])
+    assert about["documents"] == 4000
+    assert about["queries"] == 80
+    assert about["teacher"]["ef"] <= found["ef"]
+
+
+def test_equal_documents_count_once_and_large_sets_are_drawn_from(documents, monkeypatch):
+    few = documents[:50]
+    with graph_of([few, few[:20]]) as graph:
+        np.testing.assert_array_equal(graph.vectors, few)
+        assert graph.effort([near(5)])["recall@10"] == 1.0
+    monkeypatch.setattr(rung_effort, "MOST_DOCUMENTS", 11)
+    monkeypatch.setattr(rung_effort, "MOST_QUERIES", 3)
+    with graph_of([few]) as graph:
+        np.testing.assert_array_equal(graph.vectors[[0, -1]], few[[0, -1]])
+        assert len(graph.vectors) == 11
+        assert graph.about([near(5)])["queries"] == 3
+
+
+def test_there_is_no_effort_without_documents_or_faiss(documents, monkeypatch):
+    with graph_of([]) as graph:
+        assert graph is None
+    found = importlib.util.find_spec
+    monkeypatch.setattr(rung_effort, "find_spec", lambda name: None if name == "faiss" else found(name))
+    with graph_of([documents]) as graph:
+        assert graph is None
+
+
+def _row(**changes):
+    row = {
+        "route": "query", "tasks": {}, "agreement": {}, "p50_ms": 1.0, "per_second": 9.0, "parameters": 8,
+        "parameters_without_embeddings": 4, "mib": 0.5,
+    }  # fmt: skip
+    return row | changes
+
+
+def test_the_table_has_a_column_with_the_effort():
+    rows = {
+        "lookup": _row(effort={"ef": 1024, "recall@10": 0.97, "reached": False}),
+        "2": _row(effort={"ef": 48, "recall@10": 0.993, "reached": True}),
+    }
+    about = {"documents": 3297, "queries": 1000, "target": TARGET, "teacher": {"ef": 32, "reached": True}}
+    lines = table_lines({"method": "m", "rungs": rows, "effort": about})
+    assert [line.split()[-1] for line in lines[:3]] == ["ef", ">1024", "48"]
+    assert "the teacher's own need 32" in lines[-1]
+    # A report of an earlier version has none.
+    earlier = table_lines({"method": "m", "rungs": {"2": _row()}})
+    assert earlier[1].split()[-1] == "-"
+    assert len(earlier) == 3
