@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from query_sides import Machine, Side, read_queries
+from query_sides import Apart, Machine, Side, read_queries
 
 #: Queries that are asked one by one in each round.
 PART = 15
@@ -90,32 +90,6 @@ def answer(options: argparse.Namespace) -> None:
     for line in sys.stdin:
         name, arguments = json.loads(line)
         print(json.dumps(getattr(side, name)(*arguments)), flush=True)
-
-
-class Apart:
-    """A side in a process of its own; it waits without computing while others are measured."""
-
-    def __init__(self, options: argparse.Namespace, side: str) -> None:
-        self._process = subprocess.Popen(
-            [*command(options), "--side", side], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self._read(side)
-        self.name = side
-
-    def _read(self, what: str) -> Any:
-        line = self._process.stdout.readline()  # type: ignore[union-attr]
-        if not line:
-            raise SystemExit(f"{what} ended with status {self._process.wait()}")
-        return json.loads(line)
-
-    def call(self, name: str, *arguments: Any) -> Any:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps([name, arguments]) + "\n")
-        self._process.stdin.flush()
-        return self._read(f"{self.name}, {name}")
-
-    def close(self) -> None:
-        self._process.communicate()
 
 
 def export(options: argparse.Namespace) -> dict[str, Any]:
@@ -193,6 +167,11 @@ def command(options: argparse.Namespace) -> list[str]:
     return found
 
 
+def apart(options: argparse.Namespace, side: str) -> Apart:
+    """A side in a process of its own."""
+    return Apart([*command(options), "--side", side], side)
+
+
 def step(options: argparse.Namespace, name: str) -> Any:
     """Run a step in a process of its own."""
     done = subprocess.run([*command(options), "--step", name], stdout=subprocess.PIPE, text=True, check=False)
@@ -236,10 +215,10 @@ def main() -> None:
         step(options, "build")
     exported = step(options, "export")
     say(options, {"side": "export", **exported})
-    baseline, machine = Apart(options, "baseline"), Apart(options, "machine")
+    baseline, machine = apart(options, "baseline"), apart(options, "machine")
     say(options, {"side": "sentence-transformers fp32", **baseline.call("facts"), **baseline.call("batches")})
     for name in exported["reports"]:
-        side = Apart(options, name)
+        side = apart(options, name)
         found = compare(options, baseline, machine, side)
         side.close()
         say(options, found | {"cosine_mean": exported["reports"][name]["cosine_mean"]})

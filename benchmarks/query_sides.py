@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping, Sequence
 
 #: Queries that are asked one by one before any is timed,
 SINGLE = 150
@@ -23,6 +25,72 @@ def read_queries(path: str) -> list[str]:
     with Path(path).open(encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines if line.strip()]
     return list(dict.fromkeys(row.get("text") or row["query"] for row in rows))
+
+
+class Apart:
+    """A process that answers calls; it waits without computing while others are measured.
+
+    It reads a JSON line per call, `[name, arguments]`, and answers each with one; its first line is `ready`.
+
+    Args:
+        command: What to start.
+        name: Names it in messages.
+        env: Its environment; default this one's.
+        log: File that takes its error output; default this one's.
+        limit: Seconds that an answer may take; then it is stopped.
+
+    Raises:
+        SystemExit: It ended, here or in a call.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        name: str,
+        *,
+        env: Mapping[str, str] | None = None,
+        log: Path | None = None,
+        limit: float | None = None,
+    ) -> None:
+        self.name, self._limit = name, limit
+        errors = None if log is None else log.open("w", encoding="utf-8")
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, env=env
+        )
+        if errors is not None:
+            errors.close()
+        self.ready = self._read(name)
+
+    def _read(self, what: str) -> Any:
+        watch = None if self._limit is None else threading.Timer(self._limit, self._process.kill)
+        if watch is not None:
+            watch.daemon = True
+            watch.start()
+        line = self._process.stdout.readline()  # type: ignore[union-attr]
+        if watch is not None:
+            watch.cancel()
+        if not line:
+            raise SystemExit(f"{what} ended with status {self._process.wait()}")
+        return json.loads(line)
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([name, arguments]) + "\n")
+        self._process.stdin.flush()
+        return self._read(f"{self.name}, {name}")
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def close(self) -> None:
+        """Let it end."""
+        self._process.communicate()
+
+    def kill(self) -> None:
+        """Stop it at once, if it runs."""
+        self._process.kill()
+        self._process.communicate()
 
 
 class Machine:

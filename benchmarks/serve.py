@@ -24,7 +24,6 @@ import argparse
 import functools
 import json
 import os
-import platform
 import resource
 import signal
 import socket
@@ -33,14 +32,13 @@ import sys
 import tempfile
 import threading
 import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 sys.path.insert(0, str(Path(__file__).parent))
+from measured import apart, machine
 from serve_load import Question, Result, ask_all
 
 ROOT = Path(__file__).parents[1]
@@ -130,13 +128,6 @@ def halves(split: bool) -> tuple[set[int], set[int]]:
     every = sorted(os.sched_getaffinity(0))
     middle = len(every) // 2
     return (set(every[middle:]), set(every[:middle])) if split and middle else (set(every), set(every))
-
-
-def apart(function: Any, *arguments: Any, on: set[int] | None = None) -> Any:
-    """Call a function in a process of its own, so that its threads and memory are gone afterwards."""
-    place = {"initializer": os.sched_setaffinity, "initargs": (0, on)} if on else {}
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn"), **place) as pool:
-        return pool.submit(function, *arguments).result()
 
 
 def export_mini(out: Path) -> Path:
@@ -305,18 +296,6 @@ class Server:
 def children(pid: int) -> list[int]:
     path = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(child) for child in path.read_text().split()] if path.is_file() else []
-
-
-def machine() -> str:
-    model = next(
-        (
-            line.split(":")[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if "model name" in line
-        ),
-        platform.processor(),
-    )
-    return f"{len(os.sched_getaffinity(0))} x {model}"
 
 
 if __name__ == "__main__":
