@@ -16,6 +16,7 @@ from mteb.models import ModelMeta
 from mar_st.errors import MarError
 from mar_st.names import (
     HOME_VARIABLE,
+    PACKAGED,
     PUBLISHED,
     installed_folder,
     model_folder,
@@ -68,7 +69,7 @@ class LocalModelMeta(ModelMeta):
         raise ValueError(f"{self.name} is a local name, so there is no Hub repository to push results to.")
 
 
-def load_mini(
+def load_local(
     name: str,
     revision: str | None = None,
     *,
@@ -77,34 +78,10 @@ def load_mini(
     sts_route: StsRoute = STS_ROUTE,
     **kwargs: Any,
 ) -> MAREncoder:
-    """Loads the packaged model.
+    """Loads the packaged model, one that is a package of its own, or one trained here under its name.
 
     Raises:
-        ModelUnavailableError: If this installation comes without its weights.
-    """
-    folder = packaged_folder()
-    if not (folder / "modules.json").is_file():
-        raise ModelUnavailableError(
-            f"{name} is not in this installation (looked for {folder}). Reinstall medteb, or train it with "
-            "`mar train mar-mini`."
-        )
-    _same_revision(name, folder, revision)
-    return MAREncoder(_load_folder(folder, device, embed_dim, kwargs), sts_route=sts_route)
-
-
-def load_installed(
-    name: str,
-    revision: str | None = None,
-    *,
-    device: str | None = None,
-    embed_dim: int | None = None,
-    sts_route: StsRoute = STS_ROUTE,
-    **kwargs: Any,
-) -> MAREncoder:
-    """Loads a model that is a package of its own, or a model trained here of the same name.
-
-    Raises:
-        ModelUnavailableError: If neither is on this machine.
+        ModelUnavailableError: If it is not on this machine.
     """
     short = name.split("/")[1]
     try:
@@ -112,7 +89,9 @@ def load_installed(
     except MarError as error:
         raise ModelUnavailableError(str(error)) from error
     assert folder is not None  # noqa: S101 -- a name of this project is a folder or an error
-    _same_revision(name, trained_folder(short) or installed_folder(short) or folder, revision)
+    # An unpacked model has the revision of the packed one, which is what the metadata were read from.
+    packed = None if short == PACKAGED or trained_folder(short) else installed_folder(short)
+    _same_revision(name, packed or folder, revision)
     return MAREncoder(_load_folder(folder, device, embed_dim, kwargs), sts_route=sts_route)
 
 
@@ -187,8 +166,8 @@ def _same_revision(name: str, folder: Path, revision: str | None) -> None:
         )
 
 
-#: Day on which the weights of mar-mini were packaged.
-MINI_RELEASE = "2026-11-21"
+#: Days on which the weights of mar-mini and mar-zh were packaged.
+MINI_RELEASE, ZH_RELEASE = "2026-11-21", "2026-11-23"
 BM25S = "https://github.com/xhluca/bm25s"
 
 _OURS = ("MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS")
@@ -226,7 +205,7 @@ def _mini_meta() -> LocalModelMeta:
     return _mar_meta(
         "medteb/mar-mini",
         folder if folder.is_dir() else None,
-        loader=load_mini,
+        loader=load_local,
         revision="not-installed",
         n_parameters=None,
         embed_dim=None,
@@ -253,12 +232,13 @@ def _installed_meta(name: str) -> LocalModelMeta:
     meta = _mar_meta(
         name,
         folder,
-        loader=load_installed,
+        loader=load_local,
         revision="not-installed",
         n_parameters=None,
         embed_dim=None,
         max_tokens=None,
         license="mit",
+        release_date=ZH_RELEASE,
         public_training_code="mar train mar-zh (in the distribution medteb)",
         public_training_data=True,
         training_datasets=set(),

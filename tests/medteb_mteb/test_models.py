@@ -12,7 +12,7 @@ from mteb.types import PromptType
 from torch.utils.data import DataLoader
 from transformers import BertConfig, Qwen3Config
 
-from mar_st import MAR
+from mar_st import MAR, names
 from mar_st.model import PUBLISHED_PROMPTS
 from mar_st.tokenizers import train_tokenizer
 from medteb_mteb import models
@@ -187,8 +187,14 @@ def test_the_revision_follows_the_weights_and_not_the_card(saved):
     assert folder_revision(saved) != before
 
 
+def _package(monkeypatch, folder):
+    """Let a folder stand for the packaged model."""
+    for module in (models, names):
+        monkeypatch.setattr(module, "packaged_folder", lambda: folder)
+
+
 def test_mini_is_loaded_from_the_package(saved, monkeypatch, data_root):
-    monkeypatch.setattr(models, "packaged_folder", lambda: saved)
+    _package(monkeypatch, saved)
     meta = models._mini_meta()
     assert (meta.name, meta.revision) == ("medteb/mar-mini", folder_revision(saved))
     assert meta.embed_dim == [8, 12, 16]
@@ -206,7 +212,7 @@ def test_mini_is_loaded_from_the_package(saved, monkeypatch, data_root):
 
 
 def test_a_model_is_loaded_with_fewer_dimensions(saved, monkeypatch):
-    monkeypatch.setattr(models, "packaged_folder", lambda: saved)
+    _package(monkeypatch, saved)
     full, cut = (models._mini_meta().load_model(device="cpu", embed_dim=dim) for dim in (None, 8))
     texts = ["感冒发烧吃什么药", "血压高怎么办"]
     for role in (PromptType.query, PromptType.document):
@@ -247,7 +253,7 @@ def test_lower_precisions_are_those_of_sentence_transformers(mar, precision, dat
 
 
 def test_mini_without_weights(tmp_path, monkeypatch):
-    monkeypatch.setattr(models, "packaged_folder", lambda: tmp_path / "absent")
+    _package(monkeypatch, tmp_path / "absent")
     with pytest.raises(ModelUnavailableError, match=r"absent.*mar train mar-mini"):
         models._mini_meta().load_model()
 
@@ -339,7 +345,9 @@ def test_statements_about_the_published_models():
     assert mteb.get_model_meta("bm25-jieba").is_zero_shot_on(["MedTEBRetrieval"]) is True
 
 
-@pytest.mark.parametrize("name", ["mar-mini", "mar-0.3b-4b", "mar-0.3b-8b", "bm25-jieba", "bm25-char-bigram"])
+@pytest.mark.parametrize(
+    "name", ["mar-mini", "mar-zh", "mar-0.3b-4b", "mar-0.3b-8b", "bm25-jieba", "bm25-char-bigram"]
+)
 def test_what_leaderboards_show_is_filled(name):
     meta = mteb.get_model_meta(name)
     for field in ("release_date", "public_training_code", "n_parameters", "license", "languages"):
