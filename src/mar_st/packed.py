@@ -17,14 +17,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import torch
 
 #: Lists the files of a packed folder and where the tensors of each lie.
 MANIFEST = "packed.json"
@@ -50,6 +50,8 @@ def pack(model: str | Path, out: str | Path) -> None:
     Raises:
         PackedError: There is no such folder, it holds no safetensors, or `out` is there already.
     """
+    from safetensors.torch import save_file
+
     source, target = Path(model), Path(out)
     if target.exists():
         raise PackedError(f"{target} is there already; choose another folder or delete it.")
@@ -91,6 +93,8 @@ def unpack(packed: str | Path, out: str | Path) -> None:
     source, target = Path(packed), Path(out)
     if target.is_dir():
         return
+    from safetensors.torch import save_file  # torch is needed only on first use
+
     weights = _manifest(source)["weights"]
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
@@ -172,6 +176,8 @@ def _tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _store(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> list[str]:
     """Add a tensor to the store unless an equal one is there; returns the names of its parts."""
+    import torch
+
     if tensor.ndim < 2 or not tensor.is_floating_point():
         kept = tensor.half() if tensor.is_floating_point() else tensor
         if not torch.isfinite(kept).all():
@@ -186,6 +192,8 @@ def _store(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> list[str]:
 
 
 def _add(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> str:
+    import torch
+
     content = tensor.contiguous().view(torch.uint8) if tensor.ndim else tensor
     shape = f"{tensor.dtype} {tuple(tensor.shape)} ".encode()
     name = hashlib.sha256(shape + content.numpy().tobytes()).hexdigest()[:24]

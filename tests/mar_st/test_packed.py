@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -61,6 +63,12 @@ def test_the_cache_holds_it_once(saved, tmp_path, monkeypatch):
     assert unpacked_folder(tmp_path / "packed", "model") == folder
     assert (folder / "modules.json").stat().st_mtime_ns == written
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [folder.name]  # nothing aside is left
+    code = (
+        "import sys; from mar_st.packed import unpacked_folder; "
+        f"print(unpacked_folder({str(tmp_path / 'packed')!r}, 'model'), 'torch' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == [str(folder), "False"]
 
 
 def test_what_is_no_model_or_damaged_says_so(saved, tmp_path):
