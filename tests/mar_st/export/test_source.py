@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import torch
+
+from mar_st.export.source import open_source, write_front
+from mar_st.online.protocol import encoder_origin
+from mar_st.online.torch_encoder import TorchEncoder
+from tests.mar_st.export.conftest import make_model
+
+
+def test_what_is_saved_in_half_precision_is_known_by_its_saved_weights(tmp_path):
+    make_model(prompts={"query": "吃："}).half().save(str(tmp_path / "half"))
+    source = open_source(str(tmp_path / "half"))
+    assert source.model.dtype == torch.float32
+    (tmp_path / "out").mkdir()
+    listing, _ = write_front(source, tmp_path / "out", exact=False)
+    opened = TorchEncoder.open(str(tmp_path / "half"))
+    assert opened.model.dtype == torch.float16
+    assert listing.model["identity"] == encoder_origin(opened)
