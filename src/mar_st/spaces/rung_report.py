@@ -153,8 +153,11 @@ def plot(report: Mapping[str, Any], path: Path) -> bool:
     for name, latency, value, bounds in points:
         error = None if bounds is None else [[max(value - bounds[0], 0)], [max(bounds[1] - value, 0)]]
         axes.errorbar(latency, value, yerr=error, fmt="o", color="C0", capsize=3)
-        axes.annotate(name, (latency, value), textcoords="offset points", xytext=(6, -12))
+        text = f"{name} layer{'s' if name != '1' else ''}" if name.isdigit() else name
+        axes.annotate(text, (latency, value), textcoords="offset points", xytext=(6, -12))
     axes.set_xscale("log")
+    axes.margins(x=0.12)  # room for the last name
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel("median latency of one query, ms")
     axes.set_ylabel(f"{label}, 95 % interval")
     axes.grid(alpha=0.3, which="both")
