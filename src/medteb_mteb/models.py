@@ -166,6 +166,8 @@ def _same_revision(name: str, folder: Path, revision: str | None) -> None:
         )
 
 
+#: Parameters of all encoders of the package mar-zh, which need not be installed to be asked about.
+ZH_PARAMETERS = 78_222_080
 #: Days on which the weights of mar-mini and mar-zh were packaged.
 MINI_RELEASE, ZH_RELEASE = "2026-11-21", "2026-11-23"
 BM25S = "https://github.com/xhluca/bm25s"
@@ -234,9 +236,9 @@ def _installed_meta(name: str) -> LocalModelMeta:
         folder,
         loader=load_local,
         revision="not-installed",
-        n_parameters=None,
-        embed_dim=None,
-        max_tokens=None,
+        n_parameters=ZH_PARAMETERS,
+        embed_dim=384,
+        max_tokens=128,
         license="mit",
         release_date=ZH_RELEASE,
         public_training_code="mar train mar-zh (in the distribution medteb)",

@@ -265,7 +265,7 @@ def test_a_model_that_is_a_package_of_its_own(saved, tmp_path, monkeypatch, data
     monkeypatch.delenv("MAR_HOME", raising=False)
     monkeypatch.setattr("mar_st.names.find_spec", lambda name: None)
     absent = models._installed_meta("medteb/mar-zh")
-    assert (absent.revision, absent.n_parameters) == ("not-installed", None)
+    assert (absent.revision, absent.n_parameters) == ("not-installed", models.ZH_PARAMETERS)
     with pytest.raises(ModelUnavailableError, match="pip install mar-zh"):
         absent.load_model()
     monkeypatch.undo()

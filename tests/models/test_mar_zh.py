@@ -12,7 +12,8 @@ from sentence_transformers import SentenceTransformer
 from mar_st import MAR
 from mar_st.encode import VectorFolder
 from mar_st.family import query_encoders
-from mar_st.packed import unpacked_folder
+from mar_st.packed import count_packed, unpacked_folder
+from medteb_mteb.models import ZH_PARAMETERS
 
 PACKAGE = Path(__file__).parents[2] / "models" / "mar-zh" / "src" / "mar_zh"
 #: Questions and answers that the model was not trained on.
@@ -72,3 +73,7 @@ def test_the_vectors_of_the_sample_are_those_of_the_model(folder):
 
 def test_the_package_is_small():
     assert sum(path.stat().st_size for path in PACKAGE.rglob("*") if path.is_file()) < 60e6
+
+
+def test_the_number_of_parameters_is_stated_where_the_package_is_absent():
+    assert count_packed(PACKAGE / "model") == ZH_PARAMETERS
