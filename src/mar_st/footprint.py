@@ -136,7 +136,8 @@ def stage_memory(
     activations = max(_activations(stage, sides, part, world) for part in columns)
     loss = max(_loss(stage, part, world, dim) for part in columns)
     setup = 0.0
-    if isinstance(stage, AlignStage | DistillStage):
+    reads = any(column.read for part in columns for column in part)
+    if reads or isinstance(stage, AlignStage | DistillStage):
         longest = math.ceil(max(column.length for part in columns for column in part))
         setup = float(sum(weight_bytes(*parts) for parts in sides.values()))
         for shape, training in sides.values():
@@ -164,7 +165,7 @@ def _activations(
     passes = pass_sizes(stage, stage.batch_size // world)
     share = max(passes) / sum(passes) / world
     for side, (shape, training) in sides.items():
-        mine = [column for column in columns if column.side == side]
+        mine = [column for column in columns if column.side == side and not column.read]
         if not mine:
             continue
         longest = math.ceil(max(column.length for column in mine))

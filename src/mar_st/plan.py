@@ -19,6 +19,7 @@ from mar_st.errors import MarError
 from mar_st.fit import as_settings, keeps_gradients, search
 from mar_st.footprint import retromae_parameters, stage_disk, stage_memory, trained_parameters
 from mar_st.launch import Launch, LaunchError, check_launch
+from mar_st.lineage import reads_documents
 from mar_st.modes import held_dtypes, training_of
 from mar_st.recipe import changed
 from mar_st.schema import AlignStage, DistillStage, JointStage, RetroMAEStage
@@ -221,6 +222,8 @@ class Planner:
         for group in groups:
             share = (group.rows or 0) / total if total else 1 / len(groups)
             for column in group.columns:
+                if column.read:
+                    continue
                 shape, training = self.shapes[column.side], trainings[column.side]
                 cost = training_flops(shape, column.rows / self.world, column.length, training)
                 flops[column.side] += share * cost
@@ -354,7 +357,7 @@ class Planner:
 
     def _teacher(self, stage: Stage) -> Side | None:
         """The side whose vectors are computed before the first step."""
-        if isinstance(stage, AlignStage):
+        if isinstance(stage, AlignStage) or reads_documents(stage, self.recipe.data_of(stage)):
             return "document"
         if isinstance(stage, DistillStage | JointStage) and stage.taught and stage.teacher in self.shapes:
             return stage.teacher

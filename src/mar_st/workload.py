@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mar_st.backbones import PLACED
 from mar_st.lengths import entry_stats, padded_length, tokens_of
+from mar_st.lineage import reads_documents
 from mar_st.schema import AlignStage, JointStage, RetroMAEStage
 
 if TYPE_CHECKING:
@@ -30,12 +31,14 @@ class Column:
         rows: Number of texts.
         length: Tokens that they are padded to.
         mean: Tokens per text without padding.
+        read: Their vectors are read; they are encoded before the first step.
     """
 
     side: Side
     rows: int
     length: float
     mean: float
+    read: bool = False
 
 
 @dataclass(frozen=True)
@@ -147,10 +150,10 @@ class Workload:
         other: Side = "query" if entry.symmetric else "document"
         if not isinstance(stage, JointStage):
             first = other = stage.side  # type: ignore[union-attr]
-        columns = (
-            self.column(first, entry, True, batch, stage),
-            self.column(other, entry, entry.symmetric, batch * (1 + negatives), stage),
-        )
+        documents = self.column(other, entry, entry.symmetric, batch * (1 + negatives), stage)
+        if reads_documents(stage, self.recipe.data_of(stage)):  # their vectors are there, no token is encoded
+            documents = replace(documents, read=True)
+        columns = (self.column(first, entry, True, batch, stage), documents)
         return Group(entry, None if rows is None else rows * entry.weight, columns)
 
     def steps(self, stage: Stage, groups: Sequence[Group]) -> tuple[int | None, list[str]]:
