@@ -127,8 +127,10 @@ class Data(Strict):
         default="refuse",
         description="rows without a hard negative: an error, or filled from the other rows of the batch",
     )
-    positives: Literal["one", "all"] = Field(
-        default="all", description="one drawn positive per query, or a row for each"
+    positives: Literal["one", "all", "one-per-epoch"] = Field(
+        default="all",
+        description="a row for each positive of a query, or for one that is drawn: once, or for every epoch, "
+        "and the hard negatives with it",
     )
     symmetric: bool = Field(default=False, description="both columns are queries (STS)")
     prompt: str = Field(default="query", description="name of the prompt put before a query")

@@ -143,7 +143,7 @@ class Workload:
 
     def _pairs(self, stage: Stage, entry: Data) -> Group:
         stats, batch = self.stats[entry.name], stage.batch_size
-        rows = stats.triples if entry.positives == "one" else stats.pairs
+        rows = stats.pairs if entry.positives == "all" else stats.triples
         negatives = getattr(stage, "negatives", None)
         negatives = entry.negatives if negatives is None else negatives
         first: Side = "query"

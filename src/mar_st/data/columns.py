@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from array import array
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mar_st.data.records import Triple
 
 Row = TypeVar("Row")
+Positives: TypeAlias = Literal["one", "all", "one-per-epoch"]
 
 #: In the place of a document: a row without negatives has none here.
 NONE = -1
@@ -36,7 +37,7 @@ def to_dataset(
     *,
     negatives: int,
     seed: int,
-    positives: Literal["one", "all"] = "all",
+    positives: Positives = "all",
     weight: float = 1.0,
     missing_negatives: Literal["refuse", "batch"] = "refuse",
 ) -> Dataset:
@@ -49,14 +50,16 @@ def to_dataset(
         triples: The data.
         negatives: Hard negatives per row; drawn with replacement where a triple has fewer.
         seed: Seed of the draw.
-        positives: A row for each positive of a query, or for one drawn from them.
+        positives: A row for each positive of a query, or for one drawn from them; `one-per-epoch` draws it,
+            and the negatives, again for every epoch.
         weight: Rows, relative to those of the triples: 0.5 keeps a drawn half, 2 gives every row twice, with
-            positives and negatives drawn anew.
+            positives and negatives of its own each time.
         missing_negatives: What becomes of a triple without any: an error, or a row whose negatives are empty
             (null) until `TrainRows` fills them from the batch.
 
     Returns:
-        A dataset with string columns `query`, `positive`, `negative_1` ... `negative_n`.
+        A dataset with string columns `query`, `positive`, `negative_1` ... `negative_n`; with `one-per-epoch`
+        a `RedrawnDataset`, whose texts `TrainRows` asks for by epoch.
 
     Raises:
         DataError: Negatives are asked for and a triple has none.
@@ -64,6 +67,8 @@ def to_dataset(
     table = Triples.of(triples)
     if negatives and missing_negatives == "refuse":
         _check_negatives(table, negatives)
+    if positives == "one-per-epoch":
+        return _redrawn(table, negatives, weight, seed)
     names = ["query", "positive", *(f"negative_{index + 1}" for index in range(negatives))]
     if not negatives and weight == 1 and _is_as_stored(table):
         parts = [table.queries.chunks, table.documents.chunks]
@@ -202,15 +207,39 @@ def _draw(
     return np.array(rows, dtype=np.int64), np.array(documents, dtype=np.int64).reshape(-1, 1 + negatives)
 
 
+def _redrawn(table: Triples, negatives: int, weight: float, seed: int) -> Dataset:
+    """Rows of triples whose documents are drawn for every epoch; which triples have a row is drawn once."""
+    from mar_st.data.redrawn import Draws, RedrawnDataset
+
+    rows = drawn_rows(len(table), weight, random.Random(seed))
+    return RedrawnDataset(Draws(table, _whole_queries(table), rows, negatives=negatives, seed=seed))
+
+
+def _whole_queries(table: Triples) -> Texts:
+    """The query of each triple, after its instruction."""
+    if not table.instructed:
+        return table.queries
+    schema = pa.schema([("query", pa.string())])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        return _batches(table, np.arange(len(table)), np.empty((len(table), 0), dtype=np.int64), schema)
+
+    if table.key is None:
+        return Texts([batch.column(0) for batch in batches()])
+    key = cache_key(triples=table.key, columns=schema.names)
+    return Texts(cached_table(key, schema, batches, dict)[0].column("query").chunks)
+
+
 def _is_as_stored(table: Triples) -> bool:
     """Return True if every triple has one document, so that its texts are a row as they stand."""
     return not table.instructed and bool((table.positives == 1).all() and (table.negatives == 0).all())
 
 
-def _gathered(documents: Texts, rows: np.ndarray) -> pa.Array:
+def gathered(documents: Texts, rows: np.ndarray) -> pa.Array:
     """Documents by number, null for `NONE`."""
     missing = rows == NONE
-    found = documents.gathered(np.where(missing, 0, rows))
+    places = np.where(missing, 0, rows)
+    found = documents.gathered(places if documents.rows is None else documents.rows[places])
     return pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), found) if missing.any() else found
 
 
@@ -223,7 +252,7 @@ def _batches(
         queries = table.queries.gathered(rows[block])
         if table.instructed:
             queries = pc.binary_join_element_wise(instructions.gathered(rows[block]), queries, "")
-        of_columns = [_gathered(table.documents, column) for column in documents[block].T]
+        of_columns = [gathered(table.documents, column) for column in documents[block].T]
         yield pa.RecordBatch.from_arrays([queries, *of_columns], schema=schema)
         if number % 64 == 63:
             forget_pages()

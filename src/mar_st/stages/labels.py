@@ -11,6 +11,7 @@ import pyarrow as pa
 import torch
 
 from mar_st.data import DataError, column_texts, dataset_of, numbered
+from mar_st.data.redrawn import RedrawnDataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -59,24 +60,33 @@ def with_vectors(
 
     Returns:
         The columns of `read`, and `label`: `(columns, width)` float32 per row, in the order of all columns.
+        Of documents that are drawn for every epoch the label follows the draw.
+
+    Raises:
+        DataError: A row lacks a negative, so there is no vector to learn from.
     """
+    _check_complete(dataset)
     names = dataset.column_names
-    if any(column_texts(dataset, name).missing().any() for name in names):
-        raise DataError(
-            "Rows without negatives ('missing_negatives: batch') have no stored vectors to learn from. Mine "
-            "negatives for them (mar mine), or set 'negatives: 0'."
-        )
+    draws = dataset.draws if isinstance(dataset, RedrawnDataset) else None
+    if draws is None:
+        parts = {name: column_texts(dataset, name) for name in names}
+    else:
+        parts = {"query": draws.queries, "positive": draws.documents}
     stores: dict[Side, Vectors] = {}
     rows: dict[str, np.ndarray] = {}
-    for role in dict.fromkeys(roles[name] for name in names):
-        of_role = [name for name in names if roles[name] == role]
-        texts, places = numbered(*(column_texts(dataset, name) for name in of_role))
+    for role in dict.fromkeys(roles[name] for name in parts):
+        of_role = [name for name in parts if roles[name] == role]
+        texts, places = numbered(*(parts[name] for name in of_role))
         stores[role] = vectors_of(texts, role)
         rows |= zip(of_role, places, strict=True)
+    sides = [roles[name] for name in names]
+    if draws is not None:
+        drawn = _DrawnVectors(rows["query"], rows["positive"], _Vectors(sides, stores))
+        return RedrawnDataset(draws, label=drawn, read=read)
     label = _label(np.stack([rows[name] for name in names], axis=1))
     with_rows = dataset_of(dataset.data.table.append_column("label", label))
     handed = tuple(names if read is None else read)
-    return with_rows.with_transform(_ColumnVectors(handed, [roles[name] for name in names], stores))
+    return with_rows.with_transform(_ColumnVectors(handed, _Vectors(sides, stores)))
 
 
 def with_scores(dataset: Dataset, scores_of: Callable[[Sequence[tuple[str, str]]], Vectors]) -> Dataset:
@@ -87,12 +97,33 @@ def with_scores(dataset: Dataset, scores_of: Callable[[Sequence[tuple[str, str]]
         scores_of: Gives the scores of (query, document) pairs, as vectors of width 1.
 
     Returns:
-        The columns, and `label`: `(1 + negatives,)` float32 per row, in the order of the columns.
+        The columns, and `label`: `(1 + negatives,)` float32 per row, in the order of the columns. Of
+        documents that are drawn for every epoch the label follows the draw.
+
+    Raises:
+        DataError: A row lacks a negative, so there is no score to learn from.
     """
+    _check_complete(dataset)
+    if isinstance(dataset, RedrawnDataset):
+        draws = dataset.draws
+        scores = scores_of(_Pairs([draws.queries.select(draws.owners), draws.documents]))
+        return RedrawnDataset(draws, label=_DrawnScores(scores))
     pairs = _Pairs([column_texts(dataset, name) for name in dataset.column_names])
     label = _label(np.arange(len(pairs)).reshape(len(dataset), -1))
     with_rows = dataset_of(dataset.data.table.append_column("label", label))
     return with_rows.with_transform(_Scores(tuple(dataset.column_names), scores_of(pairs)))
+
+
+def _check_complete(dataset: Dataset) -> None:
+    if isinstance(dataset, RedrawnDataset):
+        complete = dataset.draws.complete
+    else:
+        complete = not any(column_texts(dataset, name).missing().any() for name in dataset.column_names)
+    if not complete:
+        raise DataError(
+            "Rows without negatives ('missing_negatives: batch') have no stored vectors or scores to learn "
+            "from. Mine negatives for them (mar mine), or set 'negatives: 0'."
+        )
 
 
 class _Pairs(Sequence[tuple[str, str]]):
@@ -143,13 +174,41 @@ class _Labels:
 
 
 @dataclass(frozen=True)
-class _ColumnVectors:
-    texts: tuple[str, ...]
+class _Vectors:
     roles: list[Side]
     stores: dict[Side, Vectors]
 
+    def __call__(self, places: np.ndarray) -> list[torch.Tensor]:
+        """Vectors of the texts of some rows, by the place of each text in the store of its role."""
+        vectors = [self.stores[role][places[:, index]] for index, role in enumerate(self.roles)]
+        return list(torch.from_numpy(np.stack(vectors, axis=1)))
+
+
+@dataclass(frozen=True)
+class _ColumnVectors:
+    texts: tuple[str, ...]
+    vectors: _Vectors
+
     def __call__(self, batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
-        rows = np.asarray(batch["label"])
-        vectors = [self.stores[role][rows[:, index]] for index, role in enumerate(self.roles)]
-        label = torch.from_numpy(np.stack(vectors, axis=1))
-        return {**{name: batch[name] for name in self.texts}, "label": list(label)}
+        label = self.vectors(np.asarray(batch["label"]))
+        return {**{name: batch[name] for name in self.texts}, "label": label}
+
+
+@dataclass(frozen=True)
+class _DrawnVectors:
+    queries: np.ndarray
+    documents: np.ndarray
+    vectors: _Vectors
+
+    def __call__(self, triples: np.ndarray, documents: np.ndarray) -> list[torch.Tensor]:
+        places = [self.queries[triples][:, None], self.documents[documents]]
+        return self.vectors(np.concatenate(places, axis=1))
+
+
+@dataclass(frozen=True)
+class _DrawnScores:
+    scores: Vectors
+
+    def __call__(self, triples: np.ndarray, documents: np.ndarray) -> list[torch.Tensor]:
+        del triples  # a document belongs to one triple
+        return list(torch.from_numpy(self.scores[documents.reshape(-1)].reshape(documents.shape)))

@@ -8,7 +8,7 @@ batch of its own, maybe of another data entry. These work on integer keys of the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from sentence_transformers.base.data_collator import DEFAULT_LABEL_COLUMNS
@@ -17,16 +17,19 @@ from transformers.utils import logging
 
 from mar_st.data import column_texts, digests
 from mar_st.data.arrow import forget_pages
+from mar_st.data.redrawn import RedrawnDataset
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import datasets
 
     from mar_st.data import Texts
 
 logger = logging.get_logger(__name__)
+
+Value = TypeVar("Value")
 
 #: Column that tells the collator which data entry a row is from.
 SOURCE = "dataset_name"
@@ -40,7 +43,7 @@ class TrainRows(Dataset[dict[str, Any]]):
     """The rows of several datasets, one after another; each row also says which dataset it is from.
 
     A batch is read with one access per dataset instead of one per row, and gives what it touched of mapped
-    files back.
+    files back. The documents of a `RedrawnDataset` are those of the epoch.
 
     Args:
         data: Datasets by name.
@@ -51,6 +54,11 @@ class TrainRows(Dataset[dict[str, Any]]):
         self._datasets = list(data.values())
         self._texts = [_plain_texts(dataset) for dataset in self._datasets]
         self._ends = np.cumsum([len(dataset) for dataset in self._datasets])
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch whose rows are given."""
+        self.epoch = epoch
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -79,9 +87,11 @@ class TrainRows(Dataset[dict[str, Any]]):
         return rows
 
     def _content(self, part: int, rows: np.ndarray) -> dict[str, Sequence[Any]]:
-        texts = self._texts[part]
+        dataset, texts = self._datasets[part], self._texts[part]
+        if isinstance(dataset, RedrawnDataset):
+            return dataset.content(rows, self.epoch)
         if texts is None:
-            found: dict[str, Sequence[Any]] = self._datasets[part][rows.tolist()]
+            found: dict[str, Sequence[Any]] = dataset[rows.tolist()]
             return found
         return {name: column.take(rows) for name, column in texts.items()}
 
@@ -114,7 +124,8 @@ def _documents(row: dict[str, Any]) -> list[tuple[str, str | None]]:
 def _plain_texts(dataset: datasets.Dataset) -> dict[str, Texts] | None:
     """The columns of a dataset of nothing but texts, which are faster to read than through the dataset."""
     names = dataset.column_names
-    if dataset.format["type"] is not None or text_columns(dataset) != names:
+    redrawn = isinstance(dataset, RedrawnDataset)
+    if redrawn or dataset.format["type"] is not None or text_columns(dataset) != names:
         return None
     return {name: column_texts(dataset, name) for name in names}
 
@@ -240,7 +251,7 @@ class TrainBatches(BatchSampler):
     """Batches of several pools of rows in a random order that gives each its share.
 
     Args:
-        plans: The pools.
+        plans: The pools, of an epoch; their numbers of rows and batches are the same in every epoch.
         starts: What to add to the row numbers of each pool.
         seed: Seed of the order.
         world: Processes that take equal slices of a batch. Its rows, which may be sorted by length, are dealt
@@ -248,24 +259,30 @@ class TrainBatches(BatchSampler):
     """
 
     def __init__(
-        self, plans: Sequence[BatchPlan], starts: Sequence[int], seed: int = 0, world: int = 1
+        self,
+        plans: Callable[[int], Sequence[BatchPlan]],
+        starts: Sequence[int],
+        seed: int = 0,
+        world: int = 1,
     ) -> None:
-        super().__init__(range(sum(plan.rows for plan in plans)), plans[0].batch_size, drop_last=True)
-        self.plans, self.starts, self.seed = list(plans), list(starts), seed
+        first = plans(0)
+        super().__init__(range(sum(plan.rows for plan in first)), first[0].batch_size, drop_last=True)
+        self.plans, self.starts, self.seed = plans, list(starts), seed
         self.world = world
         self.epoch = 0
+        self._sizes = [len(plan) for plan in first]
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch that the next iteration gives."""
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return sum(len(plan) for plan in self.plans)
+        return sum(self._sizes)
 
     def __iter__(self) -> Iterator[list[int]]:
-        turns = np.repeat(np.arange(len(self.plans)), [len(plan) for plan in self.plans])
+        turns = np.repeat(np.arange(len(self._sizes)), self._sizes)
         np.random.default_rng([self.seed, self.epoch]).shuffle(turns)
-        batches = [plan.epoch(self.epoch) for plan in self.plans]
+        batches = [plan.epoch(self.epoch) for plan in self.plans(self.epoch)]
         for turn in turns.tolist():
             rows = [row + self.starts[turn] for row in next(batches[turn])]
             yield [row for rank in range(self.world) for row in rows[rank :: self.world]]
@@ -297,33 +314,37 @@ def train_batches(
     Raises:
         BatchError: A dataset has fewer rows than a batch and would never be used.
     """
-    keys = dict.fromkeys(data) if not no_duplicates else _keys(data)
-    lengths = dict.fromkeys(data) if not groups else _lengths(data, document_columns or {})
     if mixed:
         pools = [("all data entries together", list(data))]
     else:
         pools = [(f"the data {name!r}", [name]) for name in data]
-    plans, starts, start = [], [], 0
-    for index, (what, names) in enumerate(pools):
-        rows = sum(len(data[name]) for name in names)
+    sizes = [sum(len(data[name]) for name in names) for _, names in pools]
+    for (what, _), rows in zip(pools, sizes, strict=True):
         if rows < batch_size:
             raise BatchError(
                 f"A batch takes {batch_size} rows and {what} has {rows}, so it would never be used. Choose a "
                 "smaller batch_size, 'batches: mixed', or leave it out with 'data'."
             )
-        plans.append(
+    keys = {name: _keys(dataset) for name, dataset in data.items()} if no_duplicates else {}
+    documents = document_columns or {}
+    lengths = {name: _lengths(dataset, documents.get(name)) for name, dataset in data.items() if groups}
+
+    def plans(epoch: int) -> list[BatchPlan]:
+        return [
             BatchPlan(
                 rows,
                 batch_size,
-                keys=_joined([keys[name] for name in names]),
-                lengths=_joined([lengths[name] for name in names]),
+                keys=_joined([keys[name](epoch) for name in names if name in keys]),
+                lengths=_joined([lengths[name](epoch) for name in names if name in lengths]),
                 groups=groups,
                 seed=(seed, index),
             )
-        )
-        starts.append(start)
-        start += rows
-    return TrainBatches(plans, starts, seed, world)
+            for index, (rows, (_, names)) in enumerate(zip(sizes, pools, strict=True))
+        ]
+
+    redrawn = any(isinstance(dataset, RedrawnDataset) for dataset in data.values())
+    starts = [0, *np.cumsum(sizes)[:-1].tolist()]
+    return TrainBatches(plans if redrawn else _always(plans(0)), starts, seed, world)
 
 
 def text_columns(dataset: datasets.Dataset) -> list[str]:
@@ -336,32 +357,39 @@ def text_columns(dataset: datasets.Dataset) -> list[str]:
     ]
 
 
-def _joined(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    present = [part for part in parts if part is not None]
-    return np.concatenate(present) if present else None
+def _always(value: Value) -> Callable[[int], Value]:
+    """The same in every epoch."""
+    return lambda _: value
 
 
-def _keys(data: Mapping[str, datasets.Dataset]) -> dict[str, np.ndarray | None]:
-    """Keys of all texts, `(rows, texts)` per dataset; equal texts have equal keys, over all datasets."""
-    return {name: _keys_of(dataset) for name, dataset in data.items()}
+def _joined(parts: Sequence[np.ndarray]) -> np.ndarray | None:
+    return np.concatenate(parts) if parts else None
 
 
-def _keys_of(dataset: datasets.Dataset) -> np.ndarray:
+def _keys(dataset: datasets.Dataset) -> Callable[[int], np.ndarray]:
+    """Keys of all texts of an epoch, `(rows, texts)`; equal texts have equal keys, over all datasets.
+
+    What the batch will fill in is a text of the batch; it keeps no row out.
+    """
+    if isinstance(dataset, RedrawnDataset):
+        draws = dataset.draws
+        of_queries, of_documents = digests(draws.queries)[:, 0], digests(draws.documents)[:, 0]
+        return lambda epoch: dataset.values(epoch, of_queries, of_documents)
     found: list[np.ndarray] = []
     for column in text_columns(dataset):
         texts = column_texts(dataset, column)
         keys = digests(texts)[:, 0]
-        # What the batch will fill in is a text of the batch; it keeps no row out.
         found.append(np.where(texts.missing(), found[0], keys) if found else keys)
-    return np.stack(found, axis=1)
+    return _always(np.stack(found, axis=1))
 
 
 def _lengths(
-    data: Mapping[str, datasets.Dataset], document_columns: Mapping[str, Sequence[str]]
-) -> dict[str, np.ndarray | None]:
-    """Characters of the longest document of each row; without documents, of the longest text."""
-    result: dict[str, np.ndarray | None] = {}
-    for name, dataset in data.items():
-        columns = document_columns.get(name) or text_columns(dataset)
-        result[name] = np.max([column_texts(dataset, column).lengths() for column in columns], axis=0)
-    return result
+    dataset: datasets.Dataset, document_columns: Sequence[str] | None
+) -> Callable[[int], np.ndarray]:
+    """Characters of the longest document of each row of an epoch; without documents, of the longest text."""
+    columns = list(document_columns or text_columns(dataset))
+    if isinstance(dataset, RedrawnDataset):
+        draws, places = dataset.draws, [dataset.texts.index(column) for column in columns]
+        of_queries, of_documents = draws.queries.lengths(), draws.documents.lengths()
+        return lambda epoch: dataset.values(epoch, of_queries, of_documents, 0)[:, places].max(axis=1)
+    return _always(np.max([column_texts(dataset, column).lengths() for column in columns], axis=0))

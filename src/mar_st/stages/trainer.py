@@ -173,6 +173,7 @@ class StageTrainer(AccumulatingTrainer):
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # The trainer tells the epoch to the sampler it finds, which the wrapper of a resumed epoch may hide.
         self.batches.set_epoch(kwargs["epoch"])
+        self.rows.set_epoch(kwargs["epoch"])
         super()._run_epoch(*args, **kwargs)  # type: ignore[no-untyped-call]
 
     # -- one step --

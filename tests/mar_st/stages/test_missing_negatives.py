@@ -66,5 +66,5 @@ def test_what_cannot_be_filled_is_refused(tmp_path):
     with pytest.raises(BatchError, match="alone in the part of its process"):
         TrainRows({"qa": rows_of(MIXED, 1)}).__getitems__([0])
     filled = source(triples=MIXED, negatives=1, missing_negatives="batch")
-    with pytest.raises(DataError, match="no stored vectors"):
+    with pytest.raises(DataError, match="no stored vectors or scores"):
         train_distill(encoder(), encoder(seed=1), [filled], stage("distill"), settings(tmp_path), {})

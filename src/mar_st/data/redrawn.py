@@ -1,0 +1,170 @@
+"""Columns whose documents are drawn again for every epoch, from texts that are held once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from datasets import Dataset
+from datasets.fingerprint import generate_random_fingerprint
+from datasets.table import InMemoryTable
+
+from mar_st.data.arrow import BLOCK
+from mar_st.data.columns import NONE, gathered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mar_st.data.sequences import Texts, Triples
+
+__all__ = ["Draws", "RedrawnDataset"]
+
+
+class Draws:
+    """Which documents each row holds in an epoch.
+
+    The positives of a triple take turns, and so do its hard negatives, in an order drawn with the seed (as in
+    Tevatron). So the draw depends on seed, epoch and row alone, each of `p` positives is drawn once in `p`
+    epochs, and each of `n` negatives is met within `ceil(n / negatives)`. A triple with fewer negatives than
+    a row holds gives some of them several times; one without any gives `NONE`.
+
+    Args:
+        table: The data.
+        queries: The query of each triple, with its instruction.
+        rows: Triple of each row, `(rows,)`; a triple with several rows has a turn in each.
+        negatives: Hard negatives per row.
+        seed: Seed of the order.
+
+    Attributes:
+        queries: As given.
+        documents: The documents that a row may hold.
+        owners: The triple of each of `documents`.
+    """
+
+    def __init__(
+        self, table: Triples, queries: Texts, rows: np.ndarray, *, negatives: int, seed: int
+    ) -> None:
+        self.queries, self.negatives = queries, negatives
+        self._rows = rows
+        self._turns = np.bincount(rows, minlength=len(table)).astype(np.int32)
+        self._turn = _occurrences(rows).astype(np.int32)
+        # Positives and negatives of the first triple, of the second, ...: the documents in their order.
+        stored = np.stack([table.positives, table.negatives], axis=1)
+        wanted = np.stack([self._turns > 0, (self._turns > 0) & (negatives > 0)], axis=1)
+        kept = np.repeat(wanted.ravel(), stored.ravel())
+        self.documents = table.documents if kept.all() else table.documents.select(np.flatnonzero(kept))
+        self._sizes = np.where(wanted, stored, 0).astype(np.int32)
+        self._starts = (np.cumsum(self._sizes, dtype=np.int64) - self._sizes.ravel()).reshape(-1, 2)
+        group = np.repeat(np.arange(self._sizes.size), self._sizes.ravel())
+        self.owners = group // 2
+        self._order = np.lexsort((np.random.default_rng(seed).random(len(group)), group))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def complete(self) -> bool:
+        """Return True if no row lacks a negative."""
+        return not self.negatives or bool((self._sizes[self._turns > 0, 1] > 0).all())
+
+    def drawn(self, epoch: int, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """What some rows hold in an epoch.
+
+        Args:
+            epoch: Number of the epoch.
+            rows: Row numbers; default all.
+
+        Returns:
+            The triple of each row, `(rows,)`, and its positive and negatives as numbers of `documents`,
+            `(rows, 1 + negatives)` int64.
+        """
+        own, triples = (self._turn, self._rows) if rows is None else (self._turn[rows], self._rows[rows])
+        turn = epoch * self._turns[triples].astype(np.int64) + own
+        positives = self._taken(triples, 0, turn[:, None])
+        places = turn[:, None] * self.negatives + np.arange(self.negatives)
+        return triples, np.concatenate([positives, self._taken(triples, 1, places)], axis=1)
+
+    def _taken(self, triples: np.ndarray, kind: int, places: np.ndarray) -> np.ndarray:
+        """The documents of a kind whose turn it is, by places counted without end."""
+        sizes = self._sizes[triples, kind][:, None]
+        within = self._starts[triples, kind][:, None] + places % np.maximum(sizes, 1)
+        missing = np.broadcast_to(sizes == 0, within.shape)
+        return np.where(missing, NONE, self._order[np.where(missing, 0, within)])
+
+
+class RedrawnDataset(Dataset):
+    """A dataset whose texts depend on the epoch.
+
+    Its own table tells names, types and number of rows, and holds nothing but nulls; `content` gives the
+    texts.
+
+    Args:
+        draws: Which documents a row holds.
+        label: What a batch also holds, of the numbers that `Draws.drawn` gives; default nothing.
+        read: Columns whose texts a batch holds; default all.
+    """
+
+    def __init__(
+        self,
+        draws: Draws,
+        *,
+        label: Callable[[np.ndarray, np.ndarray], Sequence[Any]] | None = None,
+        read: Sequence[str] | None = None,
+    ) -> None:
+        self.draws = draws
+        self.texts = ["query", "positive", *(f"negative_{n + 1}" for n in range(draws.negatives))]
+        self._label, self._read = label, tuple(self.texts if read is None else read)
+        columns = {name: _nulls(len(draws), pa.string()) for name in self.texts}
+        if label is not None:
+            columns["label"] = _nulls(len(draws), pa.int32())
+        table = InMemoryTable(pa.table(columns))
+        super().__init__(table, fingerprint=generate_random_fingerprint())
+
+    def content(self, rows: np.ndarray, epoch: int) -> dict[str, Sequence[Any]]:
+        """The columns of some rows in an epoch; the negatives of a triple without any are `None`."""
+        triples, documents = self.draws.drawn(epoch, rows)
+        found: dict[str, Sequence[Any]] = {}
+        for name, numbers in zip(self.texts[1:], documents.T, strict=True):
+            if name in self._read:
+                found[name] = gathered(self.draws.documents, numbers).to_pylist()
+        if "query" in self._read:
+            found = {"query": self.draws.queries.take(triples), **found}
+        if self._label is not None:
+            found["label"] = self._label(triples, documents)
+        return found
+
+    def values(
+        self, epoch: int, of_queries: np.ndarray, of_documents: np.ndarray, missing: Any = None
+    ) -> np.ndarray:
+        """A number for each text of an epoch, `(rows, 2 + negatives)`.
+
+        Args:
+            epoch: Number of the epoch.
+            of_queries: That of each of `draws.queries`.
+            of_documents: That of each of `draws.documents`.
+            missing: In the place of a negative that is not there; default that of the row's query.
+        """
+        triples, documents = self.draws.drawn(epoch)
+        own = of_queries[triples][:, None]
+        absent = own if missing is None else np.full_like(own, missing)
+        return np.concatenate([own, np.where(documents == NONE, absent, of_documents[documents])], axis=1)
+
+
+def _occurrences(numbers: np.ndarray) -> np.ndarray:
+    """How often each number came before, `(n,)`."""
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    places = np.arange(len(order))
+    found = np.empty_like(places)
+    found[order] = places - np.maximum.accumulate(np.where(new, places, 0))
+    return found
+
+
+def _nulls(number: int, kind: pa.DataType) -> pa.ChunkedArray:
+    """A column of nulls; its chunks share their memory."""
+    block = pa.nulls(min(BLOCK, number), kind)
+    rest = block.slice(0, number % BLOCK) if number >= BLOCK else block
+    return pa.chunked_array([block] * (number // BLOCK) + [rest], kind)

@@ -1,0 +1,172 @@
+"""Positives and negatives that are drawn again for every epoch."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from mar_st.data import Source, Triple, column_texts, read, read_source, to_dataset
+from mar_st.schema import Data
+from mar_st.stages.samplers import TrainRows, text_columns, train_batches
+
+#: 1 to 4 positives and 1 to 6 negatives each; documents name their triple.
+TRIPLES = [
+    Triple(
+        f"问{n}",
+        tuple(f"答{n}-{part}" + "长" * part for part in range(n % 4 + 1)),
+        tuple(f"错{n}-{part}" for part in range(n % 6 + 1)),
+        f"任务{n % 3}",
+    )
+    for n in range(40)
+]
+SEED = 5
+
+
+def dataset(triples=TRIPLES, **options):
+    return to_dataset(triples, **{"negatives": 2, "seed": SEED, "positives": "one-per-epoch", **options})
+
+
+def epoch_of(data, epoch):
+    """All rows of an epoch."""
+    rows = TrainRows({"qa": data})
+    rows.set_epoch(epoch)
+    return rows.__getitems__(range(len(data)))
+
+
+def test_a_row_holds_documents_of_its_own_triple():
+    data = dataset(negatives=3)
+    assert len(data) == len(TRIPLES)
+    assert text_columns(data) == data.column_names == [
+        "query", "positive", "negative_1", "negative_2", "negative_3"
+    ]  # fmt: skip
+    expected = to_dataset(TRIPLES, negatives=3, seed=SEED, positives="one")
+    for epoch in range(3):
+        found = epoch_of(data, epoch)
+        assert [row["query"] for row in found] == list(column_texts(expected, "query"))
+        for row, triple in zip(found, TRIPLES, strict=True):
+            negatives = [row[f"negative_{n}"] for n in (1, 2, 3)]
+            assert row["positive"] in triple.positives
+            assert set(negatives) <= set(triple.negatives)
+            assert len(set(negatives)) == min(3, len(triple.negatives))
+
+
+def test_epochs_differ_and_the_draw_depends_on_seed_and_epoch_alone():
+    data = dataset()
+    drawn = [epoch_of(data, epoch) for epoch in range(3)]
+    assert drawn[0] != drawn[1] != drawn[2]
+    assert [epoch_of(dataset(), epoch) for epoch in (2, 0)] == [drawn[2], drawn[0]]
+    assert epoch_of(dataset(seed=SEED + 1), 0) != drawn[0]
+    some = TrainRows({"qa": data})
+    some.set_epoch(1)
+    assert some.__getitems__([7, 3, 7]) == [drawn[1][row] for row in (7, 3, 7)]
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.5, 2.5])
+def test_all_positives_and_negatives_take_turns(weight):
+    data = dataset(weight=weight)
+    assert len(data) == 40 * weight
+    positives, negatives = Counter(), Counter()
+    for epoch in range(12):
+        for row in epoch_of(data, epoch):
+            positives[row["positive"]] += 1
+            negatives.update([row["negative_1"], row["negative_2"]])
+    for triple in TRIPLES:
+        for counts, documents in ((positives, triple.positives), (negatives, triple.negatives)):
+            found = [counts[document] for document in documents]
+            assert max(found) - min(found) <= 1
+            assert min(found) > 0 or weight < 1
+    drawn = {row["query"] for row in epoch_of(data, 0)}
+    assert len(drawn) == 40 * min(weight, 1)
+    assert drawn == {row["query"] for row in epoch_of(data, 7)}  # the half is the same in every epoch
+
+
+def test_mapped_data_are_drawn_as_data_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setenv("MAR_DATA_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "rows.jsonl"
+    rows = [
+        {"query": t.query, "positives": t.positives, "negatives": t.negatives, "instruction": t.instruction}
+        for t in TRIPLES
+    ]
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    entry = Data(name="rows", path=str(path), prompt="", instruction="{instruction}：")
+    in_memory = read_source(entry, 5)
+    monkeypatch.setattr(read, "LARGE", 0)
+    mapped = read_source(entry, 5)
+    assert mapped.triples.key is not None
+    sides = [dataset(source.triples) for source in (in_memory, mapped)]
+    kept = len(list((tmp_path / "cache").glob("*/rows.arrow")))
+    for epoch in (0, 3):
+        found = [epoch_of(side, epoch) for side in sides]
+        assert found[0] == found[1]
+        assert found[0][1]["query"] == "任务1：问1"
+    assert len(list((tmp_path / "cache").glob("*/rows.arrow"))) == kept
+
+
+def test_batches_know_the_texts_of_their_epoch():
+    """Equal texts do not meet, and rows are sorted by the lengths, whichever documents are drawn."""
+    shared = [Triple(f"问{n}", (f"甲{n // 2}", f"乙{n}" + "长" * (n % 7))) for n in range(48)]
+    data = {"qa": dataset(shared, negatives=0)}
+    batches, rows = train_batches(data, 8, groups=2, seed=1), TrainRows(data)
+    orders, met = [], 0
+    for epoch in range(4):
+        batches.set_epoch(epoch)
+        rows.set_epoch(epoch)
+        found = [rows.__getitems__(batch) for batch in batches]
+        orders.append([row["query"] for batch in found for row in batch])
+        assert len(found) == len(batches) == 6
+        met += len({row["positive"] for batch in found for row in batch}) < 48
+        for batch in found:
+            assert len({row["positive"] for row in batch}) == 8
+        lengths = [[len(row["positive"]) for row in batch] for batch in found]
+        assert all(of_batch in (sorted(of_batch), sorted(of_batch)[::-1]) for of_batch in lengths)
+    assert met > 0
+    assert orders[0] != orders[1]
+
+
+def test_rows_without_negatives_are_filled_from_the_batch():
+    triples = [Triple(t.query, t.positives, t.negatives if n % 2 else ()) for n, t in enumerate(TRIPLES)]
+    data = dataset(triples, missing_negatives="batch")
+    rows = TrainRows({"qa": data})
+    for epoch in range(2):
+        rows.set_epoch(epoch)
+        found = rows.__getitems__(range(8))
+        given = {text for row in found for name, text in row.items() if name not in ("query", "dataset_name")}
+        assert None not in given
+        assert found[0]["negative_1"] not in triples[0].positives
+    batches = train_batches({"qa": data}, 8)
+    assert sorted(row for batch in batches for row in batch) == list(range(40))
+
+
+def test_drawing_copies_no_text():
+    data = dataset()
+    stored = data.draws.documents.chunks[0].buffers()[2].address
+    for epoch in range(2):
+        epoch_of(data, epoch)
+        assert data.draws.documents.chunks[0].buffers()[2].address == stored
+    assert data.data.nbytes < sum(len(t.query) for t in TRIPLES) * 4 * 8
+
+
+def test_other_modes_are_drawn_once():
+    for positives in ("one", "all"):
+        data = dataset(positives=positives)
+        assert epoch_of(data, 0) == epoch_of(data, 5)
+
+
+def test_many_rows_and_few():
+    many = [Triple(f"问{n}", (f"甲{n}", f"乙{n}")) for n in range(9000)]  # more than a block
+    data = dataset(many, negatives=0)
+    assert len(data) == 9000
+    firsts, seconds = ([row["positive"] for row in epoch_of(data, epoch)] for epoch in (0, 1))
+    pairs = enumerate(zip(firsts, seconds, strict=True))
+    assert all({first, second} == {f"甲{n}", f"乙{n}"} for n, (first, second) in pairs)
+    assert 0.4 < np.mean([text[0] == "甲" for text in firsts]) < 0.6
+
+
+def test_the_source_of_a_recipe_asks_for_it():
+    from mar_st.stages.trainer import read_columns
+
+    entry = Data(name="qa", path="-", prompt="", negatives=2, positives="one-per-epoch")
+    assert epoch_of(read_columns(Source(entry, TRIPLES), SEED), 3) == epoch_of(dataset(), 3)
