@@ -102,6 +102,7 @@ BOTH = ["align", "joint"]
         # how an entry is used
         (["data.triples.weight=2"], ["query-init", *DOCUMENT, *BOTH]),
         (["data.triples.negatives=3"], ["query-init", *DOCUMENT, *BOTH]),
+        (["data.triples.positives=one-per-epoch"], ["query-init", *DOCUMENT, *BOTH]),
         (["stages.document-init.negatives=0"], [*DOCUMENT, *BOTH]),
         (["stages.document-init.negatives=1"], []),  # as the data say
     ],

@@ -39,7 +39,6 @@ class Draws:
     Attributes:
         queries: As given.
         documents: The documents that a row may hold.
-        owners: The triple of each of `documents`.
     """
 
     def __init__(
@@ -57,11 +56,15 @@ class Draws:
         self._sizes = np.where(wanted, stored, 0).astype(np.int32)
         self._starts = (np.cumsum(self._sizes, dtype=np.int64) - self._sizes.ravel()).reshape(-1, 2)
         group = np.repeat(np.arange(self._sizes.size), self._sizes.ravel())
-        self.owners = group // 2
         self._order = np.lexsort((np.random.default_rng(seed).random(len(group)), group))
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    @property
+    def owners(self) -> np.ndarray:
+        """The triple of each of `documents`."""
+        return np.repeat(np.arange(len(self._sizes)), self._sizes.sum(axis=1))
 
     @property
     def complete(self) -> bool:

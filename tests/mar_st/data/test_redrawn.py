@@ -105,24 +105,35 @@ def test_mapped_data_are_drawn_as_data_in_memory(tmp_path, monkeypatch):
     assert len(list((tmp_path / "cache").glob("*/rows.arrow"))) == kept
 
 
-def test_batches_know_the_texts_of_their_epoch():
-    """Equal texts do not meet, and rows are sorted by the lengths, whichever documents are drawn."""
-    shared = [Triple(f"问{n}", (f"甲{n // 2}", f"乙{n}" + "长" * (n % 7))) for n in range(48)]
-    data = {"qa": dataset(shared, negatives=0)}
-    batches, rows = train_batches(data, 8, groups=2, seed=1), TrainRows(data)
-    orders, met = [], 0
+def batches_by_epoch(data, **options):
+    """The rows of all batches of four epochs."""
+    batches, rows, found = train_batches({"qa": data}, 8, seed=1, **options), TrainRows({"qa": data}), []
     for epoch in range(4):
         batches.set_epoch(epoch)
         rows.set_epoch(epoch)
-        found = [rows.__getitems__(batch) for batch in batches]
-        orders.append([row["query"] for batch in found for row in batch])
-        assert len(found) == len(batches) == 6
-        met += len({row["positive"] for batch in found for row in batch}) < 48
-        for batch in found:
-            assert len({row["positive"] for row in batch}) == 8
-        lengths = [[len(row["positive"]) for row in batch] for batch in found]
+        found.append([rows.__getitems__(batch) for batch in batches])
+        assert len(found[-1]) == len(batches)
+    return found
+
+
+def test_texts_that_are_equal_in_an_epoch_do_not_meet_in_it():
+    shared = [Triple(f"问{n}", (f"甲{n // 2}", f"乙{n}")) for n in range(48)]
+    repeats = []
+    for batches in batches_by_epoch(dataset(shared, negatives=0)):
+        positives = [{row["positive"] for row in batch} for batch in batches]
+        assert all(len(of_batch) == 8 for of_batch in positives)
+        repeats.append(48 - len(set().union(*positives)))
+    assert max(repeats) > 0
+
+
+def test_rows_are_sorted_by_the_lengths_of_their_epoch():
+    long = [Triple(f"问{n}", tuple(f"{part}{n}" + "长" * (n * 7 % p) for part, p in (("甲", 9), ("乙", 11))))
+            for n in range(48)]  # fmt: skip
+    orders = []
+    for batches in batches_by_epoch(dataset(long, negatives=0), groups=2):
+        lengths = [[len(row["positive"]) for row in batch] for batch in batches]
         assert all(of_batch in (sorted(of_batch), sorted(of_batch)[::-1]) for of_batch in lengths)
-    assert met > 0
+        orders.append([row["query"] for batch in batches for row in batch])
     assert orders[0] != orders[1]
 
 
