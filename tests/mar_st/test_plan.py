@@ -102,6 +102,11 @@ def test_steps_are_those_of_a_run(recipe, tmp_path):
     assert planned.stages[0].steps == 140 // 8 + 70 // 8
 
 
+def test_a_positive_per_epoch_is_a_row_per_query(recipe):
+    again = changed(recipe, ["data.one.positives=one-per-epoch"])
+    assert [stage.steps for stage in plan(again).stages] == [stage.steps for stage in plan(recipe).stages]
+
+
 STAGES = {
     "full": {"stage": "contrastive", "side": "document", "temperature": 0.1, "dims": [16, 128]},
     "gradcache": {"stage": "contrastive", "side": "document", "temperature": 0.1, "mini_batch_size": 8},

@@ -96,7 +96,7 @@ class Draws:
         return np.where(missing, NONE, self._order[np.where(missing, 0, within)])
 
 
-class RedrawnDataset(Dataset):
+class RedrawnDataset(Dataset):  # type: ignore[misc]  # datasets has no types
     """A dataset whose texts depend on the epoch.
 
     Its own table tells names, types and number of rows, and holds nothing but nulls; `content` gives the
