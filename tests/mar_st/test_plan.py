@@ -433,7 +433,7 @@ def test_a_teacher_of_scores_is_paid_for_once(recipe):
         content["stages"][-1] |= changes
         return plan(Recipe.model_validate(content)).stages[-1]
 
-    alone, taught = joint(), joint(kl_weight=1.0)
+    alone, taught = joint(freeze=None), joint(freeze=None, kl_weight=1.0)
     assert alone.setup_flops == 0
     assert taught.setup_flops > 0
     assert taught.flops_per_step == alone.flops_per_step
@@ -451,3 +451,16 @@ def test_second_texts_of_an_alignment_are_counted():
     assert two.flops_per_step["query"] == pytest.approx(2 * one.flops_per_step["query"])
     assert two.steps == one.steps
     assert two.setup_flops > one.setup_flops
+
+
+def test_frozen_documents_are_paid_for_once(recipe):
+    def joint(**changes):
+        content = recipe.model_dump(mode="json")
+        content["stages"][-1] |= changes
+        return plan(Recipe.model_validate(content)).stages[-1]
+
+    read, encoded = joint(), joint(teacher="cross-encoder:org/name", kl_weight=1.0)
+    assert read.flops_per_step["document"] == 0 < encoded.flops_per_step["document"]
+    assert read.flops_per_step["query"] == encoded.flops_per_step["query"]
+    assert read.setup_flops > 0 == encoded.setup_flops
+    assert read.tokens_per_step < encoded.tokens_per_step

@@ -51,11 +51,11 @@ def index(tmp_path_factory):
         (["nowhere", "--host", "0.0.0.0"], "--api-keys"),
         (["nowhere", "--api-keys", "nofile"], "cannot be read"),
         (["nowhere", "--port", "70000"], "--port"),
-        (["nowhere", "--encoder", "./no-model"], "no-model"),
+        (["index", "--encoder", "./no-model"], "no-model"),
     ],
 )
-def test_what_cannot_be_served_is_one_line(command, tmp_path, monkeypatch, arguments, said):
-    monkeypatch.chdir(tmp_path)
+def test_what_cannot_be_served_is_one_line(command, index, monkeypatch, arguments, said):
+    monkeypatch.chdir(index.parent)
     monkeypatch.delenv("MAR_API_KEYS", raising=False)
     code, error = command(*(["--port", "0"] if "--port" not in arguments else []), *arguments)
     assert code == 2

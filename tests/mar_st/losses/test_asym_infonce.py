@@ -316,7 +316,7 @@ def test_impossible_settings_are_refused(mar):
         AsymInfoNCELoss(mar, dims=(64,)).compute_loss_from_embeddings(_columns(), None)
     with pytest.raises(ValueError, match=r"one shape; got \(5, 8\), \(5, 4\)"):
         AsymInfoNCELoss(mar).compute_loss_from_embeddings([torch.zeros(5, 8), torch.zeros(5, 4)], None)
-    with pytest.raises(ValueError, match="got 1 column"):
+    with pytest.raises(ValueError, match="Got 1 column"):
         AsymInfoNCELoss(mar)([mar.preprocess(QUERIES, task="query")])
 
 
