@@ -116,7 +116,7 @@ class Run:
         return found
 
     def folder(self, row: Row) -> Path:
-        """What an engine loads, made where it is not there.
+        """Return what an engine loads; make it if it is missing.
 
         Raises:
             MarError: It cannot be made; the message says why.
@@ -147,7 +147,7 @@ class Run:
         return folder
 
     def request(self, row: Row) -> dict[str, Any]:
-        """What an engine's process is told."""
+        """Return the request that is sent to the process of an engine."""
         weights = self.folder(PEERS[0])
         config = json.loads((weights / "config_sentence_transformers.json").read_text(encoding="utf-8"))
         pooling = json.loads((weights / "1_Pooling" / "config.json").read_text(encoding="utf-8"))

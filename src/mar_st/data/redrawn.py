@@ -72,7 +72,7 @@ class Draws:
         return not self.negatives or bool((self._sizes[self._turns > 0, 1] > 0).all())
 
     def drawn(self, epoch: int, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """What some rows hold in an epoch.
+        """Return which triple and which documents some rows hold in an epoch.
 
         Args:
             epoch: Number of the epoch.

@@ -76,8 +76,8 @@ def tune_effort(
         (how many), `before`: settings and recall of this encoder with the index's own settings.
 
     Raises:
-        IndexingError: The index compares with all vectors or is none in a folder, there are no queries, the
-            recall is no share, or the encoder does not belong to the index.
+        IndexingError: The index is exact or no folder, there are no queries, the
+            recall is not between 0 and 1, or the encoder does not belong to the index.
     """
     opened = Index.open(index)
     if not isinstance(opened, FolderIndex):
