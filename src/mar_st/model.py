@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,80 +11,31 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router
-from sentence_transformers.util import load_file_path
 from sentence_transformers.util.decorators import deprecated_kwargs
-from torch import nn
 
-from mar_st.encoders import EncoderSource, load_encoder
+from mar_st.encoders import load_encoder
 from mar_st.errors import MarError
-from mar_st.modules import OWN, arrange, is_truncation, module_class, restore, route_chain, truncation
-from mar_st.modules.layout import FURTHER, check_route, read_router, routers, with_further, write_router
+from mar_st.loading import check_folder, load_further, load_routes
+from mar_st.modules import OWN, arrange, is_truncation, restore, route_chain, truncation
+from mar_st.modules.layout import read_router, routers, write_router
 from mar_st.names import model_folder, model_source
-from mar_st.saved_modules import saved_modules
+from mar_st.prompts import PROMPT_NAMES, PUBLISHED_PROMPTS, source_prompts
+from mar_st.texts import join_document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sentence_transformers.base.modules.module import Module
 
-Routes: TypeAlias = Literal["both", "query", "document"]
-Task: TypeAlias = Literal["retrieval", "rerank", "sts"]
-Document: TypeAlias = "str | Mapping[str, str]"
+    from mar_st.encoders import EncoderSource
+    from mar_st.prompts import Task
+    from mar_st.texts import Document
 
-#: Name of the stored prompt for the query side of each task. The names are the ones mteb looks up:
-#: prompt type, task type and prompt type, task type.
-PROMPT_NAMES: dict[Task, str] = {"retrieval": "query", "rerank": "Reranking-query", "sts": "STS"}
+Routes: TypeAlias = Literal["both", "query", "document"]
 
 #: Route of texts without a role (`encode` without a task) in new models: none, so that the call is an error.
 #: Wrappers that know no roles would else encode documents with the query encoder and say nothing.
 DEFAULT_ROUTE: Literal["query", "document"] | None = None
-
-#: The instructions of the MAR paper (Table 8) in the format of its released code.
-PUBLISHED_PROMPTS = {
-    name: f"<instruct>{instruction}\n<query>"
-    for name, instruction in {
-        "query": "Given a Chinese medical question, retrieve medical documents that answer the question.",
-        "Reranking-query": (
-            "Based on a Chinese medical question, evaluate and rank the medical information that provide "
-            "answers to the question."
-        ),
-        "STS": "Retrieve semantically similar text.",
-    }.items()
-}
-
-
-def _source_prompts(query: EncoderSource, document: EncoderSource) -> dict[str, str] | None:
-    """Prompts that two encoders were saved with; `None` where neither has one."""
-    found = []
-    for source in (document, query):  # what the query encoder says about queries comes last
-        saved = None if isinstance(source, tuple) else saved_modules(source)
-        found.append(saved.prompts if saved is not None else {})
-    of_document, of_query = found
-    asked = {name: text for name, text in (of_query or of_document).items() if name != "document"}
-    if not asked and "document" not in of_document:
-        return None
-    return {**(asked or PUBLISHED_PROMPTS), "document": of_document.get("document", "")}
-
-
-def join_document(document: Document) -> str:
-    """The text of a corpus entry: the string itself, or title, newline, text.
-
-    The published corpus joins title and text so.
-
-    Raises:
-        TypeError: `document` is neither a string nor a mapping.
-        KeyError: A mapping without `text`.
-    """
-    if isinstance(document, str):
-        return document
-    if not hasattr(document, "get"):
-        raise TypeError(
-            f"A document is a string or a dict with 'text' and maybe 'title'; got {type(document).__name__}."
-        )
-    if "text" not in document:
-        raise KeyError(f"A document needs a 'text' key; this one has {sorted(document)}.")
-    title = document.get("title") or ""
-    return f"{title}\n{document['text']}" if title else document["text"]
 
 
 class MAR(SentenceTransformer):
@@ -111,9 +61,10 @@ class MAR(SentenceTransformer):
     def __init__(self, model_name_or_path: str | Path | None = None, **kwargs: Any) -> None:
         source = model_source(model_name_or_path) if model_name_or_path else None
         super().__init__(source, **kwargs)
-        if source is not None:
-            self._load_further(source, kwargs)
         router: Any = self[0]
+        if source is not None and isinstance(router, Router):
+            for name, chain in load_further(source, kwargs).items():
+                router.sub_modules[name] = chain.to(self.device)
         if not isinstance(router, Router) or not {"query", "document"} & set(self.routes):
             raise MarError(
                 "A MAR starts with a Router that has a 'query' or a 'document' route; this model starts with "
@@ -171,9 +122,9 @@ class MAR(SentenceTransformer):
             dim: Width of the shared space; default the query encoder's hidden size, which it must equal.
             renormalise: Cut before the L2 normalisation, so that scores are cosines (default). `False` cuts
                 after it and scores by dot product, as the released code of the authors does.
-            prompts: Stored prompts by name, see `PROMPT_NAMES`; default those that the models were saved
-                with by sentence-transformers (for queries those of the query encoder, else of the document
-                encoder), else the published ones.
+            prompts: Stored prompts by name, see `mar_st.prompts.PROMPT_NAMES`; default those that the models
+                were saved with by sentence-transformers (for queries those of the query encoder, else of the
+                document encoder), else the published ones.
             default_route: Route of texts that are encoded without a task. By default there is none, and
                 `encode(texts)` raises an error that names the routes.
             max_length: Tokens per text on both sides, default 512 or what the models take.
@@ -191,7 +142,7 @@ class MAR(SentenceTransformer):
             "max_length": max_length, "merge_adapter": merge_adapter, "model_kwargs": model_kwargs
         }  # fmt: skip
         if prompts is None:
-            prompts = _source_prompts(query, document)
+            prompts = source_prompts(query, document)
         query_modules = load_encoder(query, "query", **options)
         document_modules = load_encoder(document, "document", **options)
         return cls.from_modules(
@@ -263,55 +214,21 @@ class MAR(SentenceTransformer):
         if query is not None and routes == "document":
             raise MarError(f"query={query!r} names a query encoder, but routes='document' loads none.")
         if (folder := model_folder(path)) is not None:
-            _check_folder(path := folder)
+            check_folder(path := folder)
         if routes == "both" and query is None:
             return cls(str(path), **kwargs).eval()
         saved = {"query": query or "query", "document": "document"}
         wanted = {name: saved[name] for name in saved if routes in ("both", name)}
-        return cls._load_routes(str(path), wanted, **kwargs).eval()
-
-    @classmethod
-    def _load_routes(cls, path: str, wanted: Mapping[str, str], **kwargs: Any) -> Self:
-        """Build the model from some saved routes (name here: name there); other files stay untouched."""
         hub = {key: kwargs.pop(key, None) for key in ("token", "cache_folder", "revision")}
         hub["local_files_only"] = kwargs.pop("local_files_only", False)
         loading = {
             key: kwargs.pop(key, None) for key in ("model_kwargs", "processor_kwargs", "config_kwargs")
         }
         loading["backend"] = kwargs.get("backend", "torch")
-
-        def read(name: str) -> Any:
-            file = load_file_path(path, name, **hub)
-            return json.loads(Path(file).read_text(encoding="utf-8")) if file else None
-
-        config = read("config_sentence_transformers.json") or {}
-        modules: list[Any] = []
-        for entry in read("modules.json"):
-            kind: Any = module_class(entry["type"], path, **hub)
-            if issubclass(kind, Router):
-                listing = with_further(Router.load_config(path, subfolder=entry["path"], **hub))
-                chains: dict[str, Any] = {}
-                for route, saved in wanted.items():
-                    check_route(path, route, saved, list(listing["structure"]))
-                    chains[route] = []
-                    for key in listing["structure"][saved]:
-                        part: Any = module_class(listing["types"][key], path, **hub)
-                        inner = (Path(entry["path"]) / key).as_posix()
-                        if Path(path).is_dir() and not (Path(path) / inner).is_dir():
-                            raise MarError(
-                                f"{path} lacks {inner}, a part of its {saved!r} route; copy it there again."
-                            )
-                        chains[route].append(part.load(path, subfolder=inner, **hub, **loading))
-                ordered = {name: chains[name] for name in sorted(chains, key=lambda name: name != "document")}
-                default = listing["parameters"].get("default_route", next(iter(ordered)))
-                if default is not None and default not in ordered:
-                    default = next(iter(ordered))
-                modules.append(Router(ordered, default_route=default, allow_empty_key=False))
-            else:
-                modules.append(kind.load(path, subfolder=entry["path"], **hub))
+        modules, config = load_routes(str(path), wanted, hub=hub, loading=loading)
         prompts = {**config.get("prompts", {}), **(kwargs.pop("prompts", None) or {})}
         kwargs.setdefault("similarity_fn_name", config.get("similarity_fn_name"))
-        return cls(modules=modules, prompts=prompts, **kwargs)
+        return cls(modules=modules, prompts=prompts, **kwargs).eval()
 
     # -- what it is made of --
 
@@ -347,24 +264,6 @@ class MAR(SentenceTransformer):
             if not is_truncation(module) and not isinstance(module, Normalize)
         ]
         return SentenceTransformer(modules=[*modules, Normalize()], device=str(self.device))
-
-    def _load_further(self, source: str, options: Mapping[str, Any]) -> None:
-        """Add the routes that plain sentence-transformers does not see, see `mar_st.modules.layout`."""
-        hub: dict[str, Any] = {
-            name: options.get(name) for name in ("token", "cache_folder", "revision", "local_files_only")
-        }
-        hub["local_files_only"] = bool(hub["local_files_only"])
-        router: Any = self[0]
-        listing = Router.load_config(source, **hub) if isinstance(router, Router) else {}
-        further = listing.get(FURTHER) or {"structure": {}}
-        for name, keys in further["structure"].items():
-            chain: list[Any] = []
-            for key in keys:
-                kind: Any = module_class(with_further(listing)["types"][key], source, **hub)
-                chain.append(
-                    kind.load(source, subfolder=key, **hub, model_kwargs=options.get("model_kwargs"))
-                )
-            router.sub_modules[name] = nn.Sequential(*chain).to(self.device)
 
     def save(self, path: str, *args: Any, **kwargs: Any) -> None:
         """Save as sentence-transformers does; see `mar_st.modules.layout` for modules of this package."""
@@ -466,19 +365,3 @@ def _float32(vectors: Any) -> Any:
     if isinstance(vectors, np.ndarray) and vectors.dtype == np.float16:
         return vectors.astype(np.float32)
     return vectors
-
-
-def _check_folder(path: Path) -> None:
-    """Refuse a folder that is no MAR with one clear message."""
-    listing = path / "modules.json"
-    if not listing.is_file():
-        raise MarError(
-            f"{path} holds no modules.json, so it is no saved MAR. Build one with MAR.from_encoders."
-        )
-    types = [entry["type"] for entry in json.loads(listing.read_text(encoding="utf-8"))]
-    if not any(kind.endswith(".Router") for kind in types):
-        names = ", ".join(kind.rsplit(".", 1)[-1] for kind in types)
-        raise MarError(
-            f"{path} is a sentence-transformers model without routes ({names}); "
-            "a MAR has a Router. Load it with SentenceTransformer instead."
-        )

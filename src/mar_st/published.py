@@ -16,8 +16,9 @@ from typing import Any
 
 from mar_st.encoders import load_encoder
 from mar_st.errors import MarError
-from mar_st.model import MAR, PUBLISHED_PROMPTS
+from mar_st.model import MAR
 from mar_st.native_gte import fetch
+from mar_st.prompts import PUBLISHED_PROMPTS
 
 _QUERY_TYPES = ("new", "gte", "bert", "xlm-roberta", "modernbert")
 _DOCUMENT_TYPES = ("qwen3", "qwen2")

@@ -4,18 +4,41 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mar_st.errors import MarError
-from mar_st.model import join_document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+
+Document: TypeAlias = "str | Mapping[str, str]"
 
 
 class TextsError(MarError):
     """A file of texts that cannot be read; the message names file and line."""
+
+
+def join_document(document: Document) -> str:
+    """The text of a corpus entry: the string itself, or title, newline, text.
+
+    The published corpus joins title and text so.
+
+    Raises:
+        TypeError: `document` is neither a string nor a mapping.
+        KeyError: A mapping without `text`.
+    """
+    if isinstance(document, str):
+        return document
+    if not hasattr(document, "get"):
+        raise TypeError(
+            f"A document is a string or a dict with 'text' and maybe 'title'; got {type(document).__name__}."
+        )
+    if "text" not in document:
+        raise KeyError(f"A document needs a 'text' key; this one has {sorted(document)}.")
+    title = document.get("title") or ""
+    return f"{title}\n{document['text']}" if title else document["text"]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from transformers import AutoModel, PreTrainedTokenizerFast
 from mar_st import MAR
 from mar_st.encoders import load_encoder
 from mar_st.errors import MarError
-from mar_st.model import PUBLISHED_PROMPTS
+from mar_st.prompts import PUBLISHED_PROMPTS
 from mar_st.recipe import load_recipe
 from mar_st.saved_modules import saved_modules, with_source_prompts
 from mar_st.train import train

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from transformers import BertConfig, Qwen3Config
 
 from mar_st import MAR, names
-from mar_st.model import PUBLISHED_PROMPTS
+from mar_st.prompts import PUBLISHED_PROMPTS
 from mar_st.tokenizers import train_tokenizer
 from medteb_mteb import models
 from medteb_mteb._model_folder import describe_folder, folder_revision

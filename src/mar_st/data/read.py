@@ -35,7 +35,7 @@ from mar_st.data.records import DataError, Source, Triple
 from mar_st.data.rows import Position, file_rows, hub_data, hub_rows, json_rows, locate
 from mar_st.data.sequences import TEXTS, TRIPLES, Texts, Triples
 from mar_st.data.triples import NAMES, ignored_columns, is_column, triple_of
-from mar_st.model import join_document
+from mar_st.texts import join_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -16,9 +16,10 @@ from transformers import AutoConfig
 from mar_st.dropout import set_dropout
 from mar_st.encoders import check_source, linear_projection, load_encoder
 from mar_st.errors import MarError
-from mar_st.model import MAR, PROMPT_NAMES
+from mar_st.model import MAR
 from mar_st.modules import truncation
 from mar_st.names import model_source
+from mar_st.prompts import PROMPT_NAMES
 from mar_st.teachers.model import route
 from mar_st.tokenizers import train_tokenizer
 

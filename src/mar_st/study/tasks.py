@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from mar_st.data import DataError, locate
-from mar_st.model import join_document
 from mar_st.study.schema import StudyError
 from mar_st.study.stats import Scores
+from mar_st.texts import join_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -15,7 +15,7 @@ import pytest
 
 from mar_st.encode import CorpusError, Entry, read_corpus
 from mar_st.encode.scan import ShardReader, scan_corpus
-from mar_st.model import join_document
+from mar_st.texts import join_document
 
 ROWS: list[dict[str, Any]] = [
     {"_id": "d1", "title": "头疼", "text": "吃药", "department": "神经内科", "year": 2024, "tags": ["a"]},

@@ -1,0 +1,113 @@
+"""Loading some routes of a saved MAR; files of the other routes are not opened."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sentence_transformers.base.modules import Router
+from sentence_transformers.util import load_file_path
+from torch import nn
+
+from mar_st.errors import MarError
+from mar_st.modules import module_class
+from mar_st.modules.layout import FURTHER, check_route, with_further
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def load_routes(
+    path: str, wanted: Mapping[str, str], *, hub: Mapping[str, Any], loading: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Load some routes of a saved model.
+
+    Args:
+        path: Folder or Hub name.
+        wanted: Saved name of each route, by the name that it gets here.
+        hub: Where files are looked for: `token`, `cache_folder`, `revision`, `local_files_only`.
+        loading: Passed to the modules of the routes: `model_kwargs`, `processor_kwargs`, `config_kwargs`,
+            `backend`.
+
+    Returns:
+        The modules, and the content of `config_sentence_transformers.json`.
+
+    Raises:
+        MarError: A route, or a folder of one of its modules, is missing.
+    """
+
+    def read(name: str) -> Any:
+        file = load_file_path(path, name, **hub)
+        return json.loads(Path(file).read_text(encoding="utf-8")) if file else None
+
+    modules: list[Any] = []
+    for entry in read("modules.json"):
+        kind: Any = module_class(entry["type"], path, **hub)
+        if issubclass(kind, Router):
+            modules.append(_load_router(path, entry["path"], wanted, hub, loading))
+        else:
+            modules.append(kind.load(path, subfolder=entry["path"], **hub))
+    return modules, read("config_sentence_transformers.json") or {}
+
+
+def _load_router(
+    path: str, subfolder: str, wanted: Mapping[str, str], hub: Mapping[str, Any], loading: Mapping[str, Any]
+) -> Router:
+    listing = with_further(Router.load_config(path, subfolder=subfolder, **hub))
+    chains: dict[str, Any] = {}
+    for route, saved in wanted.items():
+        check_route(path, route, saved, list(listing["structure"]))
+        chains[route] = []
+        for key in listing["structure"][saved]:
+            part: Any = module_class(listing["types"][key], path, **hub)
+            inner = (Path(subfolder) / key).as_posix()
+            if Path(path).is_dir() and not (Path(path) / inner).is_dir():
+                raise MarError(f"{path} lacks {inner}, a part of its {saved!r} route; copy it there again.")
+            chains[route].append(part.load(path, subfolder=inner, **hub, **loading))
+    ordered = {name: chains[name] for name in sorted(chains, key=lambda name: name != "document")}
+    default = listing["parameters"].get("default_route", next(iter(ordered)))
+    if default is not None and default not in ordered:
+        default = next(iter(ordered))
+    return Router(ordered, default_route=default, allow_empty_key=False)
+
+
+def load_further(source: str, options: Mapping[str, Any]) -> dict[str, nn.Sequential]:
+    """Load the routes that plain sentence-transformers does not see, see `mar_st.modules.layout`.
+
+    Args:
+        source: Folder or Hub name of a model that starts with a Router.
+        options: Those of `SentenceTransformer`; `token`, `cache_folder`, `revision`, `local_files_only` and
+            `model_kwargs` are used.
+
+    Returns:
+        The modules of each route by its name.
+    """
+    hub: dict[str, Any] = {name: options.get(name) for name in ("token", "cache_folder", "revision")}
+    hub["local_files_only"] = bool(options.get("local_files_only"))
+    listing = Router.load_config(source, **hub)
+    types = with_further(listing)["types"]
+    chains: dict[str, nn.Sequential] = {}
+    for name, keys in (listing.get(FURTHER) or {"structure": {}})["structure"].items():
+        chain: list[Any] = []
+        for key in keys:
+            kind: Any = module_class(types[key], source, **hub)
+            chain.append(kind.load(source, subfolder=key, **hub, model_kwargs=options.get("model_kwargs")))
+        chains[name] = nn.Sequential(*chain)
+    return chains
+
+
+def check_folder(path: Path) -> None:
+    """Raise an error if a folder holds no saved MAR."""
+    listing = path / "modules.json"
+    if not listing.is_file():
+        raise MarError(
+            f"{path} holds no modules.json, so it is no saved MAR. Build one with MAR.from_encoders."
+        )
+    types = [entry["type"] for entry in json.loads(listing.read_text(encoding="utf-8"))]
+    if not any(kind.endswith(".Router") for kind in types):
+        names = ", ".join(kind.rsplit(".", 1)[-1] for kind in types)
+        raise MarError(
+            f"{path} is a sentence-transformers model without routes ({names}); "
+            "a MAR has a Router. Load it with SentenceTransformer instead."
+        )
