@@ -264,32 +264,18 @@ class _Strings:
 
 
 def _passing(column: Any, condition: Condition) -> np.ndarray:
-    """Which values of a column meet a condition, `(n,)` bool; missing ones do not."""
+    """Which values of a column meet a typed condition, `(n,)` bool; missing ones do not."""
     if isinstance(column, pa.DictionaryArray):
         # Only the distinct values are compared; one more slot stands for missing ones.
         places: np.ndarray = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         distinct = np.append(_passing(column.dictionary, condition), np.array([False]))
         return np.asarray(distinct[places])
     if condition.any_of is not None:
-        found = pc.is_in(column, value_set=_values(column, condition.any_of))
+        found = pc.is_in(column, value_set=pa.array(condition.any_of, type=column.type))
     else:
         tests = [
-            _COMPARE[name](column, pa.scalar(value, type=_wide(column, value)))
-            for name, value in condition.bounds
+            _COMPARE[name](column, pa.scalar(value, type=column.type)) for name, value in condition.bounds
         ]
         found = reduce(pc.and_, tests)
     passed: np.ndarray = found.fill_null(False).to_numpy(zero_copy_only=False)
     return passed.copy() if not passed.flags.writeable else passed
-
-
-def _wide(column: Any, value: Scalar) -> Any:
-    """The type a value is compared in: that of the column, or float for a fraction."""
-    return pa.float64() if isinstance(value, float) else column.type
-
-
-def _values(column: Any, values: Sequence[Scalar]) -> Any:
-    if column.type == pa.int64():
-        values = [
-            int(value) for value in values if float(value) == int(value) and type_of(int(value)) == "integer"
-        ]
-    return pa.array(values, type=column.type)

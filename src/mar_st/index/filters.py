@@ -28,6 +28,9 @@ FieldType: TypeAlias = Literal["string", "integer", "number", "boolean"]
 
 BOUNDS: dict[Bound, str] = {"gte": ">=", "gt": ">", "lte": "<=", "lt": "<"}
 
+#: Integers of a field.
+LEAST, LARGEST = -(2**63), 2**63 - 1
+
 #: Conditions of a filter, and values of one condition, at most.
 MOST_CONDITIONS, MOST_VALUES = 64, 10_000
 
@@ -66,8 +69,16 @@ class Filter:
 
     conditions: tuple[Condition, ...]
 
+    @property
+    def impossible(self) -> bool:
+        """Whether no document can pass, as a typed condition leaves no value."""
+        return any(condition.any_of == () for condition in self.conditions)
+
     def typed(self, fields: Mapping[str, FieldType]) -> Filter:
         """The same filter with values of the types of the fields.
+
+        Values of an integer field become integers: `> 2.5` is `> 2`, and a value that no 64-bit integer has
+        is dropped. Values of a number field become floats, rounded as those of the documents.
 
         Args:
             fields: Names and types of the metadata fields that there are.
@@ -136,7 +147,7 @@ def _condition(field: Any, wanted: Any) -> Condition:
 def _value(field: str, value: Any) -> Scalar:
     if isinstance(value, str | bool) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    if isinstance(value, int) and -(2**63) <= value < 2**63:
+    if isinstance(value, int) and LEAST <= value <= LARGEST:
         return value
     raise FilterError(f"{field!r} is compared with {value!r}; expected {_FORMS}.")
 
@@ -176,10 +187,35 @@ def _typed(condition: Condition, fields: Mapping[str, FieldType]) -> Condition:
         raise FilterError(f"The index has no metadata field {field!r}.{hint} {known}")
     kind = fields[field]
     if condition.any_of is not None:
-        return Condition(field, any_of=tuple(_as(kind, field, value) for value in condition.any_of))
+        values = [_as(kind, field, value) for value in condition.any_of]
+        return Condition(field, any_of=tuple(_possible(values) if kind == "integer" else values))
     if kind == "boolean":
         raise FilterError(f"{field!r} is true or false; it has no range.")
-    return Condition(field, bounds=tuple((name, _as(kind, field, value)) for name, value in condition.bounds))
+    bounds = tuple((name, _as(kind, field, value)) for name, value in condition.bounds)
+    return _whole_range(field, bounds) if kind == "integer" else Condition(field, bounds=bounds)
+
+
+def _possible(values: Iterable[Scalar]) -> list[Scalar]:
+    """Those of some numbers that a 64-bit integer can be, as integers."""
+    whole = (int(value) for value in values if not isinstance(value, str) and value == int(value))
+    return [value for value in whole if LEAST <= value <= LARGEST]
+
+
+def _whole_range(field: str, bounds: Iterable[tuple[Bound, Scalar]]) -> Condition:
+    """A range of integers with integer bounds; without a value where no 64-bit integer lies in it."""
+    found: list[tuple[Bound, Scalar]] = []
+    for name, value in bounds:
+        # For an integer, > 2.5 is > 2, and >= 2.5 is >= 3.
+        number = math.floor(value) if name in ("gt", "lte") else math.ceil(value)  # type: ignore[arg-type]
+        least, largest = LEAST, LARGEST
+        if name == "gt":
+            name, number = "gte", number + 1
+        elif name == "lt":
+            name, number = "lte", number - 1
+        if (name == "gte" and number > largest) or (name == "lte" and number < least):
+            return Condition(field, any_of=())
+        found.append((name, min(max(number, least), largest)))
+    return Condition(field, bounds=tuple(found))
 
 
 def _as(kind: FieldType, field: str, value: Scalar) -> Scalar:
@@ -195,7 +231,7 @@ def _as(kind: FieldType, field: str, value: Scalar) -> Scalar:
         if isinstance(value, bool):
             return value
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        return value
+        return float(value) if kind == "number" else value
     raise FilterError(f"{field!r} is compared with {str(value)!r}, but the field is of type {kind}.")
 
 
@@ -205,11 +241,14 @@ def _read(kind: FieldType, text: str) -> Scalar | None:
     if kind == "boolean":
         return {"true": True, "false": False}.get(text.lower())
     try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
         number = float(text)
     except ValueError:
         return None
-    return number if math.isfinite(number) else None
+    if not math.isfinite(number):
+        return None
+    if kind == "integer":
+        try:
+            return int(text)
+        except ValueError:
+            pass
+    return number

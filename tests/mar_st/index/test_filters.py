@@ -119,3 +119,58 @@ def test_bad_filters_are_refused(where, message):
 def test_filters_that_do_not_fit_the_index_are_refused(where, message):
     with pytest.raises(FilterError, match=message):
         parse_filter(where).typed(FIELDS)
+
+
+LARGE = [2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, 123456789012345678, 123456789012345679, 2**63 - 1, -(2**63)]
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("large")
+    writer = DocumentWriter(folder)
+    for number, value in enumerate(LARGE):
+        writer.add(Stored(str(number), "", "", {"number": value, "mixed": value}))
+    writer.add(Stored("without", "", "", {"mixed": 0.5}))
+    assert writer.close() == {"number": "integer", "mixed": "number"}
+    return Documents(folder)
+
+
+def passing(documents, where):
+    typed = parse_filter(where).typed({"number": "integer", "mixed": "number"})
+    assert typed.typed({"number": "integer", "mixed": "number"}) == typed
+    return documents.mask(typed).nonzero()[0].tolist()
+
+
+@pytest.mark.parametrize("value", LARGE)
+def test_every_integer_of_64_bits_finds_itself(large, value):
+    place = LARGE.index(value)
+    assert passing(large, {"number": value}) == [place]
+    assert passing(large, {"number": [value, 0.5, 1e300]}) == [place]
+    assert passing(large, f"number={value}") == [place]
+    assert passing(large, {"number": {"gte": value, "lte": value}}) == [place]
+    # In a field with fractions, integers are rounded like those of the documents.
+    assert place in passing(large, {"mixed": value})
+
+
+BOUNDS = [*LARGE, 2.5, -2.5, 9007199254740993.0, 1e18 + 0.0, 9.3e18, -9.3e18, 1e300, -1e300, 2.0**63]
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_bounds_of_integers_may_be_any_number(large, bound):
+    for name in ("gt", "gte", "lt", "lte"):
+        wanted = [
+            place
+            for place, value in enumerate(LARGE)
+            # Python compares integers and floats by their true values.
+            if {"gt": value > bound, "gte": value >= bound, "lt": value < bound, "lte": value <= bound}[name]
+        ]
+        assert passing(large, {"number": {name: bound}}) == wanted, name
+
+
+def test_text_beyond_64_bits_finds_nothing_or_all(large):
+    everything = list(range(len(LARGE)))
+    assert passing(large, "number=99999999999999999999") == []
+    assert passing(large, "number<=" + "9" * 300) == everything
+    assert passing(large, "number>-99999999999999999999") == everything
+    with pytest.raises(FilterError, match="of type integer"):
+        passing(large, "number<" + "9" * 5000)
