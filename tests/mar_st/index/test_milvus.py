@@ -13,8 +13,8 @@ from milvus_lite.server_manager import server_manager_instance
 
 from mar_st.encode import write_vectors
 from mar_st.index import Index, IndexingError, Searcher, build_index, parse_filter
-from mar_st.index.milvus import expression, rows
-from mar_st.index.milvus.client import connect, knows_nulls
+from mar_st.index.milvus import rows
+from mar_st.index.milvus.client import connect, is_newer
 from tests.mar_st.index.conftest import clustered, make_library
 
 
@@ -206,7 +206,7 @@ def test_a_server_is_shown_a_token(monkeypatch):
     [("v2.3.5-lite", False), ("2.4.23", False), ("v2.5.0", True), ("3.0", True), ("milvus_lite-3.2.2", True)],
 )
 def test_fields_without_a_value_are_for_newer_servers(version, nulls):
-    assert knows_nulls(SimpleNamespace(get_server_version=lambda: version)) is nulls
+    assert is_newer(SimpleNamespace(get_server_version=lambda: version)) is nulls
 
 
 def test_bad_addresses_are_refused(library, tmp_path):
@@ -219,11 +219,3 @@ def test_bad_addresses_are_refused(library, tmp_path):
             Index.open(target)
     with pytest.raises(IndexingError, match="in Milvus are auto, exact"):
         build_index(library.open, f"milvus:{tmp_path}/x.db", kind="binary", progress=False)
-
-
-def test_filters_are_translated():
-    where = parse_filter({"a": ['x"y', "z"], "b": {"gte": 1, "lt": 2.5}, "c": True})
-    typed = where.typed({"a": "string", "b": "number", "c": "boolean"})
-    assert expression(typed, ["c", "a", "b"]) == (
-        '(metadata_1 in ["x\\"y", "z"]) and (metadata_2 >= 1 and metadata_2 < 2.5) and (metadata_0 in [true])'
-    )

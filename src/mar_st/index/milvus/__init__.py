@@ -7,6 +7,6 @@ not indexed there, so hybrid search needs an index folder.
 """
 
 from mar_st.index.milvus.build import build_milvus
-from mar_st.index.milvus.collection import MilvusIndex, expression
+from mar_st.index.milvus.collection import MilvusIndex
 
-__all__ = ["MilvusIndex", "build_milvus", "expression"]
+__all__ = ["MilvusIndex", "build_milvus"]

@@ -11,7 +11,7 @@ from mar_st.index.build import documents_of
 from mar_st.index.documents import common_type, type_of
 from mar_st.index.errors import IndexingError, need
 from mar_st.index.kinds import cells, subvectors
-from mar_st.index.milvus.client import connect, failures_of, knows_nulls, parse_address
+from mar_st.index.milvus.client import connect, failures_of, is_newer, parse_address
 from mar_st.index.milvus.collection import MilvusIndex
 from mar_st.index.milvus.rows import PROPERTY, schema_of, send
 from mar_st.index.source import FolderSource
@@ -97,7 +97,7 @@ def build_milvus(
             "space": folder.space, "dim": folder.dim, "similarity": folder.similarity, "kind": kind,
             "texts": corpus is not None, "fields": fields,
         }  # fmt: skip
-        schema = schema_of(client, need("pymilvus").DataType, folder.dim, fields, nulls=knows_nulls(client))
+        schema = schema_of(client, need("pymilvus").DataType, folder.dim, fields, nulls=is_newer(client))
         # Session: who has written finds it, who only searches does not wait for the others' writes.
         client.create_collection(
             unfinished, schema=schema, consistency_level="Session", properties=_property(about)

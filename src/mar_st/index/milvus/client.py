@@ -52,14 +52,14 @@ def connect(uri: str) -> Any:
     # It logs, with a traceback, what it raises as well.
     logging.getLogger("pymilvus.decorators").setLevel(logging.CRITICAL)
     token = os.environ.get(TOKEN, "")
-    if not uri.startswith("http"):
+    if is_lite(uri):
         need("milvus_lite")
         token = ""
         Path(uri).absolute().parent.mkdir(parents=True, exist_ok=True)
     try:
         return pymilvus.MilvusClient(uri, token=token)
     except pymilvus.MilvusException as error:
-        key = f" A server that asks for a user takes USER:PASSWORD from {TOKEN}." if uri[:4] == "http" else ""
+        key = f" A server that asks for a user takes USER:PASSWORD from {TOKEN}." if not is_lite(uri) else ""
         raise IndexingError(
             f"Milvus at {uri} cannot be opened ({_reason(error)}). Is it running, or in use?{key}"
         ) from error
@@ -79,8 +79,13 @@ def failures_of(name: str) -> Iterator[None]:
         raise IndexingError(f"Milvus ({name}) answered: {_reason(error)}") from error
 
 
-def knows_nulls(client: Any) -> bool:
-    """Whether fields may be without a value; servers take that from 2.5 on."""
+def is_lite(target: str) -> bool:
+    """Whether an address is that of a file of Milvus Lite."""
+    return not target.removeprefix(MILVUS).startswith("http")
+
+
+def is_newer(client: Any) -> bool:
+    """Whether fields may be without a value, and a server takes templates: from Milvus 2.5 on."""
     found = _VERSION.match(str(client.get_server_version()))
     return not found or (int(found[1]), int(found[2])) >= (2, 5)
 

@@ -10,16 +10,16 @@ import numpy as np
 
 from mar_st.index.documents import Stored
 from mar_st.index.errors import IndexingError
-from mar_st.index.filters import BOUNDS
 from mar_st.index.index import Found, Index
-from mar_st.index.milvus.client import connect, failures_of, parse_address
+from mar_st.index.milvus.client import connect, failures_of, is_lite, is_newer, parse_address
+from mar_st.index.milvus.expressions import of_filter, of_ids
 from mar_st.index.milvus.rows import PROPERTY, send
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mar_st.encode import VectorFolder
-    from mar_st.index.filters import Condition, FieldType, Filter, Scalar
+    from mar_st.index.filters import FieldType, Filter
     from mar_st.index.index import Key
 
 #: Ids and queries that are asked for at once.
@@ -39,6 +39,7 @@ class MilvusIndex(Index):
 
     def __init__(self, client: Any, collection: str, name: str) -> None:
         self.client, self.collection, self.name = client, collection, name
+        self._templates = not is_lite(name) and is_newer(client)
         described = client.describe_collection(collection)
         try:
             self.about: dict[str, Any] = json.loads(described["properties"][PROPERTY])
@@ -63,7 +64,7 @@ class MilvusIndex(Index):
             IndexingError: Nothing answers there, or there is no such collection.
         """
         uri, collection = parse_address(target)
-        if not uri.startswith("http") and not Path(uri).exists():
+        if is_lite(uri) and not Path(uri).exists():
             raise IndexingError(
                 f"There is no Milvus Lite index {uri}. 'mar index VECTORS {target}' builds one."
             )
@@ -88,16 +89,19 @@ class MilvusIndex(Index):
         wanted = {**self.settings, **(settings or {})}
         if "ef" in wanted:
             wanted["ef"] = max(wanted["ef"], k)  # Milvus refuses less
-        passes = "" if where is None else expression(where.typed(self.fields), list(self.fields))
+        typed = None if where is None else where.typed(self.fields)
+        passes = of_filter(typed, list(self.fields), templates=self._templates)
         scores = np.full((len(vectors), k), -np.inf, dtype=np.float32)
         keys: list[list[Key]] = []
+        if typed is not None and typed.impossible:
+            return Found([[] for _ in vectors], scores)
         for start in range(0, len(vectors), _ASKED):
             with failures_of(self.name):
                 results = self.client.search(
                     self.collection,
                     data=list(vectors[start : start + _ASKED]),
                     limit=k,
-                    filter=passes,
+                    **passes.arguments,
                     output_fields=["id"],
                     anns_field="vector",
                     search_params={"params": wanted},
@@ -174,7 +178,7 @@ class MilvusIndex(Index):
             raise IndexingError(f"{odd[:3]} are not in {self.name}, so nothing was deleted.")
         for start in range(0, len(names), _ASKED):
             with failures_of(self.name):
-                self.client.delete(self.collection, ids=names[start : start + _ASKED])
+                self.client.delete(self.collection, **self._named(names[start : start + _ASKED]))
 
     def _present(self, ids: Sequence[str]) -> set[str]:
         # What others wrote a moment ago counts: a server lets searches lag behind.
@@ -183,28 +187,11 @@ class MilvusIndex(Index):
     def _rows(self, ids: Sequence[str], fields: list[str], **settings: Any) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
         for start in range(0, len(ids), _ASKED):
-            asked = list(ids[start : start + _ASKED])
+            asked = self._named(ids[start : start + _ASKED])
             with failures_of(self.name):
-                rows += self.client.get(self.collection, ids=asked, output_fields=fields, **settings)
+                rows += self.client.query(self.collection, **asked, output_fields=fields, **settings)
         return rows
 
-
-def expression(where: Filter, fields: Sequence[str]) -> str:
-    """A typed filter in Milvus' language.
-
-    Args:
-        where: The filter.
-        fields: Names of the metadata fields in the order of the collection's.
-    """
-    terms = (_term(condition, f"metadata_{fields.index(condition.field)}") for condition in where.conditions)
-    return " and ".join(f"({term})" for term in terms)
-
-
-def _term(condition: Condition, field: str) -> str:
-    if condition.any_of is not None:
-        return f"{field} in [{', '.join(map(_literal, condition.any_of))}]"
-    return " and ".join(f"{field} {BOUNDS[name]} {_literal(value)}" for name, value in condition.bounds)
-
-
-def _literal(value: Scalar) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    def _named(self, ids: Sequence[str]) -> dict[str, Any]:
+        """Arguments that choose documents by id; pymilvus' own `ids` would put them into the text as they are."""
+        return of_ids(list(ids), templates=self._templates).arguments

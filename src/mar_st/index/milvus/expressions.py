@@ -1,0 +1,93 @@
+"""Conditions in Milvus' language, with the values that users gave apart from it.
+
+A value never becomes a part of an expression's text where the server takes templates (Milvus 2.5 and later):
+there it is named, `id in {v0}`, and sent beside the text. Milvus Lite and older servers have no templates;
+there it is written as a literal, in which every character that could end it is escaped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mar_st.index.filters import BOUNDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mar_st.index.filters import Condition, Filter, Scalar
+
+#: The escapes that all parsers of Milvus know. Other characters stand for themselves.
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+
+
+@dataclass
+class Expression:
+    """An expression and its values.
+
+    Args:
+        templates: Whether the server takes templates.
+
+    Attributes:
+        text: The expression; names of fields and operators alone, where the server takes templates.
+        values: The values that it names.
+    """
+
+    templates: bool
+    text: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of pymilvus' `search`, `query` and `delete`."""
+        return {"filter": self.text, **({"filter_params": self.values} if self.values else {})}
+
+    def value(self, given: Scalar | Sequence[Scalar]) -> str:
+        """Return what stands for a value, or for several, in the text."""
+        if not self.templates:
+            return literal(given)
+        name = f"v{len(self.values)}"
+        self.values[name] = given if isinstance(given, str | int | float) else list(given)
+        return f"{{{name}}}"
+
+
+def of_ids(ids: Sequence[str], *, templates: bool) -> Expression:
+    """Return the expression that holds for documents with these ids."""
+    made = Expression(templates)
+    made.text = f"id in {made.value(ids)}"
+    return made
+
+
+def of_filter(where: Filter | None, fields: Sequence[str], *, templates: bool) -> Expression:
+    """Return a typed filter as an expression; without a filter an empty one.
+
+    Args:
+        where: The filter.
+        fields: Names of the metadata fields in the order of the collection's.
+        templates: Whether the server takes templates.
+    """
+    made = Expression(templates)
+    if where is not None:
+        terms = (
+            _term(made, condition, f"metadata_{fields.index(condition.field)}")
+            for condition in where.conditions
+        )
+        made.text = " and ".join(f"({term})" for term in terms)
+    return made
+
+
+def literal(given: Scalar | Sequence[Scalar]) -> str:
+    """Return a value, or a list of values, as it is written in an expression."""
+    if isinstance(given, bool):
+        return "true" if given else "false"
+    if isinstance(given, str):
+        return f'"{given.translate(_ESCAPES)}"'
+    if isinstance(given, int | float):
+        return repr(given)
+    return f"[{', '.join(map(literal, given))}]"
+
+
+def _term(made: Expression, condition: Condition, field: str) -> str:
+    if condition.any_of is not None:
+        return f"{field} in {made.value(condition.any_of)}"
+    return " and ".join(f"{field} {BOUNDS[name]} {made.value(value)}" for name, value in condition.bounds)
