@@ -145,7 +145,13 @@ def _condition(field: Any, wanted: Any) -> Condition:
 
 
 def _value(field: str, value: Any) -> Scalar:
-    if isinstance(value, str | bool) or (isinstance(value, float) and math.isfinite(value)):
+    if isinstance(value, bool) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise FilterError(f"{field!r} is compared with half of a surrogate pair ({error}).") from error
         return value
     if isinstance(value, int) and LEAST <= value <= LARGEST:
         return value

@@ -83,6 +83,7 @@ def test_equal_filters_are_equal_whatever_their_order():
         ({"year": float("nan")}, "nan"),
         ({"year": {"gt": [1]}}, "[1]"),
         ({"year": 2**70}, "compared with"),
+        ({"department": "a\ud800"}, "half of a surrogate pair"),
         ({"": 1}, "named by strings"),
         ({3: 1}, "named by strings"),
         ({str(number): 1 for number in range(65)}, "at most 64"),

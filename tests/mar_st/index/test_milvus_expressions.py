@@ -51,7 +51,9 @@ def test_ids_are_named_in_templates_and_quoted_in_literals(ids):
     assert len(kinds) == 2 + 2 + len(ids) + len(ids) - 1 + 1  # id in [ "..." , "..." ] and the end
 
 
-@given(TEXT, st.lists(SCALAR.filter(lambda value: not isinstance(value, str)), min_size=1, max_size=4), SCALAR)
+@given(
+    TEXT, st.lists(SCALAR.filter(lambda value: not isinstance(value, str)), min_size=1, max_size=4), SCALAR
+)
 @settings(max_examples=300, deadline=None)
 def test_filters_hold_no_value_in_their_text_where_there_are_templates(text, numbers, bound):
     where = parse_filter({"a": [text, "b"], "b": numbers, "c": {"gte": text}, "d": True})
