@@ -12,7 +12,7 @@ import pytest
 from milvus_lite.server_manager import server_manager_instance
 
 from mar_st.encode import write_vectors
-from mar_st.index import Index, IndexingError, Searcher, build_index, parse_filter
+from mar_st.index import Index, IndexingError, Searcher, build_index
 from mar_st.index.milvus import rows
 from mar_st.index.milvus.client import connect, is_newer
 from tests.mar_st.index.conftest import clustered, make_library

@@ -28,7 +28,7 @@ NAMES = [ATTACK, 'zz"] or id not in ["q', "{v0}", "\\", "\\'", '\\"', "a\\nb", "
 NAMES += [f"x{character}y{number}" for number, character in enumerate(ODD)]
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-SCALAR = TEXT | st.integers(-(2**63) + 1, 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+NUMBER = st.integers(-(2**63) + 1, 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 
 
 @given(TEXT)
@@ -51,11 +51,9 @@ def test_ids_are_named_in_templates_and_quoted_in_literals(ids):
     assert len(kinds) == 2 + 2 + len(ids) + len(ids) - 1 + 1  # id in [ "..." , "..." ] and the end
 
 
-@given(
-    TEXT, st.lists(SCALAR.filter(lambda value: not isinstance(value, str)), min_size=1, max_size=4), SCALAR
-)
+@given(TEXT, st.lists(NUMBER, min_size=1, max_size=4))
 @settings(max_examples=300, deadline=None)
-def test_filters_hold_no_value_in_their_text_where_there_are_templates(text, numbers, bound):
+def test_filters_hold_no_value_in_their_text_where_there_are_templates(text, numbers):
     where = parse_filter({"a": [text, "b"], "b": numbers, "c": {"gte": text}, "d": True})
     typed = where.typed({"a": "string", "b": "number", "c": "string", "d": "boolean"})
     made = of_filter(typed, ["d", "c", "b", "a"], templates=True)

@@ -193,5 +193,5 @@ class MilvusIndex(Index):
         return rows
 
     def _named(self, ids: Sequence[str]) -> dict[str, Any]:
-        """Arguments that choose documents by id; pymilvus' own `ids` would put them into the text as they are."""
+        """Arguments that choose documents by id; pymilvus splices its own `ids` into the text as they are."""
         return of_ids(list(ids), templates=self._templates).arguments
