@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
+from mar_st.files import write_json
 from mar_st.index import lexical
 from mar_st.index.choose import SAMPLE, choose, table_lines
 from mar_st.index.construct import construct
@@ -27,7 +28,6 @@ from mar_st.index.manifest import (
     SEGMENTS,
     VERSION,
     finish_segment,
-    write_json,
     writing,
 )
 from mar_st.index.source import FolderSource, unit

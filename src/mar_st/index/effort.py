@@ -14,7 +14,7 @@ import numpy as np
 
 from mar_st.index.errors import IndexingError
 from mar_st.index.index import FolderIndex, Index
-from mar_st.index.manifest import MANIFEST, read_manifest, write_json, writing
+from mar_st.index.manifest import publish, read_manifest, writing
 from mar_st.index.searcher import Searcher
 from mar_st.index.tune import AT, LADDERS, Trial, calibrate, recall
 from mar_st.online.protocol import encoder_name, encoder_origin
@@ -113,6 +113,6 @@ def _keep(folder: Path, origin: str, entry: dict[str, Any]) -> None:
     """Write an effort into the manifest; readers that are open keep what they opened."""
     with writing(folder):
         manifest = read_manifest(folder)
-        manifest["efforts"] = {**manifest.get("efforts", {}), origin: entry}
-        manifest["generation"] += 1
-        write_json(folder / MANIFEST, manifest)
+        efforts = {**manifest.get("efforts", {}), origin: entry}
+        now = {**manifest, "efforts": efforts, "generation": manifest["generation"] + 1}
+        publish(folder, manifest, now)

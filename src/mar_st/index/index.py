@@ -15,7 +15,7 @@ import numpy as np
 from mar_st.index import flat
 from mar_st.index.errors import IndexingError
 from mar_st.index.filters import parse_filter
-from mar_st.index.manifest import describe, files_of, read_manifest
+from mar_st.index.manifest import read_manifest
 from mar_st.index.source import unit
 from mar_st.online.protocol import encoder_origin
 
@@ -208,7 +208,7 @@ class FolderIndex(Index):
     """
 
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
-        from mar_st.index.lexical import Lexical
+        from mar_st.index.lexical import Lexical, LexicalSegment
         from mar_st.index.segment import Segment
 
         self.folder, self.manifest, self.name = folder, manifest, str(folder)
@@ -218,10 +218,12 @@ class FolderIndex(Index):
         self.has_texts, self.has_words = manifest["texts"], manifest["bm25"] is not None
         self.settings = manifest["search"]
         self.efforts = manifest.get("efforts", {})
-        self.segments = [Segment(folder, entry) for entry in manifest["segments"]]
+        self.segments = [
+            Segment(folder, entry, self.dim, words=self.has_words) for entry in manifest["segments"]
+        ]
         self._starts = np.cumsum([0, *map(len, self.segments)])
-        folders = [segment.folder for segment in self.segments]
-        self._words = Lexical(folders, manifest["bm25"]["tokens"]) if self.has_words else None
+        words: list[LexicalSegment] = [part.words for part in self.segments if part.words is not None]
+        self._words = Lexical(words, manifest["bm25"]["tokens"]) if self.has_words else None
         self._masks: OrderedDict[Filter, list[Mask]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -264,12 +266,8 @@ class FolderIndex(Index):
         Raises:
             IndexingError: A file is not what was written.
         """
-        from mar_st.index.manifest import SEGMENTS
-
-        for name, entry in files_of(self.manifest).items():
-            found = describe(self.folder / SEGMENTS / name)
-            if found["sha256"] != entry["sha256"]:
-                raise IndexingError(f"{self.folder / SEGMENTS / name} was changed. Build the index anew.")
+        for segment in self.segments:
+            segment.verify()
 
     def find(
         self, vectors: np.ndarray, k: int, where: Filter | None, settings: Mapping[str, int] | None = None

@@ -121,25 +121,54 @@ class Searchable:
 
     Attributes:
         vectors: `(n, dim)`, float32 or float16: what scores are computed with.
+
+    Raises:
+        IndexingError: A file is damaged.
+        FileNotFoundError: A file is not there.
     """
 
     def __init__(self, folder: Path, kind: Kind) -> None:
-        self.kind = kind
+        self.folder, self.kind = folder, kind
         self.vectors: np.ndarray
         self._index: Any = None
         if kind != "exact":
             self._index = _read(folder / INDEX, binary=kind == "binary")
         if (folder / VECTORS).is_file():
             # As a plain array: slices of numpy.memmap cost microseconds each.
-            self.vectors = np.load(folder / VECTORS, mmap_mode="r", allow_pickle=False).view(np.ndarray)
+            self.vectors = _array(folder / VECTORS, mapped=True).view(np.ndarray)
         elif kind == "hnsw":
             self.vectors = _stored(self._index)
         else:
             raise FileNotFoundError(folder / VECTORS)
-        self._means = np.load(folder / MEANS, allow_pickle=False) if kind == "binary" else None
+        self._means = _array(folder / MEANS) if kind == "binary" else None
 
     def __len__(self) -> int:
         return len(self.vectors)
+
+    def check(self, count: int, dim: int) -> None:
+        """Make sure that all files hold so many vectors of so many dimensions, row after row.
+
+        Raises:
+            IndexingError: They do not.
+        """
+        found: list[tuple[str, Any, Any]] = [(VECTORS, self.vectors.shape, (count, dim))]
+        if self._index is not None:
+            width = -(-dim // 8) * 8 if self.kind == "binary" else dim
+            found.append((INDEX, (int(self._index.ntotal), int(self._index.d)), (count, width)))
+        if self._means is not None:
+            found.append((MEANS, self._means.shape, (dim,)))
+        for name, shape, expected in found:
+            if shape != expected:
+                raise IndexingError(
+                    f"{self.folder / name} holds values of shape {shape}; {expected} is expected. Copy the "
+                    "index again, or build it anew."
+                )
+        types = {"exact": ("float32",), "hnsw": ("float32", "float16")}.get(self.kind, ("float16",))
+        if self.vectors.dtype.name not in types or not self.vectors.flags.c_contiguous:
+            raise IndexingError(
+                f"{self.folder / VECTORS} holds {self.vectors.dtype}; {' or '.join(types)} is expected, row "
+                "after row. Copy the index again, or build it anew."
+            )
 
     def search(
         self,
@@ -208,6 +237,19 @@ def bits(vectors: np.ndarray, means: np.ndarray | None) -> np.ndarray:
     Vectors of text encoders share a direction; signs without the means would say little.
     """
     return np.packbits(vectors > means, axis=1, bitorder="little")
+
+
+def _array(path: Path, *, mapped: bool = False) -> np.ndarray:
+    """The array of an `.npy` file; a damaged header is named."""
+    try:
+        found: np.ndarray = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, EOFError, SyntaxError) as error:
+        raise IndexingError(
+            f"{path} is no readable array ({error}). Copy the index again, or build it anew."
+        ) from error
+    return found
 
 
 def _read(path: Path, *, binary: bool) -> Any:

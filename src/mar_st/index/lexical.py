@@ -12,7 +12,6 @@ import json
 import logging
 import math
 from concurrent.futures import ProcessPoolExecutor
-from functools import cached_property
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ import numpy as np
 from tqdm import tqdm
 
 from mar_st.index import flat
+from mar_st.index.errors import IndexingError
 from mar_st.online.runtimes import processors
 from mar_st.words import TOKENS
 
@@ -172,20 +172,40 @@ def _cut_chunk(folder: Path, start: int, stop: int, tokens: str, documents: Docu
 class LexicalSegment:
     """BM25 scores of one segment, mapped into memory.
 
+    Args:
+        folder: The segment's folder.
+        count: Number of its documents.
+
     Raises:
         FileNotFoundError: The segment has none.
+        IndexingError: They are damaged, or those of other documents.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, count: int) -> None:
         import bm25s
 
         logging.getLogger("bm25s").setLevel(logging.WARNING)
-        index = bm25s.BM25.load(folder / FOLDER, mmap=True, show_progress=False)
-        self.vocabulary: dict[str, int] = index.vocab_dict
-        self.data, self.indices, self.starts = (
-            np.asarray(index.scores[name]) for name in ("data", "indices", "indptr")
-        )
-        self.count = int(index.scores["num_docs"])
+        try:
+            index = bm25s.BM25.load(folder / FOLDER, mmap=True, show_progress=False)
+            self.vocabulary: dict[str, int] = index.vocab_dict
+            self.data, self.indices, self.starts = (
+                np.asarray(index.scores[name]) for name in ("data", "indices", "indptr")
+            )
+            self.count = int(index.scores["num_docs"])
+            places = self.vocabulary.values()
+            fits = self.count == count and len(self.data) == len(self.indices) == int(self.starts[-1])
+            fits &= self.starts[0] == 0 and max(places, default=-1) < len(self.starts) - 1
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError, EOFError, SyntaxError, TypeError, KeyError, IndexError) as error:
+            raise IndexingError(
+                f"{folder / FOLDER} is damaged ({error}). Copy the index again, or build it anew."
+            ) from error
+        if not fits:
+            raise IndexingError(
+                f"The files of {folder / FOLDER} do not belong to the {count} documents of the segment. Copy "
+                "the index again, or build it anew."
+            )
 
     def frequency(self, word: str) -> int:
         """Documents that hold a word."""
@@ -208,17 +228,12 @@ class Lexical:
     """BM25 over several segments; safe to search from several threads.
 
     Args:
-        folders: Folders of the segments.
+        segments: The segments.
         tokens: How texts were cut.
     """
 
-    def __init__(self, folders: Sequence[Path], tokens: str) -> None:
-        self.folders, self.tokens = list(folders), tokens
-
-    @cached_property
-    def segments(self) -> list[LexicalSegment]:
-        """The segments, opened when they are first asked."""
-        return [LexicalSegment(folder) for folder in self.folders]
+    def __init__(self, segments: Sequence[LexicalSegment], tokens: str) -> None:
+        self.segments, self.tokens = list(segments), tokens
 
     def search(
         self, texts: Sequence[str], k: int, masks: Sequence[Mask | None]

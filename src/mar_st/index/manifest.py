@@ -2,18 +2,28 @@
 
 A segment is a folder of files that are never changed after they are named in a manifest. An update writes
 new files and then replaces the manifest, so a reader sees the index before or after it, and a killed update
-leaves it as it was.
+leaves it as it was. Files that an update makes needless are listed as `retired` and deleted by the next one.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
+import re
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from mar_st.files import (
+    delete_listed,
+    entry_of,
+    listed_path,
+    refuse_links,
+    sync_file,
+    sync_folder,
+    write_json,
+)
 from mar_st.index.errors import IndexingError
+from mar_st.index.kinds import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,9 +35,13 @@ FORMAT, VERSION = "mar-index", 1
 #: What a build leaves in a segment only while it runs.
 _TEMPORARY = ("*.part", "words-*.npz", "index.unfinished")
 
+#: Names of segments, by the generation that wrote them, and of lists of deleted rows.
+_SEGMENT = re.compile(r"[0-9]{6,12}")
+_DELETED = re.compile(r"deleted/[0-9]{6,12}-[0-9]{6,12}\.npy")
+
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of an index.
+    """The manifest of an index, checked: its names stay below `segments/` and its numbers agree.
 
     Raises:
         IndexingError: It is no index, not finished, damaged, or of another version.
@@ -46,30 +60,60 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise IndexingError(
             f"{folder} holds {kind} version {version}; this reads {FORMAT} version {VERSION}."
         )
+    try:
+        _check(content)
+        for name in [*files_of(content), *content.get("retired", [])]:
+            listed_path(folder, f"{SEGMENTS}/{name}", path, IndexingError)
+    except (KeyError, TypeError, AttributeError, _OddError) as error:
+        raise IndexingError(f"{path} is damaged ({error}). Copy the index again.") from error
     return content
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Write JSON aside and move it into its place."""
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-    part.replace(path)
+class _OddError(Exception):
+    """A field of a manifest that holds something else than a build writes."""
+
+
+def _check(content: dict[str, Any]) -> None:
+    """Compare the fields that paths and sizes are made of with what a build writes."""
+
+    def number(holder: dict[str, Any], name: str, least: int) -> int:
+        found = holder[name]
+        if type(found) is not int or found < least:
+            raise _OddError(f"{name!r} is a whole number from {least}; got {found!r}")
+        return found
+
+    generation = number(content, "generation", 1)
+    number(content, "dim", 1)
+    if content["similarity"] not in ("cosine", "dot"):
+        raise _OddError(f"'similarity' is cosine or dot; got {content['similarity']!r}")
+    if not content["segments"] or not all(isinstance(one, dict) for one in content["segments"]):
+        raise _OddError("'segments' is a list of at least one segment")
+    for segment in content["segments"]:
+        name, count, live = segment["name"], number(segment, "count", 1), number(segment, "live", 1)
+        if not isinstance(name, str) or not _SEGMENT.fullmatch(name) or int(name) > generation:
+            raise _OddError(f"segments are called 000001 to {generation:06d}; got {name!r}")
+        if segment["kind"] not in KINDS:
+            raise _OddError(f"'kind' is one of {', '.join(KINDS)}; got {segment['kind']!r}")
+        gone = segment["deleted"]
+        if gone and not (isinstance(gone["file"], str) and _DELETED.fullmatch(gone["file"])):
+            raise _OddError(f"rows that were deleted are listed in deleted/*.npy; got {gone['file']!r}")
+        if live != count - (number(gone, "count", 1) if gone else 0):
+            raise _OddError(f"segment {name} has {count} documents, of which {live} are left")
+        for entry in [*segment["files"].values(), *([gone] if gone else [])]:
+            number(entry, "bytes", 0)
 
 
 def finish_segment(folder: Path) -> dict[str, dict[str, Any]]:
-    """Remove what a build needed only while it ran; sizes and digests of what stays."""
+    """Remove what a build needed only while it ran; sizes and digests of what stays, which is on the disk."""
     for pattern in _TEMPORARY:
         for path in folder.glob(pattern):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): describe(path) for path in files}
-
-
-def describe(path: Path) -> dict[str, Any]:
-    """Size and sha256 of a file."""
-    with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return {"bytes": path.stat().st_size, "sha256": digest}
+    for path in files:
+        sync_file(path)
+    for path in {folder, folder.parent, *(path.parent for path in files)}:
+        sync_folder(path)
+    return {path.relative_to(folder).as_posix(): entry_of(path) for path in files}
 
 
 def files_of(manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -87,11 +131,12 @@ def writing(folder: Path) -> Iterator[None]:
     """Keep other writers out.
 
     Raises:
-        IndexingError: Another process changes the index.
+        IndexingError: Another process changes the index, or the folder holds symbolic links.
     """
     from filelock import FileLock, Timeout
 
     folder.mkdir(parents=True, exist_ok=True)
+    refuse_links(folder, IndexingError)
     try:
         with FileLock(folder / LOCK, timeout=0):
             yield
@@ -101,16 +146,18 @@ def writing(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def remove_unused(folder: Path, *manifests: dict[str, Any]) -> None:
-    """Delete files that none of some manifests names.
+def publish(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """Replace the manifest of an index, in `writing`; then needless files are listed or deleted.
 
-    A reader that opened an older manifest has its files mapped and keeps them; one that is about to open the
-    manifest before the current one still finds them.
+    A file that only `before` lists stays until the next manifest: a reader that is about to open `before`
+    still finds it, and one that has opened it has it mapped.
+
+    Returns:
+        The manifest that was written.
     """
-    used = {name for manifest in manifests for name in files_of(manifest)}
-    root = folder / SEGMENTS
-    for path in sorted(root.rglob("*"), reverse=True):
-        if path.is_file() and path.relative_to(root).as_posix() not in used:
-            path.unlink()
-        elif path.is_dir() and not any(path.iterdir()):
-            path.rmdir()
+    kept, fresh = files_of(before), files_of(now)
+    gone = [name for name in before.get("retired", []) if name not in kept and name not in fresh]
+    delete_listed(folder, [f"{SEGMENTS}/{name}" for name in gone], folder / MANIFEST, IndexingError)
+    content = {**now, "retired": sorted(set(kept) - set(fresh))}
+    write_json(folder / MANIFEST, content)
+    return content

@@ -7,45 +7,61 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mar_st.files import check_file
 from mar_st.index.documents import Documents
 from mar_st.index.errors import IndexingError
 from mar_st.index.kinds import Searchable
+from mar_st.index.lexical import LexicalSegment
 from mar_st.index.manifest import SEGMENTS
 from mar_st.index.mask import Mask
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from mar_st.files import Check
     from mar_st.index.filters import Filter
 
 
 class Segment:
     """A segment as a manifest names it, mapped into memory.
 
+    All files are opened, so that nothing is missing where a later update deletes them. Their sizes, headers
+    and sampled blocks are compared with the manifest.
+
     Args:
         root: Folder of the index.
         entry: What its manifest says of the segment.
+        dim: Dimensions of the vectors.
+        words: Whether the segment has BM25 scores.
+
+    Attributes:
+        words: The BM25 scores, if it has them.
 
     Raises:
-        IndexingError: A file has another size than the manifest says.
+        IndexingError: A file is not the one that the manifest lists.
         FileNotFoundError: A file is not there.
     """
 
-    def __init__(self, root: Path, entry: dict[str, Any]) -> None:
+    def __init__(self, root: Path, entry: dict[str, Any], dim: int, *, words: bool) -> None:
         self.entry = entry
         self.folder = root / SEGMENTS / entry["name"]
         for name, file in entry["files"].items():
-            size = (self.folder / name).stat().st_size
-            if size != file["bytes"]:
-                raise IndexingError(
-                    f"{self.folder / name} has {size} bytes; {file['bytes']} were written. Copy the index "
-                    "again."
-                )
+            _compare(self.folder / name, file, "sample")
         self.documents = Documents(self.folder)
         self.searchable = Searchable(self.folder, entry["kind"])
+        self.searchable.check(entry["count"], dim)
+        self.words = LexicalSegment(self.folder, entry["count"]) if words else None
+        if len(self.documents) != entry["count"]:
+            raise IndexingError(
+                f"{self.folder} holds {len(self.documents)} documents; {entry['count']} were written. "
+                "Copy the index again, or build it anew."
+            )
         self.deleted: np.ndarray | None = None
         if entry["deleted"]:
-            self.deleted = np.load(root / SEGMENTS / entry["deleted"]["file"], allow_pickle=False)
+            path = root / SEGMENTS / entry["deleted"]["file"]
+            _compare(path, entry["deleted"], "whole")
+            self.deleted = _rows(path, entry["deleted"]["count"], entry["count"])
 
     def __len__(self) -> int:
         return int(self.entry["count"])
@@ -70,3 +86,38 @@ class Segment:
         """Rows with one of these ids that are not deleted."""
         rows = self.documents.find(ids)
         return rows if self.deleted is None else np.setdiff1d(rows, self.deleted)
+
+    def verify(self) -> None:
+        """Compare all bytes of all files with the manifest.
+
+        Raises:
+            IndexingError: A file was changed or is gone.
+        """
+        files = {self.folder / name: file for name, file in self.entry["files"].items()}
+        if self.entry["deleted"]:
+            files[self.folder.parent / self.entry["deleted"]["file"]] = self.entry["deleted"]
+        for path, file in files.items():
+            try:
+                _compare(path, file, "whole")
+            except FileNotFoundError as error:
+                raise IndexingError(f"{path} is missing. Copy the index again.") from error
+
+
+def _compare(path: Path, entry: Mapping[str, Any], check: Check) -> None:
+    found = check_file(path, entry, check)
+    if found is not None:
+        raise IndexingError(f"{path} {found}. Copy the index again, or build it anew.")
+
+
+def _rows(path: Path, deleted: int, count: int) -> np.ndarray:
+    """Rows that were deleted, ascending int64."""
+    try:
+        rows: np.ndarray = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, SyntaxError) as error:
+        raise IndexingError(f"{path} is damaged ({error}). Copy the index again.") from error
+    ascending = rows.shape == (deleted,) and rows.dtype == np.int64 and bool((np.diff(rows) > 0).all())
+    if not ascending or rows[0] < 0 or rows[-1] >= count:
+        raise IndexingError(
+            f"{path} does not list {deleted} of {count} rows in ascending order. Copy the index again."
+        )
+    return rows

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mar_st.files import entry_of, sync_file, sync_folder
 from mar_st.index import lexical
 from mar_st.index.build import encoded_corpus, segment_entry, write_documents
 from mar_st.index.construct import construct
@@ -20,14 +21,7 @@ from mar_st.index.documents import Documents, DocumentWriter
 from mar_st.index.errors import IndexingError
 from mar_st.index.index import FolderIndex
 from mar_st.index.kinds import memory, settings
-from mar_st.index.manifest import (
-    MANIFEST,
-    SEGMENTS,
-    describe,
-    remove_unused,
-    write_json,
-    writing,
-)
+from mar_st.index.manifest import SEGMENTS, publish, writing
 from mar_st.index.source import FolderSource, JoinedSource, RowsSource, Source
 
 if TYPE_CHECKING:
@@ -192,6 +186,8 @@ def _change(
         entry, fields = _addition(opened, part, folder, corpus, merged, progress=progress)
         entries.append(entry)
         changed = {"fields": {**manifest["fields"], **fields}}
+    else:
+        part.rmdir()
     return _publish(root, manifest, entries, changed)
 
 
@@ -233,8 +229,11 @@ def _without(root: Path, generation: str, segment: Segment, rows: np.ndarray) ->
         path = root / SEGMENTS / "deleted" / f"{generation}-{entry['name']}.npy"
         path.parent.mkdir(exist_ok=True)
         np.save(path, deleted.astype(np.int64), allow_pickle=False)
+        sync_file(path)
+        for place in (path.parent, path.parent.parent):
+            sync_folder(place)
         file = path.relative_to(root / SEGMENTS).as_posix()
-        entry["deleted"] = {"file": file, "count": len(deleted), **describe(path)}
+        entry["deleted"] = {"file": file, "count": len(deleted), **entry_of(path)}
         entry["live"] = entry["count"] - len(deleted)
     return entry
 
@@ -247,16 +246,17 @@ def _publish(
         **manifest, **changed, "generation": manifest["generation"] + 1, "segments": entries,
         "count": sum(entry["live"] for entry in entries),
     }  # fmt: skip
-    write_json(root / MANIFEST, content)
-    remove_unused(root, manifest, content)
-    return content
+    return publish(root, manifest, content)
 
 
 def _new(root: Path, manifest: dict[str, Any]) -> Path:
     """A new folder for the segment of the next generation; what a killed update left there is removed."""
     part = root / SEGMENTS / f"{manifest['generation'] + 1:06d}"
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
+    if part.exists():
+        shutil.rmtree(part)
+    for path in (root / SEGMENTS / "deleted").glob(f"{part.name}-*.npy"):
+        path.unlink()
+    part.mkdir()
     return part
 
 

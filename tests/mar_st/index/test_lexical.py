@@ -6,7 +6,7 @@ import pytest
 
 from mar_st.index import Searcher, build_index, lexical
 from mar_st.index.documents import Documents, DocumentWriter, Stored
-from mar_st.index.lexical import Lexical
+from mar_st.index.lexical import Lexical, LexicalSegment
 from mar_st.index.mask import Mask
 from mar_st.words import TOKENS
 from tests.mar_st.index.conftest import entry
@@ -32,7 +32,7 @@ def test_scores_are_those_of_bm25s(built):
     cut = TOKENS[tokens]
     plain = bm25s.BM25(method="lucene", k1=lexical.K1, b=lexical.B)
     plain.index([cut(text) for text in documents.texts(0, 600)], show_progress=False)
-    scores, rows = Lexical([folder], tokens).search(TEXTS, 600, [None])
+    scores, rows = Lexical([LexicalSegment(folder, 600)], tokens).search(TEXTS, 600, [None])
     for text, score, row in zip(TEXTS, scores, rows, strict=True):
         known = plain.get_tokens_ids(cut(text))
         expected = plain.get_scores_from_ids(known) if known else np.zeros(600)
@@ -45,7 +45,7 @@ def test_scores_are_those_of_bm25s(built):
 
 def test_the_best_k_are_the_best_of_all(built):
     folder, _, tokens = built
-    index = Lexical([folder], tokens)
+    index = Lexical([LexicalSegment(folder, 600)], tokens)
     for k in (1, 7, 100):
         some, all_of_them = index.search(TEXTS, k, [None]), index.search(TEXTS, 600, [None])
         np.testing.assert_array_equal(some[0], all_of_them[0][:, :k])
@@ -55,8 +55,8 @@ def test_the_best_k_are_the_best_of_all(built):
 def test_a_mask_leaves_scores_and_drops_rows(built):
     folder, _, tokens = built
     passed = np.arange(600) % 3 == 0
-    scores, rows = Lexical([folder], tokens).search(TEXTS, 600, [None])
-    kept, left = Lexical([folder], tokens).search(TEXTS, 600, [Mask(passed)])
+    scores, rows = Lexical([LexicalSegment(folder, 600)], tokens).search(TEXTS, 600, [None])
+    kept, left = Lexical([LexicalSegment(folder, 600)], tokens).search(TEXTS, 600, [Mask(passed)])
     for score, row, other, found in zip(scores, rows, kept, left, strict=True):
         wanted = (row >= 0) & (row % 3 == 0)
         np.testing.assert_array_equal(found[found >= 0], row[wanted])

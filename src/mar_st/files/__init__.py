@@ -1,0 +1,33 @@
+"""Files on disk: names that stay in their folder, writes that a power cut cannot tear, digests."""
+
+from mar_st.files.digests import Check, check_file, entry_of, sample_of
+from mar_st.files.names import delete_listed, listed_path, refuse_links
+from mar_st.files.reserve import open_reserved, reserve
+from mar_st.files.writing import (
+    finished,
+    move_file,
+    move_folder,
+    sync_file,
+    sync_folder,
+    write_json,
+    write_text,
+)
+
+__all__ = [
+    "Check",
+    "check_file",
+    "delete_listed",
+    "entry_of",
+    "finished",
+    "listed_path",
+    "move_file",
+    "move_folder",
+    "open_reserved",
+    "refuse_links",
+    "reserve",
+    "sample_of",
+    "sync_file",
+    "sync_folder",
+    "write_json",
+    "write_text",
+]

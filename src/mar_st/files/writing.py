@@ -1,0 +1,85 @@
+"""Writing so that a name never stands for half a file, after a kill or a power cut.
+
+What is renamed into place is on the disk before its name is: first the content is synced, then the file is
+renamed, then the folder that holds the name is synced. A link that someone left where a file is written
+aside is replaced, never followed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_DIRECTORY = getattr(os, "O_DIRECTORY", None)
+
+
+def sync_file(path: Path) -> None:
+    """Wait until the content of a file is on the disk."""
+    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the names in a folder are on the disk; does nothing where the system has no such call."""
+    if _DIRECTORY is None:
+        return
+    handle = os.open(path, os.O_RDONLY | _DIRECTORY)
+    try:
+        with suppress(OSError):  # some network file systems refuse it
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def move_file(part: Path, path: Path) -> None:
+    """Move a file that was written aside into its place; its content is on the disk before its name is."""
+    sync_file(part)
+    part.replace(path)
+    sync_folder(path.parent)
+
+
+def move_folder(part: Path, path: Path) -> None:
+    """Move a folder that was written aside into its place, where nothing is; see `move_file`."""
+    for place, _, names in os.walk(part):
+        for name in names:
+            sync_file(Path(place, name))
+        sync_folder(Path(place))
+    part.rename(path)
+    sync_folder(path.parent)
+
+
+@contextmanager
+def finished(path: Path) -> Iterator[Path]:
+    """Give a new name to write a file to, and move the file into its place when the block ends well.
+
+    The name is `path` with `.part`. What is there is deleted before, and what was written is deleted where
+    the block fails.
+    """
+    part = path.with_name(f"{path.name}.part")
+    part.unlink(missing_ok=True)
+    try:
+        yield part
+        move_file(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text in UTF-8, all of it or nothing."""
+    with finished(path) as part, part.open("x", encoding="utf-8") as stream:
+        stream.write(text)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON, all of it or nothing."""
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")

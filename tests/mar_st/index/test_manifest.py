@@ -1,0 +1,212 @@
+"""An index folder that lies: what its manifest names is checked, and files elsewhere are safe."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from mar_st.index import Index, IndexingError, Searcher, add, build_index, compact, delete
+from mar_st.index.manifest import files_of, publish, read_manifest
+from tests.mar_st.index.conftest import Library, make_library
+from tests.mar_st.index.test_update import part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return make_library(tmp_path_factory.mktemp("small"), count=120)
+
+
+@pytest.fixture
+def index(small: Library, tmp_path: Path) -> Path:
+    out = tmp_path / "index"
+    build_index(small.open, out, corpus=small.corpus, kind="exact", tokens="char-bigram", progress=False)
+    return out
+
+
+def rewrite(index: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    path = index / "manifest.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    change(content)
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def test_a_linked_folder_of_segments_loses_nothing(index: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    shutil.move(index / "segments", home)
+    (home / ".ssh").mkdir()
+    (home / ".ssh" / "key").write_text("secret")
+    (index / "segments").symlink_to(home)
+    before = sorted(home.rglob("*"))
+    with pytest.raises(IndexingError, match="symbolic link"):
+        Index.open(index)
+    for change in (lambda: delete(index, ["d1"]), lambda: compact(index, progress=False)):
+        with pytest.raises(IndexingError, match="symbolic link"):
+            change()
+    assert sorted(home.rglob("*")) == before
+
+
+def test_a_build_does_not_write_through_a_link(small: Library, tmp_path: Path) -> None:
+    out, home = tmp_path / "index", tmp_path / "home"
+    build_index(small.open, out, corpus=small.corpus, kind="exact", bm25=False, progress=False)
+    manifest = json.loads((out / "manifest.json").read_text())
+    asked = {"asked": {"vectors": manifest["vectors"]["digest"]}}
+    shutil.rmtree(out)
+    out.mkdir()
+    home.mkdir()
+    (out / "build.json").write_text(json.dumps(asked))
+    (out / "segments").symlink_to(home)
+    with pytest.raises(IndexingError, match="symbolic link"):
+        build_index(small.open, out, corpus=small.corpus, kind="exact", bm25=False, progress=False)
+    assert not list(home.iterdir())
+
+
+@pytest.mark.parametrize("name", ["manifest.json.part", ".lock"])
+def test_a_planted_link_is_not_written_through(index: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "profile").write_text("precious")
+    (index / name).unlink(missing_ok=True)
+    (index / name).symlink_to(tmp_path / "profile")
+    with pytest.raises(IndexingError, match="symbolic link"):
+        delete(index, ["d1"])
+    assert (tmp_path / "profile").read_text() == "precious"
+
+
+def escaped(content: dict[str, Any], what: str) -> None:
+    segment = content["segments"][0]
+    if what == "segment":
+        segment["name"] = "x/../../../ESCAPED"
+    elif what == "file":
+        segment["files"]["x/../../../ESCAPED"] = {"bytes": 1, "sha256": "0" * 64}
+    elif what == "deleted":
+        segment["deleted"] = {"file": "x/../../../ESCAPED", "count": 1, "bytes": 1, "sha256": "0" * 64}
+        segment["live"] -= 1
+    else:
+        content["retired"] = ["x/../../../ESCAPED"]  # what the next update would delete
+
+
+@pytest.mark.parametrize("what", ["segment", "file", "deleted", "retired"])
+def test_a_name_that_leads_elsewhere_is_one_error(index: Path, tmp_path: Path, what: str) -> None:
+    (tmp_path / "ESCAPED").write_text("x")
+    rewrite(index, lambda content: escaped(content, what))
+    for use in (lambda: Index.open(index), lambda: delete(index, ["d1"])):
+        with pytest.raises(IndexingError, match="ESCAPED"):
+            use()
+    assert (tmp_path / "ESCAPED").read_text() == "x"
+
+
+def test_a_linked_file_is_not_read(index: Path, tmp_path: Path) -> None:
+    file = index / "segments" / "000001" / "vectors.npy"
+    shutil.move(file, tmp_path / "secret.npy")
+    file.symlink_to(tmp_path / "secret.npy")
+    with pytest.raises(IndexingError, match="symbolic link out of"):
+        Index.open(index)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("generation", "1"), ("generation", 0), ("generation", True), ("dim", -3), ("dim", None),
+     ("similarity", "l2"), ("segments", []), ("segments", [7]), ("segments", None)],
+)  # fmt: skip
+def test_a_damaged_manifest_is_one_error(index: Path, field: str, value: object) -> None:
+    rewrite(index, lambda content: content.update({field: value}))
+    with pytest.raises(IndexingError, match=r"manifest\.json is damaged"):
+        Index.open(index)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("name", "2"), ("name", "000009"), ("count", 7), ("live", 0), ("kind", "annoy"), ("files", None),
+     ("files", {"vectors.npy": {}}), ("deleted", {"count": 1})],
+)  # fmt: skip
+def test_a_damaged_segment_is_one_error(index: Path, field: str, value: object) -> None:
+    rewrite(index, lambda content: content["segments"][0].update({field: value}))
+    with pytest.raises(IndexingError, match=r"manifest\.json is damaged"):
+        Index.open(index)
+
+
+def test_sizes_agree_with_the_manifest(index: Path) -> None:
+    rewrite(index, lambda content: content.update({"dim": 31}))
+    with pytest.raises(IndexingError, match=r"vectors\.npy holds values of shape \(120, 32\); \(120, 31\)"):
+        Index.open(index)
+
+
+@pytest.mark.parametrize(
+    "header", ["{'descr': '<f4', 'fortran_order': True, 'shape': (120, 32), }", "nonsense", "{'descr': 'O'}"]
+)
+def test_a_damaged_header_is_one_error(index: Path, header: str) -> None:
+    file = index / "segments" / "000001" / "vectors.npy"
+    content = bytearray(file.read_bytes())
+    content[10:128] = header.encode().ljust(117) + b"\n"
+    file.write_bytes(content)
+    rewrite(index, lambda found: found["segments"][0]["files"]["vectors.npy"].pop("sample"))  # forged, or old
+    with pytest.raises(IndexingError, match=r"vectors\.npy"):
+        Index.open(index)
+
+
+def test_only_files_that_were_listed_are_deleted(index: Path, small: Library, tmp_path: Path) -> None:
+    own = index / "segments" / "notes.txt"
+    own.write_text("mine")
+    more = part(tmp_path / "more", range(500, 520))
+    add(index, more.folder, corpus=more.corpus, progress=False)
+    first = read_manifest(index)
+    assert first["retired"] == []
+    delete(index, ["d3"])
+    delete(index, ["d4"])
+    second = read_manifest(index)
+    assert second["retired"] == ["deleted/000003-000001.npy"]
+    assert (index / "segments" / second["retired"][0]).exists()  # a reader may be about to open it
+    compact(index, progress=False)
+    assert not (index / "segments" / second["retired"][0]).exists()
+    assert set(read_manifest(index)["retired"]) == set(files_of(second))
+    delete(index, ["d5"])
+    listed = {*files_of(read_manifest(index)), *read_manifest(index)["retired"], "notes.txt"}
+    found = {path.relative_to(index / "segments").as_posix()
+             for path in (index / "segments").rglob("*") if path.is_file()}  # fmt: skip
+    assert found == listed
+    assert own.read_text() == "mine"
+
+
+def test_an_index_without_a_list_of_needless_files_is_changed(index: Path) -> None:
+    rewrite(index, lambda content: content.pop("retired", None))
+    delete(index, ["d3"])
+    assert len(Index.open(index)) == 119
+    before = read_manifest(index)
+    after = publish(index, before, {**before, "generation": before["generation"] + 1})
+    assert after["retired"] == []
+
+
+def test_what_a_killed_update_left_is_cleared(index: Path) -> None:
+    folder = index / "segments" / "000002"
+    folder.mkdir()
+    (folder / "vectors.npy").write_text("torn")
+    (index / "segments" / "deleted").mkdir()
+    torn = index / "segments" / "deleted" / "000002-000007.npy"
+    torn.write_text("torn")
+    delete(index, ["d3"])
+    assert not folder.exists()
+    assert not torn.exists()
+
+
+def test_an_open_index_answers_by_words_after_updates_and_compacting(
+    index: Path, small: Library, tmp_path: Path
+) -> None:
+    searcher = Searcher.open(Index.open(index), None)
+    more = part(tmp_path / "more", range(500, 520))
+    add(index, more.folder, corpus=more.corpus, progress=False)
+    compact(index, progress=False)
+    delete(index, ["d3"])
+    delete(index, ["d4"])
+    assert not (index / "segments" / "000001").exists()
+    fresh = tmp_path / "fresh"
+    build_index(small.open, fresh, corpus=small.corpus, kind="exact", tokens="char-bigram", progress=False)
+    expected = Index.open(fresh).find_words(["高血压怎么办"], 10, None)
+    found = searcher.index.find_words(["高血压怎么办"], 10, None)
+    assert found.keys == expected.keys
+    np.testing.assert_array_equal(found.scores, expected.scores)
