@@ -31,17 +31,18 @@ from mar_st.packing import store_as
 from mar_st.preflight import FIT, ready
 from mar_st.processes import Processes
 from mar_st.saved_modules import with_source_prompts
-from mar_st.schema import AlignStage, ContrastiveStage, DistillStage, JointStage, RetroMAEStage
+from mar_st.schema import DistillStage, JointStage, RetroMAEStage
 from mar_st.sides import Sides, check_models
+from mar_st.stages.dispatch import train_stage
 from mar_st.stages.memory import release
 from mar_st.stages.reports import check_callbacks, check_reports
-from mar_st.stages.trainer import Settings
+from mar_st.stages.settings import Settings
 from mar_st.vocabulary.backbones import cut_backbones
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from sentence_transformers import CrossEncoder, SentenceTransformer
+    from sentence_transformers import SentenceTransformer
 
     from mar_st.modules.retromae_decoder import MLMHead
     from mar_st.schema import Data, Recipe, Stage
@@ -305,7 +306,7 @@ class Run:
         learns = isinstance(stage, DistillStage | JointStage) and stage.taught
         teacher = self.sides.teacher(stage) if learns else None  # type: ignore[arg-type]
         head = self._source_head(stage) if isinstance(stage, RetroMAEStage) else None
-        _dispatch(model, sources, stage, settings, recipe.prompts, teacher=teacher, head=head)
+        train_stage(model, sources, stage, settings, recipe.prompts, teacher=teacher, head=head)
         return model
 
     def _source_head(self, stage: RetroMAEStage) -> MLMHead | None:
@@ -351,40 +352,6 @@ class Run:
     def _say(self, line: str) -> None:
         if self.processes.main:
             self.say(line)
-
-
-def _dispatch(
-    model: Any,
-    sources: Sequence[Source],
-    stage: Stage,
-    settings: Settings,
-    prompts: dict[str, str],
-    *,
-    teacher: SentenceTransformer | CrossEncoder | None,
-    head: MLMHead | None,
-) -> None:
-    """Hand a stage to the module of its kind."""
-    match stage:
-        case RetroMAEStage():
-            from mar_st.stages.retromae import train_retromae
-
-            train_retromae(model, sources, stage, settings, prompts, head=head)
-        case ContrastiveStage():
-            from mar_st.stages.contrastive import train_contrastive
-
-            train_contrastive(model, sources, stage, settings, prompts)
-        case DistillStage():
-            from mar_st.stages.distill import train_distill
-
-            train_distill(model, teacher, sources, stage, settings, prompts)
-        case AlignStage():
-            from mar_st.stages.align import train_align
-
-            train_align(model, sources, stage, settings, prompts)
-        case JointStage():
-            from mar_st.stages.joint import train_joint
-
-            train_joint(model, sources, stage, settings, prompts, teacher=teacher)
 
 
 def _finished(folder: Path, identity: str) -> bool:

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from mar_st.recipe import load_recipe
-from mar_st.stages.trainer import MetricsFile
+from mar_st.stages.monitor import MetricsFile
 from mar_st.train import train
 from tests.mar_st.train_helpers import LORA, silent, weights
 
@@ -116,7 +116,7 @@ def test_a_checkpoint_cut_off_while_it_was_written_is_passed_over(
 KILLED_PROCESS = """
 import os, signal, sys
 from mar_st.recipe import load_recipe
-from mar_st.stages.trainer import MetricsFile
+from mar_st.stages.monitor import MetricsFile
 from mar_st.train import train
 
 def on_step_end(self, args, state, control, **kwargs):

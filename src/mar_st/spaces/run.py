@@ -35,7 +35,8 @@ from mar_st.spaces.students import (
 )
 from mar_st.stages.align import align_to
 from mar_st.stages.labels import labelled
-from mar_st.stages.trainer import Settings, fit, read_columns
+from mar_st.stages.settings import Settings
+from mar_st.stages.trainer import fit, read_columns
 from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher
 
 if TYPE_CHECKING:

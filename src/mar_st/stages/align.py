@@ -16,7 +16,7 @@ from mar_st.data import Texts, dataset_of, distinct, distinct_texts
 from mar_st.errors import MarError
 from mar_st.losses import AlignmentLoss
 from mar_st.stages.labels import labelled, with_vectors
-from mar_st.stages.trainer import Settings, fit
+from mar_st.stages.trainer import fit
 from mar_st.store import TeacherStore, store_root
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mar_st.data import Source
     from mar_st.model import MAR
     from mar_st.schema import AlignStage, Side
+    from mar_st.stages.settings import Settings
     from mar_st.store import Vectors
     from mar_st.teachers import Teacher
 

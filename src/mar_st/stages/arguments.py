@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from mar_st.schema import Stage
-    from mar_st.stages.trainer import Settings
+    from mar_st.stages.settings import Settings
 
 #: The trainer's name of each schedule; all of them come after a linear warm-up.
 SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}

@@ -13,7 +13,7 @@ from transformers.utils import logging
 
 from mar_st.adapters import add_lora, merge_lora
 from mar_st.losses import AsymInfoNCELoss
-from mar_st.stages.trainer import Settings, fit, read_columns
+from mar_st.stages.trainer import fit, read_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from mar_st.data import Source
     from mar_st.schema import ContrastiveStage, DistillStage, JointStage
+    from mar_st.stages.settings import Settings
 
 logger = logging.get_logger(__name__)
 

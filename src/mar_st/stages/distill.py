@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mar_st.losses import ScoreDistillLoss
 from mar_st.stages.contrastive import column_prompts, stage_columns
 from mar_st.stages.teaching import kl_scope, taught, teacher_temperature
-from mar_st.stages.trainer import Settings, fit
+from mar_st.stages.trainer import fit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from mar_st.data import Source
     from mar_st.schema import DistillStage
+    from mar_st.stages.settings import Settings
 
 
 def train_distill(

@@ -15,7 +15,7 @@ from mar_st.stages.contrastive import (
     stage_columns,
 )
 from mar_st.stages.teaching import kl_scope, taught, teacher_temperature
-from mar_st.stages.trainer import Settings, fit
+from mar_st.stages.trainer import fit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mar_st.data import Source
     from mar_st.model import MAR
     from mar_st.schema import JointStage
+    from mar_st.stages.settings import Settings
 
 #: Parameters of the document route, as a loss names them.
 DOCUMENT_PARAMETERS = r"^model\.(module\.)?\d+\.sub_modules\.document\."

@@ -11,7 +11,7 @@ from mar_st.data import dataset_of, distinct, distinct_texts, drawn_rows
 from mar_st.errors import MarError
 from mar_st.lineage import HEAD, head_file
 from mar_st.losses.retromae import RetroMAELoss
-from mar_st.stages.trainer import Settings, fit
+from mar_st.stages.trainer import fit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mar_st.data import Source
     from mar_st.modules.retromae_decoder import MLMHead
     from mar_st.schema import RetroMAEStage
+    from mar_st.stages.settings import Settings
 
 
 def train_retromae(

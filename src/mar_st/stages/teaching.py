@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mar_st.data import Source
     from mar_st.schema import Data, DistillStage, JointStage, Side
-    from mar_st.stages.trainer import Settings
+    from mar_st.stages.settings import Settings
     from mar_st.store import Vectors
 
 

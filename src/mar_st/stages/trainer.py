@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from sentence_transformers.base.modules import Router, Transformer
+from sentence_transformers.base.modules import Router
 from sentence_transformers.base.modules.module import Module
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.utils.data import DataLoader
@@ -24,6 +22,7 @@ from mar_st.launch import pass_sizes
 from mar_st.stages.accumulation import PASSES, WEIGHT, AccumulatingTrainer
 from mar_st.stages.arguments import training_arguments
 from mar_st.stages.batches import RECORD, RecordingCollator, check_mixture
+from mar_st.stages.checkpointing import gradient_checkpointing
 from mar_st.stages.checkpoints import kept_random_state, last_checkpoint, random_state_name
 from mar_st.stages.compiling import compiled
 from mar_st.stages.deepspeed import lend, take_back
@@ -37,7 +36,7 @@ from mar_st.stages.token_dropout import TokenDropout
 from mar_st.stages.watch import NonFiniteWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer
@@ -46,42 +45,12 @@ if TYPE_CHECKING:
     from mar_st.data import Source
     from mar_st.schema import Evaluation, Stage
     from mar_st.stages.samplers import TrainBatches
-
-__all__ = ["MetricsFile", "Settings", "StageTrainer", "fit", "read_columns"]
+    from mar_st.stages.settings import Settings
 
 logger = logging.get_logger(__name__)
 
 #: Elements of the gradients that are averaged over the processes in one message.
 MESSAGE = 2**26
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a stage takes from the run it belongs to.
-
-    Attributes:
-        folder: Where checkpoints, metrics and plots go.
-        seed: Seed of the stage, see `mar_st.lineage.stage_seed`.
-        precision: `fp32`, or `bf16` for autocast.
-        save_steps: Steps between checkpoints.
-        evaluation: Retrieval on a development set while training.
-        deepspeed: Path of a DeepSpeed configuration (ZeRO 0 to 2); default: environment `MAR_DEEPSPEED`.
-        workers: Processes that read and tokenise ahead; 0 does it between the steps, `None` chooses.
-        compile: Compile the encoders with `torch.compile`.
-        callbacks: transformers callbacks of the caller, for every stage.
-        report_to: Trackers that transformers reports to (`wandb`, `mlflow`, ...).
-    """
-
-    folder: Path
-    seed: int
-    precision: str = "fp32"
-    save_steps: int = 200
-    evaluation: Evaluation | None = None
-    deepspeed: str | Path | None = None
-    workers: int | None = None
-    compile: bool = False
-    callbacks: tuple[Any, ...] = ()
-    report_to: tuple[str, ...] = ()
 
 
 def read_columns(source: Source, seed: int) -> Dataset:
@@ -352,7 +321,7 @@ def _train(trainer: StageTrainer, stage: Stage, settings: Settings) -> None:
     arguments.eval_on_start = arguments.eval_strategy != "no" and checkpoint is None
     try:
         with (
-            _checkpointing(model, enabled=stage.gradient_checkpointing, stage=stage.name),
+            gradient_checkpointing(model, enabled=stage.gradient_checkpointing, stage=stage.name),
             compiled(model, enabled=settings.compile),
         ):
             trainer.train(resume_from_checkpoint=checkpoint)
@@ -407,35 +376,6 @@ def _frozen_modules(model: SentenceTransformer) -> list[nn.Module]:
             if parameters and not any(parameter.requires_grad for parameter in parameters):
                 frozen.append(module)
     return frozen
-
-
-@contextmanager
-def _checkpointing(model: SentenceTransformer, *, enabled: bool, stage: str) -> Iterator[None]:
-    """Compute the activations of the trained encoders again in the backward pass instead of keeping them."""
-    found = [module.model for module in model.modules() if isinstance(module, Transformer)] if enabled else []
-    encoders: list[Any] = [e for e in found if any(p.requires_grad for p in e.parameters())]
-    for encoder in encoders:
-        try:
-            _checkpoint(encoder, enabled=True)
-        except ValueError as error:
-            raise MarError(
-                f"stage {stage}: {type(encoder).__name__} does not support gradient_checkpointing ({error}). "
-                "Set it to false, or give mini_batch_size to need less memory."
-            ) from error
-    try:
-        yield
-    finally:
-        for encoder in encoders:
-            _checkpoint(encoder, enabled=False)
-
-
-def _checkpoint(encoder: Any, *, enabled: bool) -> None:
-    if hasattr(encoder, "activation_checkpointing_enable"):
-        (encoder.activation_checkpointing_enable if enabled else encoder.activation_checkpointing_disable)()
-    elif enabled:  # an older transformers, whose default gives nothing to an adapter in the first layer
-        encoder.gradient_checkpointing_enable({"use_reentrant": False})
-    else:
-        encoder.gradient_checkpointing_disable()
 
 
 def _unwrap(trainer: StageTrainer) -> None:

@@ -18,7 +18,8 @@ from mar_st.schema import AlignStage, Data
 from mar_st.stages import align
 from mar_st.stages.align import AlignError, text_groups, train_align, weighted
 from mar_st.stages.labels import labelled
-from mar_st.stages.trainer import Settings, fit
+from mar_st.stages.settings import Settings
+from mar_st.stages.trainer import fit
 from mar_st.store import TeacherStore
 from mar_st.teachers import ModelTeacher
 from tests.mar_st.conftest import make_config, make_tokenizer

@@ -13,7 +13,7 @@ from mar_st.schema import AlignStage, Data
 from mar_st.stages import loading
 from mar_st.stages.align import train_align
 from mar_st.stages.batches import RecordingCollator
-from mar_st.stages.trainer import MetricsFile
+from mar_st.stages.monitor import MetricsFile
 from tests.mar_st.stages.helpers import WORDS, mar, settings
 from tests.mar_st.stages.trainer_helpers import encoder, equal, pairs, train, weights
 

@@ -20,8 +20,7 @@ from sentence_transformers import SentenceTransformer
 
 from mar_st.schema import Recipe
 from mar_st.stages.compiling import has_compiler
-from mar_st.stages.monitor import read_metrics
-from mar_st.stages.trainer import MetricsFile
+from mar_st.stages.monitor import MetricsFile, read_metrics
 from mar_st.train import train
 from tests.mar_st.gpu_helpers import WIDTHS, recipe_content, texts
 

@@ -14,7 +14,7 @@ from mar_st.errors import MarError
 from mar_st.lineage import HEAD
 from mar_st.schema import Data, RetroMAEStage
 from mar_st.stages.retromae import train_retromae
-from mar_st.stages.trainer import Settings
+from mar_st.stages.settings import Settings
 
 TEXTS = [f"头疼发热{a}{b}吃什么药好呢" for a in "感冒咳嗽" for b in "高血压医生"]
 

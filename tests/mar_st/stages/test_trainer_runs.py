@@ -16,8 +16,7 @@ from mar_st.errors import MarError
 from mar_st.losses import AsymInfoNCELoss
 from mar_st.schema import Evaluation
 from mar_st.stages import trainer as trainer_module
-from mar_st.stages.monitor import read_metrics
-from mar_st.stages.trainer import MetricsFile
+from mar_st.stages.monitor import MetricsFile, read_metrics
 from mar_st.stages.watch import NonFiniteError
 from tests.mar_st.stages.trainer_helpers import (
     asymmetric,

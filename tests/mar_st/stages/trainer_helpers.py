@@ -11,7 +11,9 @@ from mar_st import MAR
 from mar_st.encoders import load_encoder
 from mar_st.losses import AsymInfoNCELoss
 from mar_st.schema import ContrastiveStage
-from mar_st.stages.trainer import MetricsFile, Settings, StageTrainer, fit
+from mar_st.stages.monitor import MetricsFile
+from mar_st.stages.settings import Settings
+from mar_st.stages.trainer import StageTrainer, fit
 from tests.mar_st.conftest import ALPHABET, make_config, make_tokenizer
 
 LETTERS = list(dict.fromkeys(ALPHABET))

@@ -25,13 +25,13 @@ TABLE = ("table.json", "table.md")
 def trained(monkeypatch):
     """Names of the stages that were really trained, in order."""
     names = []
-    original = runner._dispatch
+    original = runner.train_stage
 
     def dispatch(model, sources, stage, *args, **parts):
         names.append(stage.name)
         original(model, sources, stage, *args, **parts)
 
-    monkeypatch.setattr(runner, "_dispatch", dispatch)
+    monkeypatch.setattr(runner, "train_stage", dispatch)
     return names
 
 
@@ -195,7 +195,7 @@ def test_a_prompt_that_no_row_has_is_told_before_anything_is_trained(run, traine
 
 def test_a_row_that_fails_keeps_the_others(run, change, monkeypatch, study_folder):
     change(seeds=[1])
-    original = runner._dispatch
+    original = runner.train_stage
 
     def dispatch(model, sources, stage, *args, **parts):
         if stage.stage == "joint" and stage.temperature == 0.5:
@@ -203,7 +203,7 @@ def test_a_row_that_fails_keeps_the_others(run, change, monkeypatch, study_folde
         original(model, sources, stage, *args, **parts)
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "_dispatch", dispatch)
+        patch.setattr(runner, "train_stage", dispatch)
         with pytest.raises(
             StudyError, match=r"1 of 3 runs failed: warmer \(seed 1\): the loss is not a number"
         ):

@@ -1,0 +1,61 @@
+"""Training one stage of a recipe by the module of its kind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mar_st.schema import AlignStage, ContrastiveStage, DistillStage, JointStage, RetroMAEStage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sentence_transformers import CrossEncoder, SentenceTransformer
+
+    from mar_st.data import Source
+    from mar_st.modules.retromae_decoder import MLMHead
+    from mar_st.schema import Stage
+    from mar_st.stages.settings import Settings
+
+
+def train_stage(
+    model: Any,
+    sources: Sequence[Source],
+    stage: Stage,
+    settings: Settings,
+    prompts: dict[str, str],
+    *,
+    teacher: SentenceTransformer | CrossEncoder | None,
+    head: MLMHead | None,
+) -> None:
+    """Train a stage; only the module of its kind is imported.
+
+    Args:
+        model: What the stage trains, in place: one encoder, or a MAR.
+        sources: Data entries of the stage.
+        stage: The stage.
+        settings: Those of the run.
+        prompts: Prompts of the recipe by name.
+        teacher: Model that scores, where a distillation or joint stage learns from one.
+        head: Masked-LM head that a RetroMAE stage starts from.
+    """
+    match stage:
+        case RetroMAEStage():
+            from mar_st.stages.retromae import train_retromae
+
+            train_retromae(model, sources, stage, settings, prompts, head=head)
+        case ContrastiveStage():
+            from mar_st.stages.contrastive import train_contrastive
+
+            train_contrastive(model, sources, stage, settings, prompts)
+        case DistillStage():
+            from mar_st.stages.distill import train_distill
+
+            train_distill(model, teacher, sources, stage, settings, prompts)
+        case AlignStage():
+            from mar_st.stages.align import train_align
+
+            train_align(model, sources, stage, settings, prompts)
+        case JointStage():
+            from mar_st.stages.joint import train_joint
+
+            train_joint(model, sources, stage, settings, prompts, teacher=teacher)

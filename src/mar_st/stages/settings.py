@@ -1,0 +1,40 @@
+"""What a stage takes from its run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mar_st.schema import Evaluation
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a stage takes from the run it belongs to.
+
+    Attributes:
+        folder: Where checkpoints, metrics and plots go.
+        seed: Seed of the stage, see `mar_st.lineage.stage_seed`.
+        precision: `fp32`, or `bf16` for autocast.
+        save_steps: Steps between checkpoints.
+        evaluation: Retrieval on a development set while training.
+        deepspeed: Path of a DeepSpeed configuration (ZeRO 0 to 2); default: environment `MAR_DEEPSPEED`.
+        workers: Processes that read and tokenise ahead; 0 does it between the steps, `None` chooses.
+        compile: Compile the encoders with `torch.compile`.
+        callbacks: transformers callbacks of the caller, for every stage.
+        report_to: Trackers that transformers reports to (`wandb`, `mlflow`, ...).
+    """
+
+    folder: Path
+    seed: int
+    precision: str = "fp32"
+    save_steps: int = 200
+    evaluation: Evaluation | None = None
+    deepspeed: str | Path | None = None
+    workers: int | None = None
+    compile: bool = False
+    callbacks: tuple[Any, ...] = ()
+    report_to: tuple[str, ...] = ()
