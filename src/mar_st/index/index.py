@@ -108,7 +108,9 @@ class Index(ABC):
         """The best documents for checked vectors; see `search`."""
 
     @abstractmethod
-    def find_words(self, texts: Sequence[str], k: int, where: Filter | None) -> Found:
+    def find_words(
+        self, texts: Sequence[str], k: int, where: Filter | None, *, deadline: float | None = None
+    ) -> Found:
         """The best documents by BM25; those that share no word with the query are not found."""
 
     @abstractmethod
@@ -297,17 +299,20 @@ class FolderIndex(Index):
             best.append((scores, np.where(rows >= 0, rows + start, -1)))
         return flat.merge(best, k)[1]
 
-    def find_words(self, texts: Sequence[str], k: int, where: Filter | None) -> Found:
+    def find_words(
+        self, texts: Sequence[str], k: int, where: Filter | None, *, deadline: float | None = None
+    ) -> Found:
         """See `Index`.
 
         Raises:
             IndexingError: The index was built without BM25.
+            DeadlinePassed: `deadline` of `time.monotonic()` has passed.
         """
         if self._words is None:
             raise IndexingError(
                 f"{self.name} cannot be searched by words. Build it with --bm25 and with the corpus."
             )
-        return _found(*self._words.search(texts, k, self._masks_of(where)))
+        return _found(*self._words.search(texts, k, self._masks_of(where), deadline=deadline))
 
     def documents(self, keys: Sequence[Key]) -> list[Stored]:
         """See `Index`."""

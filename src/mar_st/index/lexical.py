@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import logging
 import math
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from tqdm import tqdm
 from mar_st.index import flat
 from mar_st.index.errors import IndexingError
 from mar_st.online.runtimes import processors
+from mar_st.online.waiting import check_deadline
 from mar_st.words import TOKENS
 
 if TYPE_CHECKING:
@@ -36,6 +39,10 @@ _MEAN = "mean_length.json"
 
 #: As in `mar_st.mining`.
 K1, B = 1.2, 0.75
+
+#: Different words of a query that are looked for, as many as Lucene's clauses, and characters of it that
+#: are cut into words.
+MOST_WORDS, MOST_CHARACTERS = 1024, 16 * 1024
 
 #: Documents whose words are counted at once, and kept together if the build is killed.
 CHUNK = 16_384
@@ -212,10 +219,15 @@ class LexicalSegment:
         place = self.vocabulary.get(word)
         return 0 if place is None else int(self.starts[place + 1] - self.starts[place])
 
-    def scores(self, words: Sequence[tuple[str, float]]) -> np.ndarray:
-        """Sum of the scores of some words times their weights, for every document, `(n,)` float32."""
+    def scores(self, words: Sequence[tuple[str, float]], deadline: float | None = None) -> np.ndarray:
+        """Sum of the scores of some words times their weights, for every document, `(n,)` float32.
+
+        Raises:
+            DeadlinePassed: Nobody waits any more.
+        """
         found = np.zeros(self.count, dtype=np.float32)
         for word, weight in words:
+            check_deadline(deadline)
             place = self.vocabulary.get(word)
             if place is not None:
                 here = slice(int(self.starts[place]), int(self.starts[place + 1]))
@@ -236,31 +248,42 @@ class Lexical:
         self.segments, self.tokens = list(segments), tokens
 
     def search(
-        self, texts: Sequence[str], k: int, masks: Sequence[Mask | None]
+        self, texts: Sequence[str], k: int, masks: Sequence[Mask | None], *, deadline: float | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """The best `k` documents for each text; those that share no word with it are not found.
+
+        Of a text the first `MOST_CHARACTERS` characters, and of those the first `MOST_WORDS` different words,
+        are looked for.
 
         Args:
             texts: The queries.
             k: Documents per query.
             masks: For each segment the rows that may be found; `None`: all.
+            deadline: Until when somebody waits, on the clock of `time.monotonic()`.
 
         Returns:
             Scores, float32, and rows counted over all segments, int64, `(texts, k)`; -inf and -1 where there
             are fewer.
+
+        Raises:
+            DeadlinePassed: Nobody waits any more.
         """
-        found = [self._one(text, k, masks) for text in texts]
+        found = [self._one(text, k, masks, deadline) for text in texts]
         nothing = np.empty((0, k))
         scores = np.concatenate([one[0] for one in found] or [nothing]).astype(np.float32)
         return scores, np.concatenate([one[1] for one in found] or [nothing]).astype(np.int64)
 
-    def _one(self, text: str, k: int, masks: Sequence[Mask | None]) -> tuple[np.ndarray, np.ndarray]:
-        words = TOKENS[self.tokens](text)
+    def _one(
+        self, text: str, k: int, masks: Sequence[Mask | None], deadline: float | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        words = self._words(text)
         frequencies = {word: [part.frequency(word) for part in self.segments] for word in words}
         best, first = [], 0
         for number, (segment, mask) in enumerate(zip(self.segments, masks, strict=True)):
-            weighted = [(word, self._weight(number, frequencies[word])) for word in words]
-            scores = segment.scores(weighted)
+            weighted = [
+                (word, often * self._weight(number, frequencies[word])) for word, often in words.items()
+            ]
+            scores = segment.scores(weighted, deadline)
             if mask is not None:
                 scores[~mask.flags()] = 0
             rows = np.flatnonzero(scores > 0)
@@ -271,6 +294,11 @@ class Lexical:
             best.append(flat.top(values[None], rows[None] + first, k))
             first += segment.count
         return flat.merge(best, k)
+
+    def _words(self, text: str) -> dict[str, int]:
+        """The words of a text that are looked for, in their order, and how often each stands there."""
+        counts = Counter(TOKENS[self.tokens](text[:MOST_CHARACTERS]))
+        return dict(islice(counts.items(), MOST_WORDS))
 
     def _weight(self, number: int, frequencies: list[int]) -> float:
         """What the scores of a word in a segment must be multiplied with to have the idf of all segments."""

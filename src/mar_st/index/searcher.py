@@ -13,6 +13,7 @@ from mar_st.index.filters import parse_filter
 from mar_st.index.index import Index, checked_k
 from mar_st.index.results import Hit, Leg, Ranked, fuse, one_leg
 from mar_st.index.snippets import snippet
+from mar_st.online.waiting import check_deadline
 from mar_st.reranker import Reranker
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ class Searcher:
         where: Where = None,
         hybrid: bool = False,
         rerank: int | None = None,
+        deadline: float | None = None,
     ) -> list[list[Hit]]:
         """`search` for queries that are encoded already.
 
@@ -137,6 +139,10 @@ class Searcher:
             where: See `search`.
             hybrid: See `search`.
             rerank: See `search`.
+            deadline: Value of `time.monotonic()` until which somebody waits; default for ever.
+
+        Raises:
+            DeadlinePassed: The deadline passed before the hits were there.
         """
         index = self.index
         k, again = checked_k(k), self._reranked(rerank)
@@ -148,7 +154,7 @@ class Searcher:
         depth = max(k, again, DEPTH if hybrid else 0)
         dense = index.find(index.checked(self._cut(vectors)), depth, chosen, self.effort)
         if hybrid:
-            words = index.find_words(list(texts or ()), depth, chosen)
+            words = index.find_words(list(texts or ()), depth, chosen, deadline=deadline)
             ranked = [
                 fuse({"dense": (keys, scores), "bm25": (other, values)})
                 for keys, scores, other, values in zip(
@@ -159,7 +165,7 @@ class Searcher:
             ranked = [
                 one_leg("dense", keys, scores) for keys, scores in zip(dense.keys, dense.scores, strict=True)
             ]
-        return self._hits(ranked, texts, k, again)
+        return self._hits(ranked, texts, k, again, deadline)
 
     def search_words(self, texts: Sequence[str], k: int = 10, *, where: Where = None) -> list[list[Hit]]:
         """The best documents by BM25 alone; documents that share no word with the query are not found.
@@ -222,17 +228,23 @@ class Searcher:
         return RERANKED if rerank is None else rerank
 
     def _hits(
-        self, ranked: list[list[Ranked]], texts: Sequence[str] | None, k: int, again: int
+        self,
+        ranked: list[list[Ranked]],
+        texts: Sequence[str] | None,
+        k: int,
+        again: int,
+        deadline: float | None = None,
     ) -> list[list[Hit]]:
+        check_deadline(deadline)
         again = max(k, again) if again else 0
         kept = [documents[: again or k] for documents in ranked]
         keys = list(dict.fromkeys(document.key for documents in kept for document in documents))
         stored = dict(zip(keys, self.index.documents(keys), strict=True))
         if again and self.reranker is not None and texts is not None:
-            kept = _reordered(self.reranker, kept, texts, stored)
+            kept = _reordered(self.reranker, kept, texts, stored, deadline)
         return [
             [
-                _hit(rank, document, stored[document.key], None if texts is None else texts[number])
+                _hit(rank, document, stored[document.key], None if texts is None else texts[number], deadline)
                 for rank, document in enumerate(documents[:k], 1)
             ]
             for number, documents in enumerate(kept)
@@ -240,7 +252,11 @@ class Searcher:
 
 
 def _reordered(
-    reranker: Reranker, ranked: list[list[Ranked]], texts: Sequence[str], stored: dict[Key, Stored]
+    reranker: Reranker,
+    ranked: list[list[Ranked]],
+    texts: Sequence[str],
+    stored: dict[Key, Stored],
+    deadline: float | None,
 ) -> list[list[Ranked]]:
     """The documents by falling score of the reranker; equal ones as they were."""
     pairs = [
@@ -248,7 +264,13 @@ def _reordered(
         for text, documents in zip(texts, ranked, strict=True)
         for document in documents
     ]
-    scores = iter(reranker.score(pairs).tolist())
+    found: list[float] = []
+    # A cross-encoder takes milliseconds for each pair: after every step somebody must still wait.
+    step = len(pairs) if deadline is None else 2 * reranker.batch_size
+    for start in range(0, len(pairs), max(1, step)):
+        check_deadline(deadline)
+        found += reranker.score(pairs[start : start + step]).tolist()
+    scores = iter(found)
     reordered = []
     for documents in ranked:
         scored = sorted(((next(scores), document) for document in documents), key=lambda pair: -pair[0])
@@ -261,7 +283,8 @@ def _reordered(
     return reordered
 
 
-def _hit(rank: int, document: Ranked, stored: Stored, query: str | None) -> Hit:
+def _hit(rank: int, document: Ranked, stored: Stored, query: str | None, deadline: float | None) -> Hit:
+    check_deadline(deadline)
     return Hit(
         id=stored.id,
         score=document.score,

@@ -10,8 +10,9 @@ from mar_st.words import query_terms
 #: Characters of a snippet at least (where the text has them) and at most, marks of omission left out.
 SHORTEST, LONGEST = 80, 120
 
-#: Characters of a text that are looked through.
-_LOOKED_THROUGH = 100_000
+#: Characters of a text that are looked through, different terms of a query that are looked for, and places of
+#: one term that count: what a caller may send must not decide how long a search takes.
+_LOOKED_THROUGH, MOST_TERMS, _PLACES = 20_000, 64, 256
 
 _END = re.compile(r"[。！？；!?;…]\s*|\n+|\.\s")
 _SPACE = re.compile(r"\s+")
@@ -37,10 +38,7 @@ def snippet(text: str, query: str | None = None) -> str:
 
 def _best(text: str, query: str) -> int:
     """Where the window starts that holds most different terms, and of those most terms; else 0."""
-    pattern = _pattern(query)
-    if pattern is None:
-        return 0
-    found = [(match.start(), match.group(1).lower()) for match in pattern.finditer(text)]
+    found = _places(_lower(text), _terms(query))
     counts: dict[str, int] = {}
     best, place, first = (0, 0), 0, 0
     for last, (at, term) in enumerate(found):
@@ -58,13 +56,32 @@ def _best(text: str, query: str) -> int:
 
 
 @lru_cache(maxsize=16)
-def _pattern(query: str) -> re.Pattern[str] | None:
-    """What finds the terms of a query, also where they overlap; made once for all its hits."""
-    terms = query_terms(query)
-    if not terms:
-        return None
-    either = "|".join(map(re.escape, sorted(terms, key=len, reverse=True)))
-    return re.compile(f"(?=({either}))", re.IGNORECASE)
+def _terms(query: str) -> tuple[str, ...]:
+    """The terms of a query that are looked for, the shortest first; made once for all its hits."""
+    # One that a text's window cannot hold says nothing of it, and would only be looked for.
+    terms = [term for term in query_terms(query) if len(term) <= SHORTEST]
+    return tuple(sorted(terms[:MOST_TERMS], key=len))
+
+
+def _places(text: str, terms: tuple[str, ...]) -> list[tuple[int, str]]:
+    """Places of terms in a text in lower case, also where they overlap; at each the longest term."""
+    found: dict[int, str] = {}
+    for term in terms:
+        at = text.find(term)
+        for _ in range(_PLACES):
+            if at < 0:
+                break
+            found[at] = term
+            at = text.find(term, at + 1)
+    return sorted(found.items())
+
+
+def _lower(text: str) -> str:
+    """A text in lower case, character by character where that would change its length (`İ`)."""
+    lower = text.lower()
+    if len(lower) == len(text):
+        return lower
+    return "".join(one if len(one) == 1 else character for character in text for one in [character.lower()])
 
 
 def _start(text: str, first: int) -> int:

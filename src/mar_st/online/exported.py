@@ -57,6 +57,7 @@ class ExportedEncoder:
         self.dim, self.normalised, self.max_length = listing.dim, listing.normalised, listing.max_length
         self.space, self.query, self.origin = listing.space, listing.query, listing.model["identity"]
         self.prompts: Mapping[str, str] = listing.prompts
+        self.truncation = listing.truncation
         self.identity = listing.identity(variant)
         self._lock = threading.Lock()  # the runtime has one set of buffers
 

@@ -27,7 +27,8 @@ class QueryEncoder(Protocol):
         max_length: Tokens of a text that count, prompt and special tokens included; what is beyond is cut.
         prompts: Stored prompts by name.
 
-    Encoders of this package also have `query` and `origin`, see `encoder_name` and `encoder_origin`.
+    Encoders of this package also have `query`, `origin` and `truncation`, see `encoder_name`,
+    `encoder_origin` and `truncation_side`.
     """
 
     @property
@@ -73,6 +74,11 @@ def encoder_origin(encoder: object) -> str | None:
     where neither is known.
     """
     return getattr(encoder, "origin", None) or getattr(encoder, "identity", None)
+
+
+def truncation_side(encoder: object) -> str:
+    """Return the side on which a query encoder cuts texts, `right` or `left`."""
+    return getattr(encoder, "truncation", None) or "right"
 
 
 def find_prompt(prompts: Mapping[str, str], name: str | None) -> str:

@@ -45,6 +45,7 @@ class TorchEncoder:
         self.dim = int(model.truncate_dim or sized[-1].get_embedding_dimension())
         self.normalised = isinstance(self.modules[-1], Normalize) and model.truncate_dim is None
         self.max_length = int(transformer.max_seq_length or 512)
+        self.truncation: str | None = getattr(self._tokenizer, "truncation_side", None)
         self.prompts: Mapping[str, str] = {name: text or "" for name, text in model.prompts.items()}
         # Tokenizers of transformers set padding and truncation on each call and may not be shared meanwhile.
         self._lock = threading.Lock()

@@ -25,6 +25,19 @@ class DeadlinePassed(MarError):  # noqa: N818 -- says what is the case
     """The work was dropped because nobody waits for it any more."""
 
 
+def check_deadline(deadline: float | None) -> None:
+    """Stop work that nobody waits for.
+
+    Args:
+        deadline: Value of `time.monotonic()` until which somebody does; `None` for ever.
+
+    Raises:
+        DeadlinePassed: It has passed.
+    """
+    if deadline is not None and time.monotonic() > deadline:
+        raise DeadlinePassed("The deadline passed, so the work was stopped.")
+
+
 @dataclass(eq=False)
 class Piece:
     """Texts of one caller that go through the encoder together.

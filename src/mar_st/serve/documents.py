@@ -40,6 +40,7 @@ class DocumentEncoder:
         self.dim = int(model.get_embedding_dimension())
         self.normalised = isinstance(modules[-1], Normalize)
         self.max_length = int(transformer.max_seq_length or 512)
+        self.truncation: str | None = getattr(self._tokenizer, "truncation_side", None)
         self.prompts: Mapping[str, str] = {name: text or "" for name, text in model.prompts.items()}
         self._lock = threading.Lock()
 

@@ -169,8 +169,12 @@ class Engine:
             self.encoding.batcher.close(finish=True)
         self.stage.close()
 
-    def search(self, ask: Ask) -> asyncio.Future[list[Hit]]:
+    def search(self, ask: Ask, text: str | None = None) -> asyncio.Future[list[Hit]]:
         """Hits for a vector or a text.
+
+        Args:
+            ask: The search.
+            text: What to encode, where the search has no vector.
 
         Raises:
             ApiError: 429: too much waits. 400: a text, but no encoder.
@@ -183,7 +187,7 @@ class Engine:
             return ask.answer
         if self.encoding is None:
             raise bad("This server has no query encoder; send 'vector'.", "query")
-        encoded = self.encoding.submit([ask.text or ""], ask.deadline, after=after)
+        encoded = self.encoding.submit([text or ""], ask.deadline, after=after)
         # From the encoder's thread straight to the searching one, without waking the event loop between.
         encoded.add_done_callback(lambda future: self._encoded(ask, future))
         return ask.answer

@@ -15,6 +15,7 @@ from mar_st.errors import MarError
 from mar_st.online import DeadlinePassed
 from mar_st.serve.errors import bad, late
 from mar_st.serve.http import Call, Reply, as_json
+from mar_st.serve.lengths import check_characters, check_lengths, counted_part
 from mar_st.serve.models import NO_DOCUMENTS, asked_side
 from mar_st.serve.requests import EmbeddingsRequest, SearchRequest, read
 from mar_st.serve.searching import Ask, on_loop
@@ -50,11 +51,11 @@ class Handlers:
         request = read(SearchRequest, call.json())
         with self.generations.current as engine:
             self._check(engine, request)
-            ask, truncated = await self._ask(engine, request, call)
+            ask, encoded, truncated = await self._ask(engine, request, call)
             if self.settings.log_queries and request.query is not None:
                 QUERIES.info("%s", orjson.dumps({"query": request.query, "k": request.k}).decode())
             try:
-                hits = await engine.search(ask)
+                hits = await engine.search(ask, encoded)
             except DeadlinePassed:
                 raise late(self.settings.timeout) from None
             except MarError as error:
@@ -88,32 +89,28 @@ class Handlers:
         if request.rerank and not engine.rerank:
             raise bad("This server has no reranker; start it with --reranker.", "rerank", code="no_reranker")
 
-    async def _ask(self, engine: Engine, request: SearchRequest, call: Call) -> tuple[Ask, bool]:
-        truncated = False
-        vector = None
-        if request.vector is not None:
-            vector = engine.check_vector(request.vector)
-        elif engine.encoding is not None and request.query is not None:
-            _, truncated = await check_lengths(
-                engine.encoding,
-                [request.query],
-                self.settings.max_tokens,
-                truncate=request.truncate,
-                field="query",
-            )
+    async def _ask(self, engine: Engine, request: SearchRequest, call: Call) -> tuple[Ask, str | None, bool]:
+        """The search, the text that is to be encoded for it, and whether the text was cut."""
+        vector = None if request.vector is None else engine.check_vector(request.vector)
+        text, encoded, truncated = await self._text(engine, request)
         answer = asyncio.get_running_loop().create_future()
         where = engine.check_filter(request.where)
-        ask = Ask(
-            request.query,
-            request.k,
-            where,
-            request.hybrid,
-            request.rerank or 0,
-            call.deadline,
-            answer,
-            vector,
+        ask = Ask(text, request.k, where, request.hybrid, request.rerank or 0, call.deadline, answer, vector)
+        return ask, encoded, truncated
+
+    async def _text(self, engine: Engine, request: SearchRequest) -> tuple[str | None, str | None, bool]:
+        """The query as words see it, as the encoder gets it, and whether it was cut."""
+        text = request.query
+        if text is None:
+            return None, None, False
+        if engine.encoding is None:
+            text, truncated = check_characters(text, truncate=request.truncate, field="query")
+            return text, text, truncated
+        found = await check_lengths(
+            engine.encoding, [text], self.settings.max_tokens, truncate=request.truncate, field="query"
         )
-        return ask, truncated
+        text = found.texts[0]
+        return (await counted_part(engine.encoding.encoder, text) if found.cut else text), text, found.cut
 
     # -- embeddings --
 
@@ -132,12 +129,12 @@ class Handlers:
             dim = encoding.encoder.dim
             if request.dimensions is not None and request.dimensions > dim:
                 raise bad(f"'dimensions' may be {dim} at most.", "dimensions")
-            counts, _ = await check_lengths(
+            found = await check_lengths(
                 encoding, texts, self.settings.max_tokens, truncate=request.truncate, field="input"
             )
             if self.settings.log_queries and side == "query":
                 QUERIES.info("%s", orjson.dumps({"input": texts}).decode())
-            vectors, counts = await self._encode(encoding, texts, counts, call.deadline)
+            vectors, counts = await self._encode(encoding, found.texts, found.counts, call.deadline)
         if request.dimensions is not None and request.dimensions < dim:
             vectors = cut(vectors, request.dimensions, normalised=encoding.encoder.normalised)
         used = sum(min(count, encoding.encoder.max_length) for count in counts)
@@ -176,40 +173,6 @@ class Handlers:
             return vectors, counted
         except DeadlinePassed:
             raise late(self.settings.timeout) from None
-
-
-async def check_lengths(
-    encoding: Encoding, texts: Sequence[str], most: int, *, truncate: bool, field: str
-) -> tuple[list[int] | None, bool]:
-    """Refuse texts that are too long.
-
-    Returns:
-        Tokens of each text, where they had to be counted, and whether a text will be cut.
-
-    Raises:
-        ApiError: 400: a text is longer than the model takes (and may not be cut), or all together have more
-            than `most` tokens.
-    """
-    if encoding.surely_fits(texts, most):
-        return None, False
-    characters = sum(map(len, texts))
-    limit = encoding.encoder.max_length
-    if characters > 16 * most:  # tokens of that many characters are not even counted
-        raise bad(f"{field!r} is far longer than {most} tokens.", field, code="too_many_tokens")
-    counts = await encoding.count(texts)
-    if sum(min(count, limit) for count in counts) > most:
-        raise bad(
-            f"{field!r} may have {most} tokens in all; it has {sum(counts)}.", field, code="too_many_tokens"
-        )
-    longest = max(counts)
-    if longest > limit and not truncate:
-        raise bad(
-            f"{field!r} has a text of {longest} tokens; the model takes {limit}. Shorten it, or send "
-            '"truncate": true.',
-            field,
-            code="text_too_long",
-        )
-    return counts, longest > limit
 
 
 def cut(vectors: np.ndarray, dim: int, *, normalised: bool) -> np.ndarray:

@@ -32,7 +32,7 @@ class Ask:
     """One caller's search.
 
     Attributes:
-        text: The query; needed for hybrid search and reranking.
+        text: The query, cut to what counts; needed for hybrid search and reranking.
         k: Number of hits.
         where: Filter.
         hybrid: Whether BM25 takes part.
@@ -146,7 +146,13 @@ class SearchStage:
             texts = None if first.text is None else [ask.text or "" for ask in group]
             vectors = np.stack([ask.vector for ask in group if ask.vector is not None])
             hits = self.searcher.search_vectors(
-                vectors, texts, k=first.k, where=first.where, hybrid=first.hybrid, rerank=first.rerank
+                vectors,
+                texts,
+                k=first.k,
+                where=first.where,
+                hybrid=first.hybrid,
+                rerank=first.rerank,
+                deadline=max(ask.deadline for ask in group),
             )
         except MarError as error:
             return [(ask, error) for ask in group]

@@ -89,6 +89,30 @@ def test_several_processes_and_a_kill_give_the_same_bytes(library, tmp_path, mon
     assert content(folders[0]) == content(folders[1])
 
 
+def test_the_first_words_of_a_long_query_are_looked_for(built, monkeypatch):
+    folder, _, tokens = built
+    index = Lexical([LexicalSegment(folder, 600)], tokens)
+    text = "高血压怎么办 儿科看感冒 编号17 "
+    known = list(dict.fromkeys(TOKENS[tokens](text)))
+    monkeypatch.setattr(lexical, "MOST_WORDS", len(known))
+    expected = index.search([text], 50, [None])
+    found = index.search([text + "湿疹哮喘失眠胃炎"], 50, [None])
+    np.testing.assert_array_equal(found[1], expected[1])
+    np.testing.assert_array_equal(found[0], expected[0])
+    monkeypatch.setattr(lexical, "MOST_CHARACTERS", 5)
+    np.testing.assert_array_equal(
+        index.search([text], 50, [None])[1], index.search([text[:5]], 50, [None])[1]
+    )
+
+
+def test_a_word_counts_as_often_as_it_is_asked(built):
+    folder, _, tokens = built
+    index = Lexical([LexicalSegment(folder, 600)], tokens)
+    once, often = (index.search([text], 600, [None])[0] for text in ("湿疹", "湿疹，湿疹，湿疹"))
+    if tokens == "jieba":  # without pairs of characters across the commas
+        np.testing.assert_allclose(often, 3 * once, rtol=1e-6)
+
+
 def _stop(*args):
     raise KeyboardInterrupt
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from mar_st.index.snippets import LONGEST, SHORTEST, snippet
@@ -60,3 +62,20 @@ def test_case_and_other_scripts():
 
 def test_terms_are_pairs_of_characters_and_words():
     assert query_terms("糖尿病 Type2？吃(药") == ["糖尿", "尿病", "type2", "吃", "药"]
+
+
+def test_a_long_query_costs_little():
+    query = "".join(chr(0x4E00 + 7 * place) for place in range(2900))
+    text = "".join(chr(0x4E00 + 7 * (place * 13 % 2900)) for place in range(2000))
+    snippet(text, query)
+    began = time.perf_counter()
+    for _ in range(100):
+        snippet(text, query)
+    assert time.perf_counter() - began < 2  # with all terms in one pattern: a minute
+
+
+def test_overlapping_terms_and_letters_whose_lower_case_is_longer():
+    text = "İstanbul " * 30 + "type2 Diabetes, type2diabetes insulin " + "x " * 100
+    found = snippet(text, "TYPE2 diabetes insulin")
+    assert "type2 Diabetes, type2diabetes insulin" in found
+    assert len(found.strip("…")) <= LONGEST

@@ -77,8 +77,11 @@ class FakeSearcher:
         self.reranker = object() if rerank else None
         self.calls: list[dict[str, Any]] = []
 
-    def search_vectors(self, vectors, texts=None, k=10, *, where=None, hybrid=False, rerank=None):
-        self.calls.append({"n": len(vectors), "k": k, "where": where, "hybrid": hybrid, "rerank": rerank})
+    def search_vectors(
+        self, vectors, texts=None, k=10, *, where=None, hybrid=False, rerank=None, deadline=None
+    ):
+        call = {"n": len(vectors), "k": k, "where": where, "hybrid": hybrid, "rerank": rerank}
+        self.calls.append({**call, "texts": texts, "deadline": deadline})
         if texts is not None and "坏" in texts:
             raise KeyError(texts)
         if k == 13:

@@ -113,13 +113,15 @@ class MilvusIndex(Index):
                 keys.append([name for _, name in ordered])
         return Found(keys, scores)
 
-    def find_words(self, texts: Sequence[str], k: int, where: Filter | None) -> Found:
+    def find_words(
+        self, texts: Sequence[str], k: int, where: Filter | None, *, deadline: float | None = None
+    ) -> Found:
         """Not possible.
 
         Raises:
             IndexingError: Always.
         """
-        del texts, k, where
+        del texts, k, where, deadline
         raise IndexingError(f"{self.name} has no BM25. For hybrid search build an index folder (mar index).")
 
     def documents(self, keys: Sequence[Key]) -> list[Stored]:

@@ -1,0 +1,122 @@
+"""How long the texts of a request may be, and where those that may be cut are cut: once, before all work."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mar_st.online.protocol import truncation_side
+from mar_st.serve.errors import bad
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mar_st.online import QueryEncoder
+    from mar_st.serve.engine import Encoding
+
+#: Characters that a token stands for at most, where a text is cut or refused before its tokens are counted.
+PER_TOKEN = 16
+
+#: Tokens of a text where no encoder says how many it takes.
+WITHOUT_ENCODER = 512
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The texts of a request within the limits.
+
+    Attributes:
+        texts: What the encoder gets; it cuts them to its tokens.
+        counts: Tokens of each, where they had to be counted.
+        cut: Whether a text is longer than the encoder takes.
+    """
+
+    texts: list[str]
+    counts: list[int] | None
+    cut: bool
+
+
+async def check_lengths(
+    encoding: Encoding, texts: Sequence[str], most: int, *, truncate: bool, field: str
+) -> Texts:
+    """Refuse texts that are too long, or cut them.
+
+    A text that may be cut is cut to `PER_TOKEN` characters for each token that the encoder takes, so that
+    nobody's tokenizer works on what cannot count.
+
+    Raises:
+        ApiError: 400: a text is longer than the model takes (and may not be cut), or all together have more
+            than `most` tokens.
+    """
+    if encoding.surely_fits(texts, most):
+        return Texts(list(texts), None, False)
+    limit = encoding.encoder.max_length
+    kept = [_part(text, PER_TOKEN * limit, encoding.encoder) for text in texts]
+    cut = any(len(part) < len(text) for part, text in zip(kept, texts, strict=True))
+    if cut and not truncate:
+        raise bad(
+            f"{field!r} has a text that is far longer than the {limit} tokens of the model. {_SHORTEN}",
+            field,
+            code="text_too_long",
+        )
+    if sum(map(len, kept)) > PER_TOKEN * most:
+        raise bad(f"{field!r} is far longer than {most} tokens.", field, code="too_many_tokens")
+    counts = await encoding.count(kept)
+    if sum(min(count, limit) for count in counts) > most:
+        raise bad(
+            f"{field!r} may have {most} tokens in all; it has {sum(counts)}.", field, code="too_many_tokens"
+        )
+    longest = max(counts)
+    if longest > limit and not truncate:
+        raise bad(
+            f"{field!r} has a text of {longest} tokens; the model takes {limit}. {_SHORTEN}",
+            field,
+            code="text_too_long",
+        )
+    return Texts(kept, counts, cut or longest > limit)
+
+
+async def counted_part(encoder: QueryEncoder, text: str) -> str:
+    """Return the longest part of a text that has as many tokens as the encoder takes.
+
+    It starts where the text starts, or ends where it ends, as the encoder cuts it. Words, snippets and
+    rerankers get this part; the encoder itself may count a part of one more word.
+    """
+
+    def find() -> str:
+        fits, beyond = 1, len(text) + 1
+        while beyond - fits > 1:
+            middle = (fits + beyond) // 2
+            if encoder.count_tokens([_part(text, middle, encoder)])[0] <= encoder.max_length:
+                fits = middle
+            else:
+                beyond = middle
+        return _part(text, fits, encoder)
+
+    return await asyncio.to_thread(find)
+
+
+def check_characters(text: str, *, truncate: bool, field: str) -> tuple[str, bool]:
+    """Refuse or cut a text that no encoder sees.
+
+    Returns:
+        The text, and whether it was cut.
+
+    Raises:
+        ApiError: 400: it is too long and may not be cut.
+    """
+    most = PER_TOKEN * WITHOUT_ENCODER
+    if len(text) > most and not truncate:
+        raise bad(f"{field!r} may have {most} characters. {_SHORTEN}", field, code="text_too_long")
+    return text[:most], len(text) > most
+
+
+_SHORTEN = 'Shorten it, or send "truncate": true.'
+
+
+def _part(text: str, size: int, encoder: QueryEncoder) -> str:
+    """The part of a text with so many characters that an encoder keeps."""
+    if len(text) <= size:
+        return text
+    return text[-size:] if truncation_side(encoder) == "left" else text[:size]
