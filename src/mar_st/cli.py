@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -205,6 +206,10 @@ def info(model: Annotated[str, typer.Argument(help="A saved MAR, or mar-mini.")]
     print(json.dumps(describe(model), ensure_ascii=False, indent=2))
 
 
+#: Errors of a disk that is full, read-only or broken, or of a file that this user may not open.
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM)
+
+
 def main() -> None:
     """Entry point: errors of the user end with one line on stderr and exit code 2."""
     # typer brings its own copy of click in some versions; this is the base of its usage errors.
@@ -222,6 +227,10 @@ def main() -> None:
     except (typer.Abort, KeyboardInterrupt):
         print("mar: interrupted; the same command goes on where a training stopped", file=sys.stderr)
         sys.exit(130)
+    except OSError as error:
+        if error.errno not in _DISK_ERRORS:
+            raise
+        fail(f"{error}. Make room, or give a folder that may be written, and start again.")
     except Exception as error:
         if isinstance(error, usage_error):
             fail(getattr(error, "format_message", error.__str__)())

@@ -16,11 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from mar_st.encode.codes import STORED, check_type, unpack
-from mar_st.encode.shards import Shard, read_header, shard_digests, shard_name, write_shard
+from mar_st.encode.shards import Shard, check_shard, read_header, shard_name, write_shard
 from mar_st.errors import MarError
+from mar_st.files import check_file, entry_of, listed_path, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from mar_st.files import Check
 
 MANIFEST = "manifest.json"
 SHARDS = "shards"
@@ -52,33 +55,19 @@ class VectorFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
-        """Open a folder; only the manifest is read.
+        """Open a folder; only the manifest is read. A shard is checked when it is first asked for.
 
         Raises:
             VectorsError: It is no folder of vectors, not finished, of another version, or files are missing
                 or cut.
         """
         root = Path(path)
-        if not (root / MANIFEST).is_file():
-            if (root / SHARDS).is_dir():
-                raise VectorsError(
-                    f"{root} is not finished: it has no {MANIFEST}. Run the same 'mar encode' again; it goes "
-                    "on with the shards that are missing."
-                )
-            raise VectorsError(f"{root} is no folder of vectors (no {MANIFEST}). 'mar encode' writes one.")
-        try:
-            manifest = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
-            kind, version = manifest["format"], manifest["version"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise VectorsError(f"{root / MANIFEST} is damaged ({error!r}). Encode anew.") from error
-        if kind != FORMAT or version != VERSION:
-            raise VectorsError(
-                f"{root} holds {kind} version {version}; this program reads {FORMAT} version {VERSION}."
-            )
+        manifest = read_manifest(root)
         for shard in manifest["shards"]:
             for name in shard["files"]:
-                if not (root / SHARDS / name).is_file():
-                    raise VectorsError(f"{root / SHARDS / name} is missing. Encode again, or copy it there.")
+                file = listed_path(root, f"{SHARDS}/{name}", root / MANIFEST, VectorsError)
+                if not file.is_file():
+                    raise VectorsError(f"{file} is missing. Encode again, or copy it there.")
         return cls(root, manifest)
 
     def __len__(self) -> int:
@@ -158,15 +147,23 @@ class VectorFolder:
                 yield {name: tensor[start : start + rows] for name, tensor in tensors.items()}
 
     def verify(self) -> None:
-        """Compare the digest of every file with the manifest.
+        """Compare all bytes of every file with the manifest.
 
         Raises:
-            VectorsError: A file was changed.
+            VectorsError: A file was changed or is gone.
         """
-        for shard in self.manifest["shards"]:
-            for name, expected in shard["files"].items():
-                if shard_digests([self.path / SHARDS / name])[name] != expected:
-                    raise VectorsError(f"{self.path / SHARDS / name} is not what was written. Encode anew.")
+        for number in range(len(self.manifest["shards"])):
+            self._compare(number, "whole")
+
+    def _compare(self, number: int, check: Check) -> None:
+        for name, entry in shard_files(self.manifest["shards"][number]).items():
+            path = self.path / SHARDS / name
+            try:
+                found = check_file(path, entry, check)
+            except FileNotFoundError:
+                found = "is missing"
+            if found is not None:
+                raise VectorsError(f"{path} {found}. Copy it again, or run the same 'mar encode' again.")
 
     def _range(self, start: int, stop: int, step: int) -> np.ndarray:
         if step != 1:
@@ -190,14 +187,16 @@ class VectorFolder:
     def _shard(self, number: int) -> Shard:
         if number not in self._open:
             entry = self.manifest["shards"][number]
+            self._compare(number, "sample")
             shard = Shard.open(self.path / SHARDS, number)
             width = self.dim // 8 if self.dtype == "binary" else self.dim
             expected = (entry["count"], width), STORED[self.dtype]
-            vectors = shard.tensors["vectors"]
-            if (vectors.shape, vectors.dtype.name) != expected:
+            found = {name: (tensor.shape, tensor.dtype.name) for name, tensor in shard.tensors.items()}
+            scale = {"scale": ((entry["count"],), "float32")} if self.dtype == "int8" else {}
+            if found != {"vectors": expected, **scale}:
                 raise VectorsError(
-                    f"{self.path / SHARDS / shard_name(number)}.safetensors holds {vectors.dtype.name} "
-                    f"{vectors.shape}; the manifest says {expected[1]} {expected[0]}. Encode anew."
+                    f"{self.path / SHARDS / shard_name(number)}.safetensors holds {found}; the manifest says "
+                    f"{expected[1]} {expected[0]}. Encode again."
                 )
             self._open[number] = shard
         return self._open[number]
@@ -281,16 +280,80 @@ def text_digests(texts: Sequence[str]) -> list[bytes]:
 
 
 def shard_entry(root: Path, number: int) -> dict[str, Any]:
-    """What the manifest says of a finished shard."""
+    """What the manifest says of a finished shard, whose content is compared with its own digests first.
+
+    Raises:
+        MarError: The disk gives back other bytes than were written.
+    """
     name = shard_name(number)
     paths = [root / SHARDS / f"{name}.safetensors", root / SHARDS / f"{name}.arrow"]
+    check_shard(root / SHARDS, number)
     header = read_header(paths[0])
+    entries = {path.name: entry_of(path) for path in paths}
     return {
         "name": name,
         "count": header.tensors["vectors"]["shape"][0],
         "digest": header.metadata.get("digest"),
-        "files": shard_digests(paths),
+        "files": {file: entry.pop("sha256") for file, entry in entries.items()},
+        "samples": entries,
     }
+
+
+def shard_files(shard: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The entries of a shard's files by name: `sha256`, and `bytes` and `sample` unless they are older."""
+    samples = shard.get("samples", {})
+    return {name: {"sha256": digest, **samples.get(name, {})} for name, digest in shard["files"].items()}
+
+
+def read_manifest(root: Path) -> dict[str, Any]:
+    """The manifest of a folder of vectors, checked.
+
+    Raises:
+        VectorsError: It is no folder of vectors, not finished, of another version, or damaged.
+    """
+    if not (root / MANIFEST).is_file():
+        if (root / SHARDS).is_dir():
+            raise VectorsError(
+                f"{root} is not finished: it has no {MANIFEST}. Run the same 'mar encode' again; it goes "
+                "on with the shards that are missing."
+            )
+        raise VectorsError(f"{root} is no folder of vectors (no {MANIFEST}). 'mar encode' writes one.")
+    try:
+        manifest: dict[str, Any] = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
+        kind, version = manifest["format"], manifest["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise VectorsError(f"{root / MANIFEST} is damaged ({error!r}). Encode again.") from error
+    if kind != FORMAT or version != VERSION:
+        raise VectorsError(
+            f"{root} holds {kind} version {version}; this program reads {FORMAT} version {VERSION}."
+        )
+    try:
+        _check_manifest(manifest)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise VectorsError(f"{root / MANIFEST} is damaged ({error}). Encode again.") from error
+    return manifest
+
+
+def _check_manifest(manifest: Mapping[str, Any]) -> None:
+    """Compare the fields that paths and sizes are made of with what `write_manifest` writes.
+
+    Raises:
+        ValueError: They differ, as with `KeyError`, `TypeError` and `AttributeError`.
+    """
+    settings = manifest["settings"]
+    check_type(settings["dtype"])
+    for field in (settings["dim"], *(shard["count"] for shard in manifest["shards"])):
+        if type(field) is not int or field < 1:
+            raise ValueError(f"dimensions and counts are whole numbers from 1; got {field!r}")
+    if manifest["count"] != sum(shard["count"] for shard in manifest["shards"]):
+        raise ValueError(f"the shards do not add up to {manifest['count']!r} vectors")
+    for number, shard in enumerate(manifest["shards"]):
+        expected = {f"{shard_name(number)}.{end}" for end in ("safetensors", "arrow")}
+        if shard["name"] != shard_name(number) or set(shard["files"]) != expected:
+            got = f"{shard['name']!r} with {shard['files']}"
+            raise ValueError(f"shard {number} has the files {', '.join(sorted(expected))}; got {got}")
+        if not all(isinstance(digest, str) for digest in shard["files"].values()):
+            raise ValueError(f"shard {number} has digests that are none")
 
 
 def write_manifest(
@@ -302,7 +365,7 @@ def write_manifest(
     corpus: Mapping[str, Any],
     shards: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Write `manifest.json`, aside and then moved; gives its content."""
+    """Write `manifest.json`; gives its content."""
     content = {
         "format": FORMAT,
         "version": VERSION,
@@ -315,10 +378,3 @@ def write_manifest(
     }
     write_json(root / MANIFEST, content)
     return content
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file aside and move it into its place."""
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-    part.replace(path)

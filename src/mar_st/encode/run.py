@@ -20,18 +20,20 @@ from mar_st.encode.folder import (
     MANIFEST,
     SHARDS,
     VectorFolder,
+    read_manifest,
     shard_entry,
+    shard_files,
     text_digests,
-    write_json,
     write_manifest,
 )
 from mar_st.encode.loading import check_memory, model_identity, resolve
 from mar_st.encode.local import run_here, run_processes
 from mar_st.encode.scan import Scan, ShardReader, scan_corpus
 from mar_st.encode.settings import Settings
-from mar_st.encode.shards import read_header, read_table, shard_name
+from mar_st.encode.shards import check_shard, read_header, read_table, shard_name
 from mar_st.encode.worker import Job, remove_parts
 from mar_st.errors import MarError
+from mar_st.files import check_file, refuse_links, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -62,6 +64,8 @@ def encode_corpus(
     say: Callable[[str], None] = lambda _: None,
 ) -> VectorFolder:
     """Encode the documents of a corpus and write a folder of vectors; go on with one that was begun.
+
+    Shards that are there are compared with their digests. What is damaged is encoded again.
 
     Args:
         model: A saved MAR (only its document side is loaded), another sentence-transformers folder, a Hub
@@ -100,9 +104,8 @@ def encode_corpus(
             check_memory(model, settings.precision, len(chosen))
         _begin(root, {"model": identity, "settings": settings.identity(kinds.pop(), kernel=kernel)})
         scan = scan_corpus(corpus, settings.shard, show_progress=show_progress)
-        missing = _missing(root, scan)
-        finished = (root / MANIFEST).is_file()
-        if not missing and finished and _said(root)["corpus"]["digest"] == scan.digest:
+        missing = _missing(root, scan, say)
+        if not missing and ((_said(root) or {}).get("corpus") or {}).get("digest") == scan.digest:
             say(f"{root} is complete: {scan.count:,} vectors")
             return VectorFolder.open(root)
         (root / MANIFEST).unlink(missing_ok=True)
@@ -172,7 +175,9 @@ def _check_written(root: Path, numbers: Sequence[int]) -> None:
 
 @contextmanager
 def _alone(root: Path) -> Iterator[None]:
-    (root / SHARDS).mkdir(parents=True, exist_ok=True)
+    root.mkdir(parents=True, exist_ok=True)
+    refuse_links(root, EncodeError)
+    (root / SHARDS).mkdir(exist_ok=True)
     try:
         with FileLock(root / ".lock", timeout=0):
             yield
@@ -226,8 +231,10 @@ def _shown(value: Any) -> str:
     return "the default" if value is None else repr(value)
 
 
-def _missing(root: Path, scan: Scan) -> list[int]:
-    """Shards to encode; those that are there must be of this corpus, the last one maybe of its beginning.
+def _missing(root: Path, scan: Scan, say: Callable[[str], None]) -> list[int]:
+    """Shards to encode: those that are not there, and those that are damaged.
+
+    The others must be of this corpus, the last one maybe of its beginning.
 
     Raises:
         EncodeError: The corpus is another.
@@ -239,13 +246,32 @@ def _missing(root: Path, scan: Scan) -> list[int]:
             "Documents may be appended, not removed; give another folder."
         )
     done = set()
+    listed = (_said(root) or {}).get("shards", [])
     for number in there:
         path = root / SHARDS / f"{shard_name(number)}.safetensors"
+        damage = _damage(root, number, listed[number] if number < len(listed) else None)
+        if damage is not None:
+            say(f"{damage} Its {scan.size(number):,} documents are encoded again.")
+            continue
         if read_header(path).metadata.get("digest") == scan.shards[number]:
             done.add(number)
         else:
             _check_appended(root, scan, number)
     return [number for number in range(len(scan.shards)) if number not in done]
+
+
+def _damage(root: Path, number: int, listed: dict[str, Any] | None) -> str | None:
+    """How a shard differs from what was written; one without digests is compared with the manifest."""
+    try:
+        if check_shard(root / SHARDS, number) or listed is None:
+            return None
+    except MarError as error:
+        return str(error).removesuffix(" Encode again.").removesuffix(" Delete it and encode again.")
+    for name, entry in shard_files(listed).items():
+        found = check_file(root / SHARDS / name, entry)
+        if found is not None:
+            return f"{root / SHARDS / name} {found}."
+    return None
 
 
 def _check_appended(root: Path, scan: Scan, number: int) -> None:
@@ -270,9 +296,12 @@ def _check_appended(root: Path, scan: Scan, number: int) -> None:
         )
 
 
-def _said(root: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
-    return content
+def _said(root: Path) -> dict[str, Any] | None:
+    """The manifest of a finished folder; `None` where it is not there, or is written again."""
+    try:
+        return read_manifest(root)
+    except MarError:
+        return None
 
 
 def _finish(root: Path, scan: Scan, identity: dict[str, Any], settings: Settings) -> VectorFolder:

@@ -1,9 +1,14 @@
-"""One shard of a folder of vectors: a safetensors file of vectors and an Arrow file of ids and digests."""
+"""One shard of a folder of vectors: a safetensors file of vectors and an Arrow file of ids and digests.
+
+The header of the vectors holds `check`: digests of the vectors with their facts and of the Arrow file, taken
+from memory before they were written. What the disk gives back is compared with them.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -14,9 +19,10 @@ from safetensors.numpy import save
 
 from mar_st.encode.codes import pack
 from mar_st.errors import MarError
+from mar_st.files import move_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 #: Columns of the Arrow file.
@@ -33,11 +39,13 @@ class Header:
         tensors: Name -> `dtype`, `shape`, `data_offsets` (from `start`).
         metadata: What `write_shard` was given.
         start: Bytes before the first tensor.
+        check: Digests of `vectors` and `table`, see `check_shard`; empty in files of earlier versions.
     """
 
     tensors: dict[str, dict[str, Any]]
     metadata: dict[str, Any]
     start: int
+    check: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,10 @@ class Shard:
                 raise MarError(f"{path} is cut short. Encode again, or copy it anew.")
             flat = np.frombuffer(content, kind, (end - begin) // kind.itemsize, header.start + begin)
             tensors[name] = flat.reshape(entry["shape"])
-        return cls(tensors, read_table(folder / f"{shard_name(number)}.arrow"))
+        table = read_table(folder / f"{shard_name(number)}.arrow")
+        if any(len(tensor) != len(table) for tensor in tensors.values()):
+            raise MarError(f"{path} has not one vector for each of {len(table)} ids. Encode again.")
+        return cls(tensors, table)
 
 
 def shard_name(number: int) -> str:
@@ -91,10 +102,19 @@ def read_header(path: Path) -> Header:
             if not 2 <= length <= path.stat().st_size - 8:
                 raise ValueError("its header is longer than the file")
             content = json.loads(stream.read(length))
-        metadata = json.loads(content.pop("__metadata__", {}).get("shard", "{}"))
-    except (ValueError, AttributeError) as error:
+        metadata = dict(json.loads(content.pop("__metadata__", {}).get("shard", "{}")))
+        check = dict(metadata.pop("check", {}))
+        for name, entry in content.items():
+            (begin, end), kind, shape = entry["data_offsets"], _TYPES[entry["dtype"]], entry["shape"]
+            if not all(type(value) is int and value >= 0 for value in (begin, end, *shape)) or not shape:
+                raise ValueError(f"the place of {name} is no place")
+            if end - begin != math.prod(shape) * np.dtype(kind).itemsize:
+                raise ValueError(f"{name} has another size than its shape")
+        if "vectors" not in content:
+            raise ValueError("it holds no vectors")
+    except (ValueError, AttributeError, TypeError, KeyError) as error:
         raise MarError(f"{path} is damaged ({error}). Delete it and encode again.") from error
-    return Header(content, metadata, 8 + length)
+    return Header(content, metadata, 8 + length, check)
 
 
 def read_table(path: Path) -> pa.Table:
@@ -105,8 +125,13 @@ def read_table(path: Path) -> pa.Table:
     """
     try:
         with pa.memory_map(str(path)) as source:  # what is read keeps the mapping alive
-            return pa.ipc.open_file(source).read_all()
-    except (pa.ArrowException, OSError) as error:
+            table = pa.ipc.open_file(source).read_all()
+        table.validate(full=True)  # Arrow itself trusts the places that a file names
+        table = table.select(SCHEMA.names).cast(SCHEMA)
+        if any(column.null_count for column in table.columns):
+            raise ValueError("ids or digests are missing")
+        return table
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise MarError(f"{path} is damaged ({error}). Delete it and encode again.") from error
 
 
@@ -139,20 +164,51 @@ def write_shard(
     unique = secrets.token_hex(4)  # a machine that was given up for lost may still be writing
     parts = [path.with_name(f"{path.name}.{unique}.part") for path in paths]
     table = pa.table({"id": list(ids), "digest": list(digests)}, schema=SCHEMA)
-    with pa.OSFile(str(parts[0]), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, SCHEMA) as writer:
         writer.write_table(table)
+    arrow = sink.getvalue()
+    parts[0].write_bytes(arrow)
+    facts = dict(metadata or {})
+    check = {"vectors": _content(facts, tensors), "table": hashlib.sha256(arrow).hexdigest()}
     # One entry: several would be written in an order that changes from process to process.
-    said = {"shard": json.dumps(dict(metadata or {}), sort_keys=True)}
+    said = {"shard": json.dumps({**facts, "check": check}, sort_keys=True)}
     parts[1].write_bytes(save(tensors, metadata=said))
     paths[1].unlink(missing_ok=True)  # of a shard that is replaced: never new ids beside old vectors
     for part, path in zip(parts, paths, strict=True):
-        part.replace(path)
+        move_file(part, path)
 
 
-def shard_digests(paths: Iterable[Path]) -> dict[str, str]:
-    """sha256 of files by name."""
-    found = {}
+def check_shard(folder: Path, number: int) -> bool:
+    """Compare all bytes of a shard with the digests in its header.
+
+    Returns:
+        False where an earlier version wrote the shard, without digests; then its form alone is checked.
+
+    Raises:
+        MarError: A file is damaged or missing; the message names it.
+    """
+    paths = [folder / f"{shard_name(number)}.{end}" for end in ("safetensors", "arrow")]
     for path in paths:
-        with path.open("rb") as stream:
-            found[path.name] = hashlib.file_digest(stream, "sha256").hexdigest()
-    return found
+        if not path.is_file():
+            raise MarError(f"{path} is missing. Encode again.")
+    header = read_header(paths[0])
+    shard = Shard.open(folder, number)
+    if not header.check:
+        return False
+    with paths[1].open("rb") as stream:
+        table = hashlib.file_digest(stream, "sha256").hexdigest()
+    found = {"vectors": _content(header.metadata, shard.tensors), "table": table}
+    for path, name in zip(paths, ("vectors", "table"), strict=True):
+        if header.check.get(name) != found[name]:
+            raise MarError(f"{path} holds other bytes than were written. Encode again.")
+    return True
+
+
+def _content(facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
+    """Digest of what a shard says of its vectors, and of the vectors."""
+    shapes = {name: [tensor.dtype.name, list(tensor.shape)] for name, tensor in tensors.items()}
+    digest = hashlib.sha256(json.dumps([dict(facts), shapes], sort_keys=True).encode())
+    for name in sorted(tensors):
+        digest.update(memoryview(np.ascontiguousarray(tensors[name]).view(np.uint8).reshape(-1)))
+    return digest.hexdigest()

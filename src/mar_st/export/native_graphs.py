@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from mar_st.export.graph import ExportError, parameters_of, position_offset
+from mar_st.files import open_reserved
 from mar_st.native.runtime import ACTIVATIONS, STEPS, kernels
 from mar_st.online.listing import Variant
 from mar_st.online.protocol import EncoderError
@@ -52,7 +53,7 @@ class _File:
 
     def write(self, path: Path) -> None:
         """Write an `.npy` file; its header is as long as a cache line or more of them."""
-        file = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=(self.size,))
+        file = open_reserved(path, np.uint8, (self.size,))
         start = 0
         for part in self.parts:
             file[start : start + len(part)] = part

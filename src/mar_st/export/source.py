@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mar_st.export.graph import ExportError, Parts, parts_of, position_offset
+from mar_st.files import open_reserved
 from mar_st.online.front import QueryTokenizer
 from mar_st.online.listing import TABLES, TOKENIZER, Listing
 from mar_st.online.torch_encoder import TorchEncoder
@@ -132,7 +133,7 @@ def _write_table(weight: np.ndarray, folder: Path, *, exact: bool) -> bool:
         ExportError: A value is not finite, or too large for float16.
     """
     path = folder / TABLES["float16"]
-    half = np.lib.format.open_memmap(path, mode="w+", dtype=np.float16, shape=weight.shape)
+    half = open_reserved(path, np.float16, weight.shape)
     lossless = True
     for start in range(0, len(weight), _BLOCK):  # a copy of the whole table would be most of the memory
         rows = weight[start : start + _BLOCK]

@@ -112,6 +112,7 @@ def build_index(
     out = Path(out)
     if (out / MANIFEST).is_file():
         raise IndexingError(f"{out} holds an index already. Give another folder, or use 'mar index-update'.")
+    folder.verify()  # damage would be copied, and get a digest of its own
     asked: dict[str, Any] = {
         "vectors": _digest(folder), "corpus": None if corpus is None else str(corpus), "kind": kind,
         "params": dict(params or {}), "memory_limit": memory_limit, "recall": recall, "bm25": bm25,

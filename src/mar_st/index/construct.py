@@ -8,13 +8,15 @@ two builds of a graph then differ, killed or not.)
 
 from __future__ import annotations
 
+import shutil
 import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tqdm import tqdm
 
-from mar_st.index.errors import need
+from mar_st.files import finished, open_reserved
+from mar_st.index.errors import IndexingError, need
 from mar_st.index.kinds import INDEX, MEANS, VECTORS, Kind, bits
 from mar_st.index.source import BLOCK
 
@@ -89,16 +91,14 @@ def _bar(source: Source, what: str, *, progress: bool, start: int = 0) -> Any:
 
 
 def _write_vectors(path: Path, source: Source, dtype: str, *, progress: bool) -> None:
-    part = path.with_suffix(".part")
-    shape = (len(source), source.dim)
-    kept = np.lib.format.open_memmap(part, mode="w+", dtype=np.dtype(dtype), shape=shape)
-    at = 0
-    for block in _bar(source, "vectors", progress=progress):
-        # Dot products of such vectors would overflow anyway; clipped they stay the largest.
-        kept[at : at + len(block)] = block if dtype == "float32" else block.clip(-_LARGEST, _LARGEST)
-        at += len(block)
-    kept.flush()
-    part.replace(path)
+    with finished(path) as part:
+        kept = open_reserved(part, dtype, (len(source), source.dim))
+        at = 0
+        for block in _bar(source, "vectors", progress=progress):
+            # Dot products of such vectors would overflow anyway; clipped they stay the largest.
+            kept[at : at + len(block)] = block if dtype == "float32" else block.clip(-_LARGEST, _LARGEST)
+            at += len(block)
+        kept.flush()
 
 
 def _sample(source: Source, most: int) -> np.ndarray:
@@ -110,9 +110,15 @@ def _sample(source: Source, most: int) -> np.ndarray:
 
 def _save(index: Any, path: Path, *, binary: bool = False) -> None:
     faiss = need("faiss")
-    part = path.with_name(f"{path.name}.part")
-    (faiss.write_index_binary if binary else faiss.write_index)(index, str(part))
-    part.replace(path)
+    try:
+        with finished(path) as part:
+            (faiss.write_index_binary if binary else faiss.write_index)(index, str(part))
+    except RuntimeError as error:  # FAISS has one error for all
+        reason = " ".join(str(error).split())[-200:]
+        free = shutil.disk_usage(path.parent).free
+        raise IndexingError(
+            f"{path} cannot be written ({reason}); {free:,} bytes are free there. Make room, and start again."
+        ) from error
 
 
 def _trained(folder: Path, source: Source, kind: Kind, params: Mapping[str, Any], like: Path | None) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mar_st.files import move_file
 from mar_st.index.errors import IndexingError
 
 if TYPE_CHECKING:
@@ -119,8 +120,8 @@ class DocumentWriter:
         part = self.folder / f"{ROWS}.part"
         with pa.OSFile(str(part), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
             writer.write_batch(batch)
-        (self.folder / f"{TEXTS}.part").replace(self.folder / TEXTS)
-        part.replace(self.folder / ROWS)
+        move_file(self.folder / f"{TEXTS}.part", self.folder / TEXTS)
+        move_file(part, self.folder / ROWS)
         return fields
 
     def _flush(self) -> None:
@@ -188,9 +189,10 @@ class Documents:
             texts = pa.ipc.open_file(pa.memory_map(str(folder / TEXTS)))
             self._rows = rows.get_batch(0)
             self._batches = [texts.get_batch(number) for number in range(texts.num_record_batches)]
+            _validate(self._rows, self._batches)
         except FileNotFoundError:
             raise
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, KeyError, pa.ArrowException) as error:
             raise IndexingError(
                 f"The documents in {folder} are damaged ({error}). Build the index anew."
             ) from error
@@ -249,6 +251,21 @@ class Documents:
             texts[place],
             {name: value for name, value in metadata.items() if value is not None},
         )
+
+
+def _validate(rows: Any, texts: Sequence[Any]) -> None:
+    """Check what Arrow itself trusts: the types of columns and the places that their files name.
+
+    Raises:
+        pa.ArrowException: They are not as a build writes them.
+    """
+    if rows.column("id").type != pa.large_string() or any(part.schema != _TEXT_SCHEMA for part in texts):
+        raise pa.ArrowInvalid("the columns have other types than a build writes")
+    rows.validate(full=True)
+    for part in texts:
+        part.validate()
+    if any(column.null_count for part in texts for column in part.columns) or rows.column("id").null_count:
+        raise pa.ArrowInvalid("ids, titles or texts are missing")
 
 
 class _Strings:

@@ -35,6 +35,9 @@ MILVUS = "milvus:"
 #: Documents that a query can ask for.
 MOST = 100_000
 
+#: How far scores by cosine may be beyond 1: vectors in float16 are not quite of length 1.
+COSINE_TOLERANCE = 0.01
+
 #: Filters whose rows are remembered.
 _REMEMBERED = 64
 
@@ -186,6 +189,28 @@ class Index(ABC):
         return unit(given) if self.similarity == "cosine" else given
 
 
+def check_scores(scores: np.ndarray, found: np.ndarray, similarity: str, name: str) -> None:
+    """Make sure that scores are such as the similarity of an index can give.
+
+    Args:
+        scores: `(queries, k)` float32.
+        found: Which of them belong to a document, `(queries, k)` bool.
+        similarity: `cosine` or `dot`.
+        name: The index, for the message.
+
+    Raises:
+        IndexingError: One is not finite, or for cosine beyond 1.
+    """
+    most = 1 + COSINE_TOLERANCE if similarity == "cosine" else np.finfo(np.float32).max
+    bad = found & ~(np.abs(scores) <= most)  # also true of NaN
+    if bad.any():
+        cause = "" if similarity == "cosine" else "the vector of the query is too large, or "
+        raise IndexingError(
+            f"{name} gives a score of {scores[bad][0]:g}, which {similarity} cannot be: {cause}the index is "
+            "damaged. 'mar verify' says which file."
+        )
+
+
 def checked_k(k: int) -> int:
     """The number of documents asked for.
 
@@ -281,7 +306,9 @@ class FolderIndex(Index):
         for segment, mask, start in zip(self.segments, masks, self._starts, strict=False):
             scores, rows = segment.searchable.search(vectors, k, mask=mask, settings=wanted)
             best.append((scores, np.where(rows >= 0, rows + start, -1)))
-        return _found(*(best[0] if len(best) == 1 else flat.merge(best, k)))
+        scores, rows = best[0] if len(best) == 1 else flat.merge(best, k)
+        check_scores(scores, rows >= 0, self.similarity, self.name)
+        return _found(scores, rows)
 
     def exact(self, vectors: np.ndarray, k: int) -> np.ndarray:
         """Return the rows that comparing with all vectors finds, as they are kept.

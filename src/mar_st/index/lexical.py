@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
+from mar_st.files import finished, move_folder
 from mar_st.index import flat
 from mar_st.index.errors import IndexingError
 from mar_st.online.runtimes import processors
@@ -91,7 +92,7 @@ def build(
     part = folder / f"{FOLDER}.part"
     found.save(part, show_progress=False)
     (part / _MEAN).write_text(json.dumps(mean), encoding="utf-8")
-    part.rename(folder / FOLDER)
+    move_folder(part, folder / FOLDER)
     for path in folder.glob("words-*.npz"):
         path.unlink()
     return mean
@@ -164,16 +165,14 @@ def _cut_chunk(folder: Path, start: int, stop: int, tokens: str, documents: Docu
         places.extend([known.setdefault(word, len(known)) for word in cut])
         lengths.append(len(cut))
     path = folder / f"words-{start:012d}.npz"
-    part = path.with_suffix(".part")
     words = np.frombuffer(json.dumps(list(known), ensure_ascii=False).encode(), dtype=np.uint8)
-    with part.open("wb") as stream:
+    with finished(path) as part, part.open("wb") as stream:
         np.savez(
             stream,
             words=words,
             places=np.array(places, dtype=np.int32),
             lengths=np.array(lengths, dtype=np.int64),
         )
-    part.replace(path)
 
 
 class LexicalSegment:

@@ -70,6 +70,7 @@ def add(
     root = Path(index)
     folder = vectors if isinstance(vectors, VectorFolder) else VectorFolder.open(vectors)
     corpus = corpus if corpus is not None else encoded_corpus(folder)
+    folder.verify()
     with writing(root):
         opened = FolderIndex.open_folder(root)
         _check(opened, folder, corpus)
@@ -133,6 +134,7 @@ def compact(index: str | Path, *, progress: bool = True) -> dict[str, Any]:
     root = Path(index)
     with writing(root):
         opened = FolderIndex.open_folder(root)
+        opened.verify()  # damage would be copied, and get a digest of its own
         manifest = opened.manifest
         parts = [_live(segment) for segment in opened.segments]
         source = RowsSource([(segment.searchable.vectors, rows) for segment, rows in parts])
@@ -178,6 +180,7 @@ def _change(
         if not left:
             continue
         if folder is not None and number and left * _MERGED <= len(folder):
+            segment.verify()
             merged.append((segment, np.setdiff1d(_live(segment)[1], rows)))
             continue
         entries.append(_without(root, part.name, segment, rows))

@@ -12,7 +12,10 @@ import pytest
 from mar_st.encode import VectorFolder, VectorsError, write_vectors
 from mar_st.encode.codes import pack, unpack
 from mar_st.encode.folder import text_digests
+from mar_st.encode.shards import check_shard
 from mar_st.errors import MarError
+from mar_st.files.digests import BLOCK, EDGE
+from tests.mar_st.encode.older import without_digests
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,14 +129,85 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
     folder = write_vectors(tmp_path / "v", ids(), vectors(), shard=20)
     path = folder.path / "shards" / "000001.safetensors"
     content = path.read_bytes()
-    path.write_bytes(content[:-4])
+    for damaged in (content[:-4], content[:-1] + b"x", b"\xff" * 100, b"\0" * len(content)):
+        path.write_bytes(damaged)
+        with pytest.raises(VectorsError, match=r"000001\.safetensors (has|holds)"):
+            VectorFolder.open(folder.path)[25]
+        with pytest.raises(VectorsError, match=r"000001\.safetensors (has|holds)"):
+            VectorFolder.open(folder.path).verify()
+        with pytest.raises(MarError, match=r"000001\.safetensors"):
+            check_shard(folder.path / "shards", 1)
+        np.testing.assert_array_equal(VectorFolder.open(folder.path)[:20], vectors()[:20])
+    path.write_bytes(content)
+    assert check_shard(folder.path / "shards", 1)
+    VectorFolder.open(folder.path).verify()
+
+
+def test_a_flipped_bit_in_a_large_file_is_found_by_the_whole_digest(tmp_path: Path) -> None:
+    folder = write_vectors(tmp_path / "v", ids(4000), vectors(4000, 32))
+    path = folder.path / "shards" / "000000.safetensors"
+    content = bytearray(path.read_bytes())
+    content[EDGE + BLOCK + 8] ^= 1
+    path.write_bytes(content)
+    assert VectorFolder.open(folder.path)[0].shape == (32,)
+    with pytest.raises(VectorsError, match="holds other bytes than were written"):
+        VectorFolder.open(folder.path).verify()
+
+
+def test_a_folder_without_digests_in_its_shards_is_read_and_checked(tmp_path: Path) -> None:
+    folder = write_vectors(tmp_path / "v", ids(), vectors(), shard=20)
+    without_digests(folder.path)
+    opened = VectorFolder.open(folder.path)
+    np.testing.assert_array_equal(opened[:], vectors())
+    opened.verify()
+    assert not check_shard(folder.path / "shards", 1)
+    path = folder.path / "shards" / "000001.safetensors"
+    path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(MarError, match="cut short"):
         VectorFolder.open(folder.path)[25]
-    path.write_bytes(content[:-1] + b"x")
-    with pytest.raises(VectorsError, match="not what was written"):
-        VectorFolder.open(folder.path).verify()
-    path.write_bytes(b"\xff" * 100)
-    with pytest.raises(MarError, match="damaged"):
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("name", "x/../../../ESCAPED"), ("files", {"x/../../../ESCAPED": "0"}), ("files", []), ("count", "20"),
+     ("count", 0), ("count", 21), ("files", {"000000.safetensors": 1, "000000.arrow": 2})],
+)  # fmt: skip
+def test_a_manifest_that_lies_is_one_error(tmp_path: Path, field: str, value: object) -> None:
+    folder = write_vectors(tmp_path / "v", ids(), vectors(), shard=20)
+    (tmp_path / "ESCAPED").write_text("x")
+    path = folder.path / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["shards"][0][field] = value
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(VectorsError, match=r"manifest\.json is damaged"):
+        VectorFolder.open(folder.path)
+
+
+def test_a_linked_shard_is_not_read(tmp_path: Path) -> None:
+    folder = write_vectors(tmp_path / "v", ids(), vectors(), shard=20)
+    path = folder.path / "shards" / "000001.arrow"
+    path.rename(tmp_path / "secret")
+    path.symlink_to(tmp_path / "secret")
+    with pytest.raises(VectorsError, match="symbolic link out of"):
+        VectorFolder.open(folder.path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"data_offsets": [-8, 1272]}, {"data_offsets": [0, 1 << 60]}, {"shape": [20, 17]}, {"dtype": "F64"},
+     {"shape": [1 << 40, 16]}, {"shape": "20"}],
+)  # fmt: skip
+def test_a_header_that_lies_is_one_error(tmp_path: Path, change: dict[str, object]) -> None:
+    folder = write_vectors(tmp_path / "v", ids(), vectors(), shard=20)
+    without_digests(folder.path)
+    path = folder.path / "shards" / "000001.safetensors"
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    header["vectors"] |= change
+    new = json.dumps(header).encode()
+    path.write_bytes(len(new).to_bytes(8, "little") + new + content[8 + length :])
+    with pytest.raises(MarError, match=r"000001\.safetensors is (damaged|cut short)"):
         VectorFolder.open(folder.path)[25]
 
 

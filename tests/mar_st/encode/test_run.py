@@ -30,6 +30,7 @@ from mar_st.encode.space import document_parts
 from mar_st.encode.worker import Worker
 from mar_st.errors import MarError
 from tests.mar_st.conftest import ALPHABET
+from tests.mar_st.encode.older import without_digests
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -189,6 +190,43 @@ def test_a_finished_folder_is_left_alone(
     monkeypatch.setattr(run_module, "run_here", refuse)
     assert len(encode(model, corpus, tmp_path / "whole")) == 100
     assert files(tmp_path / "whole") == whole
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["digests", "without"])
+@pytest.mark.parametrize("end", ["safetensors", "arrow"])
+def test_a_damaged_shard_is_encoded_again(
+    model: Path, corpus: Path, tmp_path: Path, whole: dict[str, str], end: str, older: bool
+) -> None:
+    out = tmp_path / "whole"
+    if older:
+        without_digests(out)
+    for number in (2, 4):  # one with a flipped bit, one that a power cut left as zeros
+        path = out / "shards" / f"{number:06d}.{end}"
+        content = bytearray(path.read_bytes())
+        content[-200 if end == "safetensors" else 300] ^= 1
+        path.write_bytes(content if number == 2 else bytes(len(content)))
+    said: list[str] = []
+
+    folder = encode(model, corpus, out, say=said.append)
+
+    folder.verify()
+    repaired = [name for name in whole if name.startswith(("shards/000002", "shards/000004"))]
+    now = files(out)
+    assert {name: now[name] for name in repaired} == {name: whole[name] for name in repaired}
+    assert [line.split(" ")[0].rpartition("/")[2] for line in said if "encoded again" in line] == [
+        f"000002.{end}", f"000004.{end}"
+    ]  # fmt: skip
+    assert "32 of 100 documents to encode, in 2 shards" in said
+
+
+def test_shards_behind_a_link_are_not_written(model: Path, corpus: Path, tmp_path: Path) -> None:
+    (tmp_path / "v").mkdir()
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "kept.part").write_text("precious")
+    (tmp_path / "v" / "shards").symlink_to(tmp_path / "home")
+    with pytest.raises(MarError, match="symbolic link"):
+        encode(model, corpus, tmp_path / "v")
+    assert [path.name for path in (tmp_path / "home").iterdir()] == ["kept.part"]
 
 
 @pytest.mark.parametrize("number", [36, 48])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mar_st.index import IndexingError, parse_filter
-from mar_st.index.documents import BATCH, TEXTS, Documents, DocumentWriter, Stored
+from mar_st.index.documents import BATCH, ROWS, TEXTS, Documents, DocumentWriter, Stored
 
 
 def written(folder, documents, fields=None):
@@ -71,5 +71,18 @@ def test_a_value_of_another_type_than_the_index_has_is_refused(tmp_path):
 def test_a_damaged_file_is_named(tmp_path):
     written(tmp_path, [Stored("a", "", "x", {})])
     (tmp_path / TEXTS).write_bytes(b"nothing of Arrow")
+    with pytest.raises(IndexingError, match="damaged"):
+        Documents(tmp_path)
+
+
+@pytest.mark.parametrize("name", [ROWS, TEXTS])
+@pytest.mark.parametrize("end", [1 << 40, -1])
+def test_places_outside_a_file_are_noticed(tmp_path, name, end):
+    written(tmp_path, [Stored(text * 2, text * 2, text * 2, {}) for text in "abc"])
+    path = tmp_path / name
+    content = path.read_bytes()
+    places = np.array([0, 2, 4, 6], dtype="<i8").tobytes()
+    assert places in content
+    path.write_bytes(content.replace(places, np.array([0, 2, 4, end], dtype="<i8").tobytes()))
     with pytest.raises(IndexingError, match="damaged"):
         Documents(tmp_path)

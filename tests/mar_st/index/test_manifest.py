@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from mar_st.encode import write_vectors
+from mar_st.errors import MarError
 from mar_st.index import Index, IndexingError, Searcher, add, build_index, compact, delete
 from mar_st.index.manifest import files_of, publish, read_manifest
-from tests.mar_st.index.conftest import Library, make_library
+from tests.mar_st.index.conftest import Library, clustered, make_library
 from tests.mar_st.index.test_update import part
 
 if TYPE_CHECKING:
@@ -210,3 +212,76 @@ def test_an_open_index_answers_by_words_after_updates_and_compacting(
     found = searcher.index.find_words(["高血压怎么办"], 10, None)
     assert found.keys == expected.keys
     np.testing.assert_array_equal(found.scores, expected.scores)
+
+
+def flip(path: Path, place: int, value: bytes) -> None:
+    content = bytearray(path.read_bytes())
+    content[place : place + len(value)] = value
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(("similarity", "value"), [("cosine", 3.0), ("cosine", np.inf), ("dot", np.inf)])
+def test_a_score_that_cannot_be_is_an_error(tmp_path: Path, similarity: str, value: float) -> None:
+    vectors = clustered(4000, 32)
+    names = [f"d{row}" for row in range(4000)]
+    write_vectors(tmp_path / "v", names, vectors, similarity=similarity)
+    out = tmp_path / "index"
+    build_index(tmp_path / "v", out, kind="exact", progress=False)
+    path = out / "segments" / "000001" / "vectors.npy"
+    place = path.stat().st_size // 2 // 128 * 128 + 640  # between two sampled blocks
+    row = (place - 128) // 128
+    flip(path, place, np.full(32, value, dtype=np.float32).tobytes())
+    index = Index.open(out)
+    with pytest.raises(IndexingError, match=rf"{similarity} cannot be.*mar verify"):
+        index.search(np.abs(vectors[row : row + 1]), 4000)
+    with pytest.raises(IndexingError, match="holds other bytes"):
+        index.verify()
+
+
+def test_scores_of_float16_are_within_the_tolerance(tmp_path: Path) -> None:
+    vectors = clustered(500, 1024)
+    write_vectors(tmp_path / "v", [f"d{row}" for row in range(500)], vectors)
+    build_index(tmp_path / "v", tmp_path / "index", kind="int8", progress=False)
+    _, scores = Index.open(tmp_path / "index").search(vectors, 1)
+    assert 0.999 < scores.min() <= scores.max() < 1.001
+
+
+def test_a_query_of_huge_length_is_no_hit(tmp_path: Path) -> None:
+    write_vectors(tmp_path / "v", ["a", "b"], np.full((2, 8), 2.0, np.float32), similarity="dot")
+    build_index(tmp_path / "v", tmp_path / "index", kind="exact", progress=False)
+    with pytest.raises(IndexingError, match="the vector of the query is too large"):
+        Index.open(tmp_path / "index").search(np.full((1, 8), 3e38, np.float32), 1)
+
+
+@pytest.mark.parametrize("name", ["vectors.npy", "rows.arrow", "documents.arrow", "bm25/data.csc.index.npy"])
+def test_damage_is_found_when_an_index_is_opened(index: Path, name: str) -> None:
+    path = index / "segments" / "000001" / name
+    flip(path, path.stat().st_size // 2, bytes([path.read_bytes()[path.stat().st_size // 2] ^ 1]))
+    with pytest.raises(IndexingError, match="holds other bytes than were written"):
+        Index.open(index)
+
+
+def test_damage_is_not_built_on(index: Path, small: Library, tmp_path: Path) -> None:
+    vectors = tmp_path / "vectors"
+    shutil.copytree(small.folder, vectors)
+    path = vectors / "shards" / "000000.safetensors"
+    flip(path, path.stat().st_size - 4, b"\x01\x02")
+    for use in (
+        lambda: build_index(vectors, tmp_path / "other", kind="exact", progress=False),
+        lambda: add(index, vectors, corpus=small.corpus, progress=False),
+    ):
+        with pytest.raises(MarError, match="holds other bytes than were written"):
+            use()
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_damaged_index_is_not_compacted(tmp_path: Path) -> None:
+    write_vectors(tmp_path / "v", [f"d{row}" for row in range(4000)], clustered(4000, 32))
+    out = tmp_path / "index"
+    build_index(tmp_path / "v", out, kind="exact", progress=False)
+    path = out / "segments" / "000001" / "vectors.npy"
+    flip(path, path.stat().st_size // 2 // 128 * 128 + 640, b"\x01")
+    before = (out / "manifest.json").read_bytes()
+    with pytest.raises(IndexingError, match="holds other bytes than were written"):
+        compact(out, progress=False)
+    assert (out / "manifest.json").read_bytes() == before
