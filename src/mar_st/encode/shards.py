@@ -210,5 +210,6 @@ def _content(facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str
     shapes = {name: [tensor.dtype.name, list(tensor.shape)] for name, tensor in tensors.items()}
     digest = hashlib.sha256(json.dumps([dict(facts), shapes], sort_keys=True).encode())
     for name in sorted(tensors):
-        digest.update(memoryview(np.ascontiguousarray(tensors[name]).view(np.uint8).reshape(-1)))
+        content: np.ndarray = np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8)
+        digest.update(content)
     return digest.hexdigest()
