@@ -211,5 +211,5 @@ def _content(facts: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str
     digest = hashlib.sha256(json.dumps([dict(facts), shapes], sort_keys=True).encode())
     for name in sorted(tensors):
         content: np.ndarray = np.ascontiguousarray(tensors[name]).reshape(-1).view(np.uint8)
-        digest.update(content)
+        digest.update(content.data)
     return digest.hexdigest()
