@@ -7,36 +7,25 @@ missing, or no letter of the scale, says nothing against the rest.
 
 from __future__ import annotations
 
-import json
 import re
-import unicodedata
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
-
-from medteb_mteb.build.llm.prompt import unwrapped
+from medteb_mteb.build.grades import GRADES
+from medteb_mteb.build.judge.claims import claims, letter, plain_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Letter", "Verdict", "answer_schema", "read_answer"]
+__all__ = ["Verdict", "answer_schema", "read_answer"]
 
-
-def _plain(value: Any) -> Any:
-    """Letters come with blanks, in lower case or in full width, and mean the same."""
-    return unicodedata.normalize("NFKC", value).strip().upper() if isinstance(value, str) else value
-
-
-Letter = Annotated[Literal["S", "A", "B", "C", "D"], BeforeValidator(_plain)]
-_LETTER: TypeAdapter[str] = TypeAdapter(Letter)
 
 _REFUSAL = re.compile(
     r"抱歉|对不起|(无法|不能|不便|拒绝)(提供|回答|协助|完成|评|处理|满足)|"
     r"\b(sorry|(can ?not|can't|unable to|won't) (help|assist|provide|comply|answer|rate|grade))\b",
     re.IGNORECASE,
 )
-_KEY = re.compile(r"Passage-(\d+)(?:-(\w+))?")
+_KEY = re.compile(r"passage-(\d+)(?:-(\w+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,32 +62,32 @@ def read_answer(
         return _distrusted("refused", keys)
     if not content or not content.strip():
         return _distrusted("empty", keys)
-    pairs = _object(content)
-    if isinstance(pairs, str):
-        if pairs == "not-json":
-            pairs = "cut" if cut else "refused" if _REFUSAL.search(content) else pairs
-        return _distrusted(pairs, keys)
-    numbers = {key: number for number, key in enumerate(keys)}
+    asked = [plain_key(key) for key in keys]
+    found = claims(content, asked, cut=cut)
+    if isinstance(found, str):
+        reason = "cut" if cut else "refused" if _REFUSAL.search(content) else found
+        return _distrusted(reason, keys)
+    numbers = {key: number for number, key in enumerate(asked)}
     if len(keys) == 1:  # nothing to mix it up with
-        numbers[keys[0].rpartition("-")[0] if keys[0].count("-") > 1 else keys[0]] = 0
-    reason = _mixed_up([key for key, _ in pairs], numbers, keys)
+        numbers[asked[0].rpartition("-")[0] if asked[0].count("-") > 1 else asked[0]] = 0
+    reason = _mixed_up([key for key, _ in found], numbers, asked)
     if reason:
         return _distrusted(reason, keys)
     grades: dict[int, str] = {}
     missing = dict.fromkeys(range(len(keys)), "missing")
-    for key, value in pairs:
-        try:
-            grades[numbers[key]] = _LETTER.validate_python(value)
-        except ValidationError:
+    for key, value in found:
+        grade = letter(value)
+        if grade is None:
             missing[numbers[key]] = "letter"
         else:
+            grades[numbers[key]] = grade
             del missing[numbers[key]]
     return Verdict(grades, missing)
 
 
 def answer_schema(keys: Sequence[str]) -> dict[str, Any]:
     """The JSON schema of an answer: every key, one letter each, nothing else."""
-    letter = {"type": "string", "enum": ["S", "A", "B", "C", "D"]}
+    letter = {"type": "string", "enum": list(GRADES)}
     return {
         "type": "object",
         "properties": dict.fromkeys(keys, letter),
@@ -111,19 +100,6 @@ def _distrusted(reason: str, keys: Sequence[str]) -> Verdict:
     return Verdict({}, dict.fromkeys(range(len(keys)), reason), reason)
 
 
-def _object(content: str) -> list[tuple[str, Any]] | str:
-    """Members of the one JSON object, in their order and with repetitions; a reason if there is none."""
-    try:
-        found = json.loads(unwrapped(content), object_pairs_hook=_Members)
-    except (ValueError, RecursionError):
-        return "not-json"
-    return list(found) if isinstance(found, _Members) else "not-an-object"
-
-
-class _Members(list[tuple[str, Any]]):
-    """Members of an object; a dict would keep only the last of a repeated key."""
-
-
 def _mixed_up(found: Sequence[str], numbers: dict[str, int], keys: Sequence[str]) -> str:
     """Why the keys of an answer show that it cannot be trusted; empty if they do not."""
     known = [numbers[key] for key in found if key in numbers]
@@ -133,7 +109,7 @@ def _mixed_up(found: Sequence[str], numbers: dict[str, int], keys: Sequence[str]
         if key in numbers:
             continue
         match = _KEY.fullmatch(key)
-        if match and int(match[1]) < len(keys) and keys[int(match[1])] != f"Passage-{match[1]}":
+        if match and int(match[1]) < len(keys) and keys[int(match[1])] != f"passage-{match[1]}":
             tags = {known.rpartition("-")[2] for known in keys}
             return "untagged" if match[2] is None else "swapped" if match[2] in tags else "invented"
         return "invented"

@@ -9,8 +9,9 @@ from medteb_mteb.build.llm.estimate import Cost, added, estimate_cost
 from medteb_mteb.build.llm.generate import Generation, generate
 from medteb_mteb.build.llm.paths import answers_path
 from medteb_mteb.build.llm.private import refuse_private
-from medteb_mteb.build.llm.prompt import Prompt, Rejected, json_object
+from medteb_mteb.build.llm.prompt import Prompt, Rejected
 from medteb_mteb.build.llm.salvage import RepairedAnswers, repair_answers
+from medteb_mteb.build.llm.tolerant import json_object
 
 __all__ = [
     "LLM",

@@ -14,6 +14,7 @@ import json
 import logging
 import math
 import random
+import re
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,6 +37,14 @@ __all__ = ["Endpoint", "GiveUp", "Question", "Reply", "Unanswered", "quiet_libra
 MAX_RETRY_AFTER = 600.0
 #: Requests in a row that come to nothing before an LLM is given up, where one alone may be to blame itself.
 IN_A_ROW = 3
+
+#: How content filters call themselves: Azure and OpenAI, DeepSeek, Qwen, GLM, Moonshot, ERNIE.
+_FILTER_CODE = re.compile(r"content_?(filter|policy)|data_?inspection|responsibleai|^1301$", re.IGNORECASE)
+_FILTER_WORDS = re.compile(
+    r"content exists risk|content[ _]filter|content management policy|data_?inspection|inappropriate content|"
+    r"(considered|judged) (high risk|sensitive)|usage polic|敏感|不安全|不适当|违规|合规",
+    re.IGNORECASE,
+)
 
 
 class Question(Protocol):
@@ -101,6 +110,20 @@ class _Failed(Exception):  # noqa: N818
         self.reason, self.outage, self.after = reason, outage, after
 
 
+class _Refused(Exception):  # noqa: N818
+    """The endpoint refuses a request as it stands.
+
+    Attributes:
+        reason: Short key.
+        said: Its words for people.
+        form: It says that the form of answer is to blame; else it may be, or the texts.
+    """
+
+    def __init__(self, reason: str, said: str, *, form: bool) -> None:
+        super().__init__(reason)
+        self.reason, self.said, self.form = reason, said, form
+
+
 class Endpoint:
     """The endpoint of an LLM; use it as an async context manager.
 
@@ -148,12 +171,14 @@ class Endpoint:
         """
         estimate = sum(question.tokens())
         attempt = 0
+        #: Forms of answer that are left for this question alone, whose refusal may have another cause.
+        own: list[AnswerFormat] = []
         while True:
             started = time.monotonic()
             await self.limits.ready(estimate, self.stop)
             if self.stop.reason:
                 raise GiveUp(self.stop.reason)
-            form = self._formats[0]
+            form = (own or self._formats)[0]
             try:
                 reply = await self._attempt(question, form)
             except _Failed as failed:
@@ -167,11 +192,38 @@ class Endpoint:
                 attempt += 1
                 await self.stop.nap(max(pause, failed.after))
                 continue
-            if reply is None:  # a form of answer that the endpoint does not know
+            except _Refused as refused:
+                own = self._other_forms(form, own, refused)
                 continue
+            if own and not self._proven:  # it was the form, for all of them
+                self._formats = own
             self._answered_at, self._in_a_row, self._proven = time.monotonic(), 0, True
             self.limits.used(reply.tokens_in + reply.tokens_out, estimate)
             return reply
+
+    def _other_forms(
+        self, form: AnswerFormat, own: list[AnswerFormat], refused: _Refused
+    ) -> list[AnswerFormat]:
+        """Forms of answer that a refused question may be asked in; none: in that of all questions.
+
+        Raises:
+            Unanswered: There is no other, or the form is not to blame.
+            GiveUp: Several questions in a row were refused, and none was answered before.
+        """
+        forms = own or self._formats
+        if form not in forms:  # given up meanwhile, by another question
+            return []
+        left = forms[forms.index(form) + 1 :]
+        if refused.form and left:
+            self._formats = [one for one in self._formats if one in left] or self._formats
+            return []
+        if left and not self._proven:
+            return left
+        if not self._proven:
+            self._in_a_row += 1
+            if self._in_a_row >= IN_A_ROW:
+                raise GiveUp(f"{self.llm.base_url} refuses every request ({refused.said})") from None
+        raise Unanswered(refused.reason) from None
 
     def _hopeless(self, failed: _Failed) -> Exception:
         """What a request has come to after all its attempts."""
@@ -182,8 +234,8 @@ class Endpoint:
             )
         return Unanswered(failed.reason)
 
-    async def _attempt(self, question: Question, form: AnswerFormat) -> Reply | None:
-        """One attempt; `None` if another form of answer has to be asked for."""
+    async def _attempt(self, question: Question, form: AnswerFormat) -> Reply:
+        """One attempt."""
         import openai
 
         body = self._body(question, form)
@@ -198,8 +250,7 @@ class Endpoint:
         except openai.APIConnectionError:
             raise _Failed("connection", outage=True) from None
         except openai.APIStatusError as error:
-            self._status(error, form, question)
-            return None
+            raise self._status(error, form, question) from None
         except (openai.OpenAIError, ValueError, TypeError) as error:
             # Answers with status 200 that are none: a proxy's page, half a body.
             raise _Failed(f"garbage-{type(error).__name__}", outage=False) from None
@@ -218,28 +269,24 @@ class Endpoint:
             body["extra_body"] = self.llm.extra
         return body
 
-    def _status(self, error: Any, form: AnswerFormat, question: Question) -> None:
-        """What a status that is no success means; returns if another form of answer is to be tried."""
+    def _status(self, error: Any, form: AnswerFormat, question: Question) -> Exception:
+        """What a status that is no success means."""
         status = int(error.status_code)
-        said = self._said(error, question)
+        said = f"status {status}{self._said(error, question)}"
+        if status in (400, 403, 422) and _filtered(error):
+            return Unanswered("filtered")
         if status in (401, 402, 403, 404) or error.code == "insufficient_quota":
-            raise GiveUp(f"{self.llm.base_url} refuses (status {status}{said})") from None
+            return GiveUp(f"{self.llm.base_url} refuses ({said})")
         if status in (408, 409, 425, 429) or status >= 500:
             after = _retry_after(error.response.headers)
             if after > MAX_RETRY_AFTER:
-                raise GiveUp(f"{self.llm.base_url} asks to come back in {after:.0f} seconds") from None
+                return GiveUp(f"{self.llm.base_url} asks to come back in {after:.0f} seconds")
             if status in (429, 503, 529):
                 self.limits.pause(after)
-            raise _Failed(f"status-{status}", outage=status in (429, 503, 529), after=after) from None
-        if form != self._formats[0]:  # given up meanwhile, by another request
-            return
+            return _Failed(f"status-{status}", outage=status in (429, 503, 529), after=after)
         words = ("response_format", "json_object", "json_schema")
-        if form != "text" and (not self._proven or any(word in str(error.message) for word in words)):
-            self._formats.pop(0)
-            return
-        if not self._proven:
-            raise GiveUp(f"{self.llm.base_url} refuses the first request (status {status}{said})") from None
-        raise Unanswered(f"status-{status}") from None
+        named = form != "text" and any(word in str(error.message) for word in words)
+        return _Refused(f"status-{status}", said, form=named)
 
     def _said(self, error: Any, question: Question) -> str:
         """The endpoint's words for people, unless they repeat our texts; never the key."""
@@ -251,20 +298,46 @@ class Endpoint:
         return f": {words}"
 
 
+def _filtered(error: Any) -> bool:
+    """Whether a content filter has refused the texts; by its code, or by its words where it has no code."""
+    return _FILTER_CODE.search(str(error.code or "")) is not None or (
+        error.status_code != 403 and _FILTER_WORDS.search(str(error.message)) is not None
+    )
+
+
 def _reply(found: Any, question: Question) -> Reply:
     choices = getattr(found, "choices", None)
     if not choices:
         raise _Failed("garbage-no-choices", outage=False)
     message = choices[0].message
-    content = message.content if message is not None and isinstance(message.content, str) else None
     reason = choices[0].finish_reason
     refused = bool(getattr(message, "refusal", None)) or reason == "content_filter"
+    content = _content(message, cut=reason == "length")
     usage = getattr(found, "usage", None)
     counted = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
     if isinstance(counted[0], int) and isinstance(counted[1], int):
         return Reply(content, refused, reason == "length", counted[0], counted[1], estimated=False)
     tokens_in, tokens_out = question.tokens()[0], tokens_of(content or "")
     return Reply(content, refused, reason == "length", tokens_in, tokens_out, estimated=True)
+
+
+def _content(message: Any, *, cut: bool) -> str | None:
+    """The text of a message: a string, or a list of parts of which some are thoughts.
+
+    Where there is none a server has taken the whole answer for thoughts, which it gives beside it. Thoughts
+    that are cut off hold no answer.
+    """
+    content = getattr(message, "content", None)
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, dict) and "text" in part]
+        content = "".join(text for text in texts if isinstance(text, str))
+    if isinstance(content, str) and content.strip():
+        return content
+    for name in ("reasoning_content", "reasoning"):
+        thoughts = getattr(message, name, None)
+        if isinstance(thoughts, str) and thoughts.strip() and not cut:
+            return thoughts
+    return content if isinstance(content, str) else None
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

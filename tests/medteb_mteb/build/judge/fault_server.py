@@ -209,7 +209,7 @@ def spoil(fault: str, good: dict[str, str], draw: random.Random) -> tuple[str, s
     if fault == "extra":
         return json.dumps({**good, f"Passage-{len(keys)}-zzz": "S"}), set()
     if fault == "letter":
-        return json.dumps({**good, one: draw.choice(["E", "", "很好", 5, None, ["S"]])}), rest
+        return json.dumps({**good, one: draw.choice(["E", "", "很好", 5, None, ["S", "A"]])}), rest
     if fault == "swapped":
         return json.dumps(swapped(good, draw)), set()
     if fault == "refusal":

@@ -65,3 +65,24 @@ def test_one_text_that_the_endpoint_cannot_take_fails_alone(make_input, make_ser
     assert report.complete
     assert report.judges[0].outcome.failed == {"status-400": 1}
     assert sum(report.judges[0].outcome.grades.values()) == 11
+
+
+def test_a_filtered_query_fails_alone(make_input, make_server, endpoint, judges_of):
+    """It is the first that is asked for, and no other judgement waits for it."""
+    source, server = make_input(4, 6), endpoint()
+    bad = source.rows("queries")[0]["text"]
+    server.instead.append(
+        lambda call: (
+            error(400, "Content Exists Risk") if bad in call.body["messages"][-1]["content"] else None
+        )
+    )
+    config = judges_of(make_server(server), "rule-words", "rule-strict", concurrency=1)
+    report = run(source, config)
+    assert report.complete
+    for result in report.judges:
+        assert result.outcome.failed == {"filtered": 6}
+        assert sum(result.outcome.grades.values()) == 18
+    assert {body["response_format"]["type"] for body in server.bodies} == {"json_object"}
+    made = server.arrived
+    assert run(source, config).complete
+    assert server.arrived == made

@@ -131,6 +131,98 @@ def test_an_endpoint_that_does_not_know_the_form_of_answer(ask, prompts, server,
         assert known == ({"type": "json_object"} if form == "json_object" else None)
 
 
+FILTERS = [
+    error(400, "Content Exists Risk"),
+    error(400, "Input data may contain inappropriate content.", code="data_inspection_failed"),
+    error(400, "The response was filtered", code="content_filter"),
+    error(400, "系统检测到输入或生成内容可能包含不安全或敏感内容", code="1301"),
+    error(403, "flagged", code="content_policy_violation"),
+]
+
+
+@pytest.mark.parametrize("answer", FILTERS, ids=lambda answer: answer.content["error"]["message"][:20])
+@pytest.mark.parametrize("filtered", [range(5), [7]], ids=["first", "later"])
+def test_a_filtered_text_is_its_own_failure(ask, prompts, server, answer, filtered):
+    asked = prompts(12)
+    refused = {asked[number].user for number in filtered}
+    server.instead.append(lambda call: answer if call.body["messages"][-1]["content"] in refused else None)
+    with running(server) as url:
+        found = ask(asked, llm_at(url, concurrency=1))
+    assert found.failed == {asked[number].key: "filtered" for number in filtered}
+    assert len(found.answers) == 12 - len(filtered)
+    assert {body["response_format"]["type"] for body in server.bodies} == {"json_object"}
+    assert len(server.bodies) == 12  # none is asked for twice
+
+
+def test_a_text_that_is_refused_first_does_not_change_the_form_of_answer(ask, prompts, server):
+    """Nor does it stop the others: it may be too long, or filtered by words that nobody knows."""
+    asked = prompts(6)
+    refused = asked[0].user
+    server.instead.append(
+        lambda call: error(400, "no") if call.body["messages"][-1]["content"] == refused else None
+    )
+    with running(server) as url:
+        found = ask(asked, llm_at(url, concurrency=1))
+    assert (found.failed, found.stopped) == ({"p0": "status-400"}, "")
+    forms = [body.get("response_format", {}).get("type", "text") for body in server.bodies]
+    assert forms == ["json_object", "text", *["json_object"] * 5]
+
+
+def test_an_endpoint_that_refuses_every_text_is_given_up(ask, prompts, server):
+    server.instead.append(lambda call: error(400, "unknown parameter: temperature"))
+    with running(server) as url:
+        found = ask(prompts(12), llm_at(url, concurrency=1))
+    assert "refuses every request (status 400: unknown parameter: temperature)" in found.stopped
+    assert len(server.bodies) == 6  # three texts in two forms
+
+
+def message(call, **fields):
+    answer = rules.completion(call.body["model"], "", (10, 10))
+    reason = fields.pop("finish_reason", "stop")
+    said = {"role": "assistant", "content": None, **fields}
+    answer["choices"][0] |= {"message": said, "finish_reason": reason}
+    return rules.Answer(200, answer)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"content": [{"type": "text", "text": "SAID"}]},
+        {"content": [{"type": "thinking", "thinking": "{}"}, {"type": "text", "text": "SAID"}]},
+        {"content": [{"type": "text", "text": "SA"}, {"type": "text", "text": "ID"}]},
+        {"reasoning_content": "想一想。SAID"},
+        {"content": "", "reasoning_content": "SAID"},
+        {"content": "\n", "reasoning": "SAID"},
+        {"content": "SAID", "reasoning_content": '{"reply": "something else"}'},
+    ],
+)
+def test_where_an_answer_may_stand(ask, prompts, server, write, expected, fields):
+    def filled(value, said):
+        if isinstance(value, str):
+            half = len(said) // 2
+            return {"SA": said[:half], "ID": said[half:]}.get(value, value.replace("SAID", said))
+        if isinstance(value, list):
+            return [{key: filled(part, said) for key, part in one.items()} for one in value]
+        return value
+
+    server.instead.append(
+        lambda call: message(
+            call, **{name: filled(value, write(call.body["messages"])) for name, value in fields.items()}
+        )
+    )
+    asked = prompts(1)
+    with running(server) as url:
+        assert ask(asked, llm_at(url)).answers == expected(asked)
+
+
+def test_thoughts_that_are_cut_are_no_answer(ask, prompts, server):
+    server.instead.append(
+        lambda call: message(call, reasoning_content='{"reply": "draft"}', finish_reason="length")
+    )
+    with running(server) as url:
+        assert ask(prompts(1), llm_at(url)).failed == {"p0": "cut"}
+
+
 def test_temperature_may_be_left_out(ask, prompts, server):
     with running(server) as url:
         ask(prompts(1), llm_at(url, temperature=0.3))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from medteb_mteb.build.llm import Rejected, json_object
@@ -14,10 +16,35 @@ from medteb_mteb.build.llm import Rejected, json_object
         '结果如下：\n```\n{"a": {"b": "}"}}\n```\n以上。',
         '<think>先想 {一下} ```x```</think>\n{"a": {"b": "}"}}',
         '好的，答案是{"a": {"b": "}"}}，请查收。',
+        '\ufeff{"a": {"b": "}"}}',
+        '想一想 {一下}。\n</think>\n{"a": {"b": "}"}}',
+        '**{"a": {"b": "}"}}**',
+        '{"a": {"b": "}"}}\n最终答案：\n{"a": {"b": "}"}}',
     ],
 )
 def test_what_stands_around_an_object_is_left_out(answer):
     assert json_object(answer) == {"a": {"b": "}"}}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "{'a': ['x', 'it\\'s'], 'b': null}",
+        '{"a": ["x", "it\'s",], "b": null,}',
+        '{a: ["x", "it\'s"], b: null}',
+        "{“a”：[“x”，“it's”]，“b”：null}",
+        '{"a": ["x", "it\'s"], // two\n"b": null}',
+        '```json\n{"a": ["x" "it\'s"] "b": null}\n```',
+        json.dumps('{"a": ["x", "it\'s"], "b": null}'),
+    ],
+)
+def test_small_mistakes_are_repaired(answer):
+    assert json_object(answer) == {"a": ["x", "it's"], "b": None}
+
+
+def test_valid_text_is_left_as_it_is():
+    said = {"query": "**粗体**和`代码`：“引号”，// 不是注释"}
+    assert json_object(json.dumps(said, ensure_ascii=False)) == said
 
 
 @pytest.mark.parametrize(
@@ -29,7 +56,8 @@ def test_what_stands_around_an_object_is_left_out(answer):
         '{"a": 1}{"a": 2}',
         '["a"]',
         '"a"',
-        "{a: 1}",
+        '{"a": 1, "a": 2}',
+        "{a: 1, a: 2,}",
         "}{",
         '```json\n{"a": 1}\n```\n```json\n{"a": 2}\n```',
         "{" * 100_000 + "}" * 100_000,
