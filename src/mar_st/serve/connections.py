@@ -12,8 +12,6 @@ from __future__ import annotations
 import logging
 import select
 import sys
-from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import httptools
@@ -21,50 +19,32 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from mar_st.serve.errors import ApiError, too_many
+from mar_st.serve.guard import Guard
 from mar_st.serve.upgrades import feed
 
 if TYPE_CHECKING:
     import asyncio
-    import socket
 
-    from mar_st.serve.generations import Generations
-    from mar_st.serve.metrics import Metrics
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-_LOG = logging.getLogger(__name__)
+    from mar_st.serve.guard import ConnectionLimits
 
 _LINE = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 #: One line per bad request would let anyone fill the log; what the server itself does is told by us.
 _LEVELS = {"mar_st": logging.INFO, "uvicorn.error": logging.WARNING}
 
-#: Bytes of the head of a request, and bytes of an unwanted body that are read past after its refusal.
-HEAD, PAST = 64 * 1024, 64 * 1024 * 1024
+#: Bytes of the head of a request, and of what may follow a part of its body that is no body (trailers,
+#: extensions of chunks); fields of a head; bytes of an unwanted body that are read past after its refusal.
+HEAD, FIELDS, PAST = 64 * 1024, 256, 64 * 1024 * 1024
+
+#: Requests of a connection that may wait for the answer to the first; more are not read.
+PIPELINED = 32
 
 #: Seconds for which a resting connection is still read when the server stops, or when it holds unread bytes.
 LINGER = 0.5
 
-#: Paths whose requests may be refused before their bodies are read; and how many requests are in the hands of
-#: the event loop (begun, and in no queue) when they are.
-SHED, HANDS = frozenset({b"/search", b"/v1/embeddings"}), 128
-
-#: Connections that are accepted in one turn of the event loop: by the only worker; by one of several, which
-#: is to leave some to the others.
-ACCEPTED, SHARED = 256, 16
-
-#: Resting connections that are looked at for one to close; of most nothing is unread.
-TRIED = 16
-
-
-@dataclass(frozen=True)
-class ConnectionLimits:
-    """Limits on connections.
-
-    Attributes:
-        most: Open connections.
-        head_seconds: Time for the head of a request.
-    """
-
-    most: int = 4096
-    head_seconds: float = 10.0
+#: Paths whose requests may be refused before their bodies are read.
+SHED = frozenset({b"/search", b"/v1/embeddings"})
 
 
 class ServeConfig(Config):
@@ -99,121 +79,6 @@ class ServeConfig(Config):
         self.guard.metrics, self.guard.generations = state.metrics, state.generations
 
 
-class Guard:
-    """Connections without a request: those that owe a head, and those that rest after an answer.
-
-    Args:
-        limits: Limits on connections.
-
-    Attributes:
-        metrics: Where closed connections and refused requests are counted, once there is an application.
-        generations: Its engine, likewise.
-        listening: The socket that connections come from.
-    """
-
-    def __init__(self, limits: ConnectionLimits) -> None:
-        self.limits = limits
-        # Dictionaries keep their order, so the first is the one that has waited longest.
-        self.owing: dict[GuardedProtocol, float] = {}
-        self.resting: dict[GuardedProtocol, None] = {}
-        self._sweeping = False
-        self.metrics: Metrics | None = None
-        self.generations: Generations | None = None
-        self.listening: socket.socket | None = None
-        self._accepting: set[asyncio.Task[Any]] = set()
-
-    def accept(self, first: GuardedProtocol) -> None:
-        """Accept the connections that came with another one.
-
-        libuv accepts one per turn of its event loop. Where a turn is long, because there is much to answer, a
-        new caller would wait longer for its connection than for its answer.
-        """
-        if self.listening is None:
-            return
-        for _ in range(ACCEPTED if first.config.workers == 1 else SHARED):
-            try:
-                accepted, _address = self.listening.accept()
-            except OSError:  # none waits, or there are no more files, or the server stops
-                return
-            accepted.setblocking(False)
-            work = first.loop.connect_accepted_socket(first.sibling, accepted)
-            task = first.loop.create_task(work)
-            self._accepting.add(task)
-            task.add_done_callback(self._accepted)
-
-    def _accepted(self, task: asyncio.Task[Any]) -> None:
-        self._accepting.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _LOG.warning("a connection could not be taken: %s", task.exception())
-
-    def stop_accepting(self) -> None:
-        """Close the listening socket, of which a worker has a copy here."""
-        if self.listening is not None:
-            self.listening.close()
-
-    def owe(self, connection: GuardedProtocol) -> None:
-        """A connection owes the head of a request from now on."""
-        self.resting.pop(connection, None)
-        self.owing.pop(connection, None)
-        self.owing[connection] = connection.loop.time() + self.limits.head_seconds
-        if not self._sweeping:
-            self._sweeping = True
-            connection.loop.call_later(1.0, self._sweep, connection.loop)
-
-    def rest(self, connection: GuardedProtocol) -> None:
-        """A connection rests; uvicorn's own timer ends it."""
-        self.owing.pop(connection, None)
-        self.resting[connection] = None
-
-    def leave(self, connection: GuardedProtocol) -> None:
-        """A connection has a request, or is gone."""
-        self.owing.pop(connection, None)
-        self.resting.pop(connection, None)
-
-    def make_room(self, newcomer: GuardedProtocol) -> bool:
-        """Close the connection that has waited longest; false if all have a request."""
-        for waiting in (self.owing, self.resting):
-            for connection in islice(waiting, TRIED):
-                if connection is not newcomer and (waiting is self.owing or not connection.unread()):
-                    self._end(connection, "crowded")
-                    return True
-        return False
-
-    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        now = loop.time()
-        while self.owing:
-            connection, until = next(iter(self.owing.items()))
-            if until > now:
-                break
-            connection.refuse(ApiError(408, "slow_head", "The head of the request did not arrive in time."))
-            self._end(connection, "silent")
-        self._sweeping = bool(self.owing)
-        if self._sweeping:
-            loop.call_later(1.0, self._sweep, loop)
-
-    def _end(self, connection: GuardedProtocol, reason: str) -> None:
-        self.leave(connection)
-        connection.transport.close()
-        self.count(reason)
-
-    def count(self, reason: str) -> None:
-        """Count a connection that was closed."""
-        if self.metrics is not None:
-            self.metrics.dropped.labels(reason).inc()
-
-    def overloaded(self, requests: int) -> float | None:
-        """Seconds to wait if the queues are full and the event loop cannot even refuse in time, else `None`.
-
-        Args:
-            requests: Requests that were begun and are not answered.
-        """
-        if self.generations is None or requests < HANDS:
-            return None
-        engine = self.generations.current
-        wait = engine.full()
-        return wait if wait is not None and requests - engine.waiting > HANDS else None
-
-
 class GuardedProtocol(HttpToolsProtocol):
     """One connection."""
 
@@ -224,8 +89,12 @@ class GuardedProtocol(HttpToolsProtocol):
         self.guard = self.config.guard
         self._head = 0  # bytes since the connection owes a head
         self._past = 0  # bytes of a body that nobody wants
+        self._framing = 0  # bytes since the last byte of the body
         self._body_open = False
-        self._stopping = False
+        self.stopping = False
+        self._deaf = False  # nothing more is read: too many requests wait, or the server stops
+        self._held = False  # the answer is out, and its caller has not taken enough of it
+        self._running: RequestResponseCycle | None = None  # what is being answered
         self._refused: float | None = None  # seconds that the caller of this request is told to wait
         self._is_sibling = False
 
@@ -248,17 +117,24 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection."""
-        self.guard.leave(self)
+        self.guard.forget(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Read what came, within the limits."""
+        if self._deaf:
+            return
         guard = self.guard
         if self._resting and self not in guard.owing:
             guard.owe(self)
             self._head = 0
         in_body = self._body_open
+        self._framing += len(data)
         self._parse(data)
+        if in_body and self._body_open and self._framing > HEAD and not self.transport.is_closing():
+            guard.count("large_head")
+            self.refuse(ApiError(431, "head_too_large", f"Trailers may have {HEAD} bytes."))
+            return
         if self not in guard.owing or self.transport.is_closing():
             return
         if self._body_open:
@@ -280,14 +156,31 @@ class GuardedProtocol(HttpToolsProtocol):
         try:
             feed(self.parser, data, lambda: (self.url, self.headers))
         except httptools.HttpParserError:
-            self.send_400_response("Invalid HTTP request received.")
+            if len(self.headers or ()) >= FIELDS:
+                self.guard.count("large_head")
+                self.refuse(
+                    ApiError(431, "head_too_large", f"A request may have {FIELDS - 1} header fields.")
+                )
+            else:
+                self.send_400_response("Invalid HTTP request received.")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A field of the head is there; trailers are read past."""
+        if self._body_open or self._deaf:
+            return
+        super().on_header(name, value)
+        if len(self.headers) >= FIELDS:
+            raise ValueError("too many fields")  # the parser stops
 
     def on_headers_complete(self) -> None:
         """The head is there."""
-        if self.parser.should_upgrade():
+        if self.parser.should_upgrade() or self._deaf:
+            return
+        if len(self.pipeline) >= PIPELINED:
+            self._deafen()
             return
         self._body_open = True
-        self._past = 0
+        self._past = self._framing = 0
         self._refused = self._overloaded()
         if self._refused is not None:
             self.guard.owe(self)
@@ -295,12 +188,22 @@ class GuardedProtocol(HttpToolsProtocol):
         self.guard.leave(self)
         self._unset_keepalive_if_required()  # set, if one before it in the same packet was refused
         super().on_headers_complete()
-        if self._stopping:
+        if self.stopping:
             self.cycle.keep_alive = False
+
+    def _deafen(self) -> None:
+        """Read no more; the connection ends with the last answer that it waits for."""
+        self._deaf = True
+        self.cycle.keep_alive = False
+        self.guard.count("pipelined")
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_message_complete(self) -> None:
         """The body is there, wanted or not."""
-        if self.parser.should_upgrade():
+        if self.parser.should_upgrade() or self._deaf:
             return
         self._body_open = False
         self._head = 0
@@ -313,7 +216,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """A part of the body is there."""
-        if self._refused is None:
+        self._framing = 0
+        if self._refused is None and not self._deaf:
             super().on_body(body)
 
     def _overloaded(self) -> float | None:
@@ -328,7 +232,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._refused = None
         error = too_many(seconds)
         lasts = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
-        self._write(error, closing=not lasts or self._stopping)
+        self._write(error, closing=not lasts or self.stopping)
         if self.guard.metrics is not None:
             self.guard.metrics.refused(self.url.partition(b"?")[0].decode(), error)
         if not self.transport.is_closing():
@@ -336,10 +240,31 @@ class GuardedProtocol(HttpToolsProtocol):
             self.guard.rest(self)
 
     def on_response_complete(self) -> None:
-        """The answer is out."""
+        """The answer is out.
+
+        Its caller must take most of it before the next request is begun: who reads no answers gets no work
+        done for further ones.
+        """
+        if self.flow.write_paused and not self.transport.is_closing():
+            self._held = True
+            self.flow.pause_reading()
+            return
         super().on_response_complete()
+        self.guard.send(self)
         if self._resting and not self.transport.is_closing():
             self.guard.rest(self)
+
+    def pause_writing(self) -> None:
+        """The caller does not take what is sent."""
+        super().pause_writing()
+        self.guard.send(self, stopping=self.stopping)
+
+    def resume_writing(self) -> None:
+        """The caller has taken most of what was sent."""
+        super().resume_writing()
+        if self._held:
+            self._held = False
+            self.on_response_complete()
 
     def timeout_keep_alive_handler(self) -> None:
         """End a connection that rested too long, or that does not read its answer.
@@ -363,9 +288,16 @@ class GuardedProtocol(HttpToolsProtocol):
         return bool(poll.poll(0))
 
     def shutdown(self) -> None:
-        """The server stops: finish the request, or wait a moment for one that is on its way."""
-        self._stopping = True
+        """The server stops: finish the request, or wait a moment for one that is on its way.
+
+        Requests that wait behind it on the same connection are dropped, as if they had not been read.
+        """
+        self.stopping = True
         self.guard.stop_accepting()
+        self.guard.send(self, stopping=True)
+        if self.pipeline and self._running is not None:
+            self.pipeline.clear()
+            self.cycle, self._deaf = self._running, True
         if self._resting:
             self.loop.call_later(LINGER, self._end_rest)
         else:
@@ -396,6 +328,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.write(b"".join([STATUS_LINE[error.status], *lines, b"\r\n", body]))
         if closing:
             self.transport.close()
+        self.guard.send(self, stopping=self.stopping)
 
     @property
     def _resting(self) -> bool:

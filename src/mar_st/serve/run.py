@@ -42,6 +42,10 @@ NEEDED = ("fastapi", "uvicorn", "httptools", "uvloop", "orjson", "prometheus_cli
 #: every answer would wait that long while the index is searched.
 SWITCH = 0.0005
 
+#: Bytes of an answer that the system holds unsent for a caller who does not read. By default it may be
+#: megabytes, and so many answers would be computed for nobody.
+UNSENT = 128 * 1024
+
 #: Connections that may wait to be accepted, if the system lets as many (`net.core.somaxconn`). A caller
 #: beyond that believes it is connected, and sends its request again after 1, 2, 4, ... seconds.
 BACKLOG = 65_535
@@ -81,13 +85,16 @@ def launch(
         ServeError: See `run`.
     """
     need_packages()
-    from mar_st.serve.connections import ConnectionLimits, ServeConfig
+    from mar_st.serve.connections import ServeConfig
+    from mar_st.serve.guard import ConnectionLimits
 
     most = _allow_files(settings.max_connections)
     listening = _listen(settings.host, settings.port)
     with _shared_folder(settings.workers > 1) as folder, listening:
         config = ServeConfig(
-            ConnectionLimits(most=most, head_seconds=settings.header_timeout),
+            ConnectionLimits(
+                most=most, head_seconds=settings.header_timeout, send_seconds=settings.send_timeout
+            ),
             app=functools.partial(make, folder),
             factory=True,
             workers=settings.workers,
@@ -209,6 +216,8 @@ def _listen(host: str, port: int) -> socket.socket:
         )[0]
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # connections that are accepted take it over
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
         listening.bind(address)
         listening.listen(BACKLOG)
     except OSError as error:

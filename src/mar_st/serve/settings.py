@@ -46,6 +46,8 @@ class ServeSettings:
         timeout: From the arrival of a request to its answer; later it is a 504.
         body_timeout: For the body of a request to arrive.
         header_timeout: For a connection to send the head of a request.
+        send_timeout: For a caller to take 64 KiB of its answer, or all that is left of it; a connection that
+            does not is closed.
         keep_alive: How long a connection may rest between two requests.
         max_connections: Open connections of one worker. At the limit the one that has been silent longest
             is closed for a new one.
@@ -78,6 +80,7 @@ class ServeSettings:
     timeout: float = 10.0
     body_timeout: float = 10.0
     header_timeout: float = 10.0
+    send_timeout: float = 10.0
     keep_alive: float = 60.0
     max_connections: int = 4096
     shutdown_timeout: float = 30.0
@@ -97,7 +100,14 @@ class ServeSettings:
         ):
             if getattr(self, name) < 1:
                 raise ServeError(f"{name} is at least 1; got {getattr(self, name)}.")
-        for name in ("timeout", "body_timeout", "header_timeout", "keep_alive", "shutdown_timeout"):
+        for name in (
+            "timeout",
+            "body_timeout",
+            "header_timeout",
+            "send_timeout",
+            "keep_alive",
+            "shutdown_timeout",
+        ):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ServeError(f"{name} is a positive number of seconds; got {getattr(self, name)}.")
         if not 0 <= self.port <= 65_535:

@@ -14,8 +14,9 @@ import httpx
 import uvloop
 from uvicorn.server import ServerState
 
-from mar_st.serve import connections
-from mar_st.serve.connections import ConnectionLimits, GuardedProtocol, ServeConfig
+from mar_st.serve import guard
+from mar_st.serve.connections import GuardedProtocol, ServeConfig
+from mar_st.serve.guard import ConnectionLimits
 from mar_st.serve.metrics import Metrics
 
 JSON = b"Content-Type: application/json"
@@ -173,12 +174,16 @@ class CountingApp:
         await send({"type": "http.response.body", "body": b"ok"})
 
 
-def with_server(client, app, protocol=GuardedProtocol, *, most=9, busy=None):
+def with_server(client, app, protocol=GuardedProtocol, *, most=9, busy=None, send_seconds=10.0):
     """Run `client(port)` in a thread beside a server of this process, whose turns may be made long."""
 
     async def run():
         config = ServeConfig(
-            ConnectionLimits(most=most), app=app, timeout_keep_alive=1, lifespan="off", proxy_headers=False
+            ConnectionLimits(most=most, send_seconds=send_seconds),
+            app=app,
+            timeout_keep_alive=1,
+            lifespan="off",
+            proxy_headers=False,
         )
         config.load()
         state, loop = ServerState(), asyncio.get_running_loop()
@@ -219,7 +224,7 @@ def post(path, body=b"{}", *headers):
 
 
 def test_what_is_too_much_is_refused_before_the_application_sees_it(monkeypatch):
-    monkeypatch.setattr(connections, "HANDS", -1)
+    monkeypatch.setattr(guard, "HANDS", -1)
     engine = SimpleNamespace(full=lambda: 2.3, waiting=0)
     metrics = Metrics()
     app = CountingApp(SimpleNamespace(current=engine), metrics)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import logging
 
-from mar_st.serve.connections import ConnectionLimits, ServeConfig
+from mar_st.serve.connections import ServeConfig
+from mar_st.serve.guard import ConnectionLimits
 
 
 def test_handlers_of_others_stay_open():

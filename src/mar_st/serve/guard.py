@@ -1,0 +1,194 @@
+"""Connections that are watched: those that owe a head, those that rest, and those that do not read."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from mar_st.serve.errors import ApiError
+
+if TYPE_CHECKING:
+    import asyncio
+    import socket
+
+    from mar_st.serve.connections import GuardedProtocol
+    from mar_st.serve.generations import Generations
+    from mar_st.serve.metrics import Metrics
+
+_LOG = logging.getLogger(__name__)
+
+#: How many requests are in the hands of the event loop (begun, and in no queue) when more are refused before
+#: their bodies are read.
+HANDS = 128
+
+#: Connections that are accepted in one turn of the event loop: by the only worker; by one of several, which
+#: is to leave some to the others.
+ACCEPTED, SHARED = 256, 16
+
+#: Resting connections that are looked at for one to close; of most nothing is unread.
+TRIED = 16
+
+#: Bytes that a connection must take of its answer within the time to send, if so many wait; and the time
+#: where the server stops.
+TAKEN, LAST = 64 * 1024, 3.0
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """Limits on connections.
+
+    Attributes:
+        most: Open connections.
+        head_seconds: Time for the head of a request.
+        send_seconds: Time in which a caller must take `TAKEN` bytes of its answer, or all that is left.
+    """
+
+    most: int = 4096
+    head_seconds: float = 10.0
+    send_seconds: float = 10.0
+
+
+class Guard:
+    """Connections without a request: those that owe a head, and those that rest after an answer.
+
+    Args:
+        limits: Limits on connections.
+
+    Attributes:
+        metrics: Where closed connections and refused requests are counted, once there is an application.
+        generations: Its engine, likewise.
+        listening: The socket that connections come from.
+    """
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        # Dictionaries keep their order, so the first is the one that has waited longest.
+        self.owing: dict[GuardedProtocol, float] = {}
+        self.resting: dict[GuardedProtocol, None] = {}
+        # Until when each must have taken how much, by what was left of its answer.
+        self.sending: dict[GuardedProtocol, tuple[float, int]] = {}
+        self._sweeping = False
+        self.metrics: Metrics | None = None
+        self.generations: Generations | None = None
+        self.listening: socket.socket | None = None
+        self._accepting: set[asyncio.Task[Any]] = set()
+
+    def accept(self, first: GuardedProtocol) -> None:
+        """Accept the connections that came with another one.
+
+        libuv accepts one per turn of its event loop. Where a turn is long, because there is much to answer, a
+        new caller would wait longer for its connection than for its answer.
+        """
+        if self.listening is None:
+            return
+        for _ in range(ACCEPTED if first.config.workers == 1 else SHARED):
+            try:
+                accepted, _address = self.listening.accept()
+            except OSError:  # none waits, or there are no more files, or the server stops
+                return
+            accepted.setblocking(False)
+            work = first.loop.connect_accepted_socket(first.sibling, accepted)
+            task = first.loop.create_task(work)
+            self._accepting.add(task)
+            task.add_done_callback(self._accepted)
+
+    def _accepted(self, task: asyncio.Task[Any]) -> None:
+        self._accepting.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _LOG.warning("a connection could not be taken: %s", task.exception())
+
+    def stop_accepting(self) -> None:
+        """Close the listening socket, of which a worker has a copy here."""
+        if self.listening is not None:
+            self.listening.close()
+
+    def owe(self, connection: GuardedProtocol) -> None:
+        """A connection owes the head of a request from now on."""
+        self.resting.pop(connection, None)
+        self.owing.pop(connection, None)
+        self.owing[connection] = connection.loop.time() + self.limits.head_seconds
+        self._begin(connection.loop)
+
+    def rest(self, connection: GuardedProtocol) -> None:
+        """A connection rests; uvicorn's own timer ends it."""
+        self.owing.pop(connection, None)
+        self.resting[connection] = None
+
+    def send(self, connection: GuardedProtocol, *, stopping: bool = False) -> None:
+        """A connection was given something to read; where it does not, it is ended."""
+        left = connection.transport.get_write_buffer_size()
+        if left:
+            seconds = min(LAST, self.limits.send_seconds) if stopping else self.limits.send_seconds
+            self.sending[connection] = (connection.loop.time() + seconds, left)
+            self._begin(connection.loop)
+
+    def forget(self, connection: GuardedProtocol) -> None:
+        """A connection is gone."""
+        self.leave(connection)
+        self.sending.pop(connection, None)
+
+    def leave(self, connection: GuardedProtocol) -> None:
+        """A connection has a request."""
+        self.owing.pop(connection, None)
+        self.resting.pop(connection, None)
+
+    def make_room(self, newcomer: GuardedProtocol) -> bool:
+        """Close the connection that has waited longest; false if all have a request."""
+        for waiting in (self.owing, self.resting):
+            for connection in islice(waiting, TRIED):
+                if connection is not newcomer and (waiting is self.owing or not connection.unread()):
+                    self._end(connection, "crowded")
+                    return True
+        return False
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Look at what is watched once a second."""
+        if not self._sweeping:
+            self._sweeping = True
+            loop.call_later(1.0, self._sweep, loop)
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        while self.owing:
+            connection, until = next(iter(self.owing.items()))
+            if until > now:
+                break
+            connection.refuse(ApiError(408, "slow_head", "The head of the request did not arrive in time."))
+            self._end(connection, "silent")
+        for connection, (until, before) in list(self.sending.items()):
+            left = connection.transport.get_write_buffer_size()
+            if not left:
+                del self.sending[connection]
+            elif until <= now and left > max(0, before - TAKEN):
+                self.forget(connection)
+                connection.transport.abort()
+                self.count("unread")
+            elif until <= now:
+                self.send(connection, stopping=connection.stopping)
+        self._sweeping = False
+        if self.owing or self.sending:
+            self._begin(loop)
+
+    def _end(self, connection: GuardedProtocol, reason: str) -> None:
+        self.leave(connection)
+        connection.transport.close()
+        self.count(reason)
+
+    def count(self, reason: str) -> None:
+        """Count a connection that was closed."""
+        if self.metrics is not None:
+            self.metrics.dropped.labels(reason).inc()
+
+    def overloaded(self, requests: int) -> float | None:
+        """Seconds to wait if the queues are full and the event loop cannot even refuse in time, else `None`.
+
+        Args:
+            requests: Requests that were begun and are not answered.
+        """
+        if self.generations is None or requests < HANDS:
+            return None
+        engine = self.generations.current
+        wait = engine.full()
+        return wait if wait is not None and requests - engine.waiting > HANDS else None

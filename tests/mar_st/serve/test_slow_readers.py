@@ -1,0 +1,220 @@
+"""Callers who do not read their answers, ask without end, or say more than a request holds."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+from mar_st.serve.connections import FIELDS, HEAD, PIPELINED
+from mar_st.serve.metrics import Metrics
+from tests.mar_st.serve.servers import make_index
+from tests.mar_st.serve.test_connections import JSON, connect, post, read_all, read_answer, with_server
+
+KEY = "a-key-of-enough-characters"
+
+#: More than systems keep for a caller who does not read.
+LARGE = 24 * 2**20
+
+GET = b"GET / HTTP/1.1\r\n\r\n"
+
+
+class LargeApp:
+    """Answers with much; counts what it was asked."""
+
+    def __init__(self, size=LARGE):
+        self.state = SimpleNamespace(metrics=Metrics(), generations=None)
+        self.body, self.asked = b"x" * size, 0
+
+    async def __call__(self, scope, receive, send):
+        self.asked += 1
+        length = str(len(self.body)).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+        await send({"type": "http.response.body", "body": self.body})
+
+    def dropped(self, reason):
+        line = f'mar_connections_closed_total{{reason="{reason}"}}'
+        found = re.search(re.escape(line) + r" (\S+)", self.state.metrics.page().decode())
+        return 0 if found is None else float(found[1])
+
+
+def slow_socket(port):
+    one = socket.socket()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    one.settimeout(10)
+    one.connect(("127.0.0.1", port))
+    return one
+
+
+def test_who_does_not_read_is_ended():
+    app = LargeApp()
+
+    def client(port):
+        with slow_socket(port) as one:
+            one.sendall(GET)
+            until = time.monotonic() + 8
+            while not app.dropped("unread") and time.monotonic() < until:
+                time.sleep(0.1)
+            assert app.dropped("unread") == 1
+            assert len(read_all(one)) < LARGE
+
+    with_server(client, app, send_seconds=1.0)
+
+
+def test_who_reads_slowly_gets_all():
+    app = LargeApp()
+
+    def client(port):
+        with slow_socket(port) as one:
+            one.sendall(GET)
+            received, began = 0, time.monotonic()
+            while received < LARGE:
+                received += len(one.recv(2**18))
+                if time.monotonic() - began < 4:
+                    time.sleep(0.05)
+            assert time.monotonic() - began > 3
+        assert app.dropped("unread") == 0
+
+    with_server(client, app, send_seconds=1.0)
+
+
+def test_who_does_not_read_gets_no_further_work_done():
+    app = LargeApp()
+
+    def client(port):
+        with slow_socket(port) as one:
+            one.sendall(GET * 20)
+            time.sleep(1)
+            one.sendall(GET)
+            time.sleep(0.5)
+            assert app.asked == 1
+            data, wanted = b"", 21 * LARGE
+            received = 0
+            while received < wanted:
+                data = one.recv(2**20)
+                assert data
+                received += len(data)
+        assert app.asked == 21
+
+    with_server(client, app)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_more_requests_than_may_wait_are_not_read(together):
+    app = LargeApp(10)
+
+    def client(port):
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as one:
+            one.sendall(GET * 200 if together else GET * 200 + post(b"/", b"y" * 100_000))
+            answers = read_all(one)
+        found = answers.count(b"HTTP/1.1 200")
+        assert found == 1 + PIPELINED
+        assert answers.lower().count(b"connection: close") == 1
+        assert app.asked == found
+        assert app.dropped("pipelined") == 1
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as one:  # as many as may wait
+            one.sendall(GET * (1 + PIPELINED))
+            for _ in range(1 + PIPELINED):
+                data = b""
+                while not data.endswith(b"x" * 10):
+                    data += one.recv(1)
+            one.sendall(GET)
+            assert read_answer(one)[0] == 200
+
+    with_server(client, app)
+
+
+@pytest.mark.slow
+def test_sockets_that_do_not_read_block_neither_probes_nor_the_stop(serve, tmp_path):
+    server = serve(make_index(tmp_path, [f"第{place}篇" + "内容" * 100 for place in range(1000)]))
+    request = post(b"/search", b'{"query": "x", "k": 1000}', b"Host: 127.0.0.1", JSON)
+    callers = [slow_socket(server.port) for _ in range(50)]
+    for one in callers:
+        one.setblocking(False)
+        with suppress(BlockingIOError):
+            one.send(request * 30)
+    until = time.monotonic() + 60
+    while server.search("头疼").status_code != 200:  # one answer for each of them may come first
+        assert time.monotonic() < until
+        time.sleep(0.5)
+    assert all(server.search(f"问题{number}").status_code == 200 for number in range(20))
+    metrics = httpx.get(f"{server.url}/metrics", timeout=20).text
+    answered = re.search(r'mar_requests_total\{route="/search",status="200"\} (\S+)', metrics)
+    assert float(answered[1]) <= 50 + 21  # before: hundreds, all for nobody
+    began = time.monotonic()
+    assert server.stop(25) == 0
+    assert time.monotonic() - began < 12
+    for one in callers:
+        one.close()
+
+
+def memory(server):
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
+
+
+@pytest.mark.parametrize("trailer", [b"a: b\r\n" * 10_000, b"a" * 60_000], ids=["many", "one without end"])
+@pytest.mark.parametrize("key", [True, False])
+def test_trailers_have_the_limit_of_a_head(serve, trailer, key):
+    server = serve(api_keys=[KEY])
+    shown = f"Authorization: Bearer {KEY if key else 'x' * 20}\r\n".encode()
+    before = memory(server)
+    with connect(server) as one:
+        one.sendall(
+            b"POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n" + shown
+            + b"Transfer-Encoding: chunked\r\n\r\ne\r\n{\"query\": \"x\"}\r\n0\r\n"
+        )  # fmt: skip
+        sent = 0
+        with suppress(OSError):
+            for _ in range(300):
+                one.sendall(trailer)
+                sent += len(trailer)
+        assert sent < 300 * len(trailer)
+        answer = read_all(one)
+    assert b" 431 " in answer or b" 401 " in answer or not answer
+    assert memory(server) - before < 60
+    assert server.search("x").status_code == 401
+
+
+def test_short_trailers_are_read_past(serve):
+    server = serve()
+    with connect(server) as one:
+        for _ in range(2):
+            one.sendall(
+                b"POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                b"Transfer-Encoding: chunked\r\n\r\n"
+                b"e;extension=1\r\n{\"query\": \"x\"}\r\n0\r\nX-Check: 12\r\nHost: elsewhere\r\n\r\n"
+            )  # fmt: skip
+            assert read_answer(one)[0] == 200
+
+
+def test_extensions_of_chunks_have_a_limit(serve):
+    server = serve()
+    with connect(server) as one:
+        one.sendall(
+            b"POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n1;"
+        )
+        sent = 0
+        with suppress(OSError):
+            for _ in range(100):
+                one.sendall(b"x" * 60_000)
+                sent += 60_000
+                time.sleep(0.01)
+        assert sent < 100 * 60_000
+    assert HEAD == 64 * 1024
+
+
+def test_a_head_has_few_fields(serve):
+    server = serve()
+    for count, status in ((FIELDS - 1, 200), (FIELDS, 431)):
+        with connect(server) as one:
+            fields = [b"Host: 127.0.0.1", *(b"X-%d: 1" % number for number in range(count - 1))]
+            one.sendall(b"GET /healthz HTTP/1.1\r\n" + b"\r\n".join(fields) + b"\r\n\r\n")
+            assert read_answer(one)[0] == status
