@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from mar_st.errors import MarError
+from mar_st.modules.layout import listed_modules
 from mar_st.names import model_folder
 from mar_st.native_gte import native_gte_config
 
@@ -170,7 +171,7 @@ def _config_file(folder: Path) -> Path:
     """`config.json` of a transformers folder, or of the first module of a sentence-transformers one."""
     listing = folder / "modules.json"
     if listing.is_file():
-        folder = folder / json.loads(listing.read_text(encoding="utf-8"))[0]["path"]
+        folder = listed_modules(folder)[0].path
     return folder / "config.json"
 
 

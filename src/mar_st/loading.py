@@ -12,7 +12,15 @@ from torch import nn
 
 from mar_st.errors import MarError
 from mar_st.modules import module_class
-from mar_st.modules.layout import FURTHER, check_route, with_further
+from mar_st.modules.layout import (
+    FURTHER,
+    check_route,
+    listed_modules,
+    module_path,
+    read_router,
+    routers,
+    with_further,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,6 +51,7 @@ def load_routes(
 
     modules: list[Any] = []
     for entry in read("modules.json"):
+        module_path(Path(path), entry["path"], f"{path}/modules.json")
         kind: Any = module_class(entry["type"], path, **hub)
         if issubclass(kind, Router):
             modules.append(_load_router(path, entry["path"], wanted, hub, loading))
@@ -54,7 +63,7 @@ def load_routes(
 def _load_router(
     path: str, subfolder: str, wanted: Mapping[str, str], hub: Mapping[str, Any], loading: Mapping[str, Any]
 ) -> Router:
-    listing = with_further(Router.load_config(path, subfolder=subfolder, **hub))
+    listing = with_further(Router.load_config(path, subfolder=subfolder, **hub), Path(path, subfolder))
     chains: dict[str, Any] = {}
     for route, saved in wanted.items():
         check_route(path, route, saved, list(listing["structure"]))
@@ -86,7 +95,7 @@ def load_further(source: str, options: Mapping[str, Any]) -> dict[str, nn.Sequen
     hub: dict[str, Any] = {name: options.get(name) for name in ("token", "cache_folder", "revision")}
     hub["local_files_only"] = bool(options.get("local_files_only"))
     listing = Router.load_config(source, **hub)
-    types = with_further(listing)["types"]
+    types = with_further(listing, Path(source))["types"]
     chains: dict[str, nn.Sequential] = {}
     for name, keys in (listing.get(FURTHER) or {"structure": {}})["structure"].items():
         chain: list[Any] = []
@@ -98,13 +107,15 @@ def load_further(source: str, options: Mapping[str, Any]) -> dict[str, nn.Sequen
 
 
 def check_folder(path: Path) -> None:
-    """Raise an error if a folder holds no saved MAR."""
+    """Raise an error if a folder holds no saved MAR, or one whose listings lead out of it."""
     listing = path / "modules.json"
     if not listing.is_file():
         raise MarError(
             f"{path} holds no modules.json, so it is no saved MAR. Build one with MAR.from_encoders."
         )
-    types = [entry["type"] for entry in json.loads(listing.read_text(encoding="utf-8"))]
+    types = [entry.type for entry in listed_modules(path)]
+    for router in routers(path):
+        read_router(router)
     if not any(kind.endswith(".Router") for kind in types):
         names = ", ".join(kind.rsplit(".", 1)[-1] for kind in types)
         raise MarError(

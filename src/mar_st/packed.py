@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from mar_st.errors import MarError
+from mar_st.files import listed_path, move_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +78,7 @@ def pack(model: str | Path, out: str | Path) -> None:
         (part / TENSORS).chmod(0o644)  # safetensors lets the owner alone read
         content = {"format": _FORMAT, "digest": _digest(part), "weights": listing}
         (part / MANIFEST).write_text(json.dumps(content), encoding="utf-8")
-        part.rename(target)
+        move_folder(part, target)
 
 
 def unpack(packed: str | Path, out: str | Path) -> None:
@@ -95,6 +96,7 @@ def unpack(packed: str | Path, out: str | Path) -> None:
         return
     from safetensors.torch import save_file  # torch is needed only on first use
 
+    verify(source)
     weights = _manifest(source)["weights"]
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
@@ -105,7 +107,7 @@ def unpack(packed: str | Path, out: str | Path) -> None:
         try:
             with safe_open(str(source / TENSORS), framework="pt") as stored:
                 for name, tensors in weights.items():
-                    path = _inside(part, name)
+                    path = listed_path(part, name, source / MANIFEST, PackedError)
                     path.parent.mkdir(parents=True, exist_ok=True)
                     found = {key: _load(stored, place) for key, place in tensors.items()}
                     save_file(found, str(path), metadata={"format": "pt"})
@@ -114,10 +116,21 @@ def unpack(packed: str | Path, out: str | Path) -> None:
                 f"{source} is damaged ({type(error).__name__}: {error}). Install it again."
             ) from error
         try:
-            part.rename(target)
+            move_folder(part, target)
         except OSError:  # another process was first
             if not target.is_dir():
                 raise
+
+
+def verify(packed: str | Path) -> None:
+    """Compare all bytes of a packed folder with its digest.
+
+    Raises:
+        PackedError: They differ, or the folder is not a packed one.
+    """
+    source = Path(packed)
+    if _digest(source) != _manifest(source)["digest"]:
+        raise PackedError(f"{source} is damaged: it holds other bytes than were packed. Install it again.")
 
 
 def unpacked_folder(packed: str | Path, name: str) -> Path:
@@ -217,20 +230,20 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise PackedError(f"{folder} is no packed model: no readable {MANIFEST} ({error}).") from error
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise PackedError(f"{folder} was packed by a later version; update medteb.")
+    try:
+        parts = [part for tensors in content["weights"].values() for part in tensors.values()]
+        whole = isinstance(content["digest"], str) and all(len(part) in (1, 2) for part in parts)
+    except (KeyError, TypeError, AttributeError):
+        whole = False
+    if not whole:
+        raise PackedError(f"{folder / MANIFEST} is damaged. Install it again.")
     return content
 
 
-def _inside(folder: Path, name: str) -> Path:
-    path = (folder / name).resolve()
-    if not path.is_relative_to(folder.resolve()):
-        raise PackedError(f"{MANIFEST} names a file outside its folder: {name}.")
-    return path
-
-
 def _digest(folder: Path) -> str:
-    """SHA-256 of all files of a folder."""
+    """SHA-256 of all files of a packed folder but its manifest."""
     found = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST):
         found.update(f"{path.relative_to(folder).as_posix()}\0".encode())
         found.update(path.read_bytes())
     return found.hexdigest()

@@ -15,6 +15,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from sentence_transformers.util import load_file_path
 
 from mar_st.errors import MarError
+from mar_st.modules.layout import module_path
 from mar_st.names import model_source
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def saved_modules(source: str | Path, revision: str | None = None) -> SavedModul
             f"transformer there may be {', '.join(FOLLOWING)}."
         )
     folders = {kind: [e["path"] for e, k in zip(listing, kinds, strict=True) if k == kind] for kind in kinds}
+    for entry in listing:
+        module_path(Path(name), entry["path"], f"{name}/modules.json")
     if len(folders.get("Dense", [])) > 1:
         raise MarError(
             f"{name} has {len(folders['Dense'])} linear layers after pooling; an encoder takes one at most."

@@ -36,6 +36,7 @@ __all__ = [
     "FileEntry",
     "data_files",
     "find_edition",
+    "leads_outside",
     "list_editions",
     "load_edition",
     "packaged_root",
@@ -233,7 +234,11 @@ def write_manifest(
     # Through JSON and back, so that what is returned is exactly what a reader will see.
     edition = _from_manifest(json.loads(text), folder, str(folder / MANIFEST_NAME))
     part = folder / f"{MANIFEST_NAME}.part"
-    part.write_text(text + "\n", encoding="utf-8")
+    part.unlink(missing_ok=True)  # a link that someone left there would be written through
+    with part.open("x", encoding="utf-8") as stream:
+        stream.write(text + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
     part.replace(folder / MANIFEST_NAME)
     return edition
 
@@ -254,6 +259,8 @@ def verify(edition: Edition) -> None:
         )
     for relative, entry in edition.files.items():
         path = present[relative]
+        if leads_outside(path, edition.path):
+            raise EditionError(f"{path} is a symbolic link out of {edition.path}. Put the file itself there.")
         size = path.stat().st_size
         if size != entry.bytes:
             raise EditionError(f"{path} has {size} bytes, the manifest says {entry.bytes}.{_RESTORE}")
@@ -273,6 +280,16 @@ def data_files(folder: Path) -> Iterator[tuple[str, Path]]:
     """
     found = ((path.relative_to(folder), path) for path in folder.rglob("*") if path.is_file())
     yield from sorted((r.as_posix(), path) for r, path in found if _is_data(r))
+
+
+def leads_outside(path: Path, folder: Path) -> bool:
+    """Whether a path below a folder leads out of it by symbolic links.
+
+    The blobs of the Hub's cache belong to the folder where it lies in that cache.
+    """
+    real, root = path.resolve(), folder.resolve()
+    roots = [root, *(up.parent / "blobs" for up in root.parents if up.name == "snapshots")]
+    return not any(real.is_relative_to(allowed) for allowed in roots)
 
 
 def sha256_of(path: Path) -> str:

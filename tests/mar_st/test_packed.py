@@ -80,16 +80,22 @@ def test_what_is_no_model_or_damaged_says_so(saved, tmp_path):
     with pytest.raises(PackedError, match="no packed model"):
         unpack(saved, tmp_path / "out")
     pack(saved, tmp_path / "packed")
-    for damage in ("cut", "outside"):
+    for damage in ("cut", "flipped", "outside"):
         shutil.copytree(tmp_path / "packed", tmp_path / damage)
     tensors = tmp_path / "cut" / TENSORS
     tensors.write_bytes(tensors.read_bytes()[:-100])
     with pytest.raises(PackedError, match="Install it again"):
         unpack(tmp_path / "cut", tmp_path / "out")
+    tensors = tmp_path / "flipped" / TENSORS
+    content = bytearray(tensors.read_bytes())
+    content[-1000] ^= 1
+    tensors.write_bytes(content)
+    with pytest.raises(PackedError, match="holds other bytes than were packed"):
+        unpack(tmp_path / "flipped", tmp_path / "out")
     listing = json.loads((tmp_path / "outside" / MANIFEST).read_text())
     listing["weights"] = {"../../../evil.safetensors": next(iter(listing["weights"].values()))}
     (tmp_path / "outside" / MANIFEST).write_text(json.dumps(listing))
-    with pytest.raises(PackedError, match="outside its folder"):
+    with pytest.raises(PackedError, match="is not a file below"):
         unpack(tmp_path / "outside", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -179,3 +179,36 @@ def test_import_is_cheap():
         "assert not {'mteb', 'torch', 'datasets', 'pyarrow'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_name_that_leads_elsewhere_is_refused(folder, tmp_path):
+    write(folder)
+    (tmp_path / "ESCAPED").write_text("x")
+    content = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    content["files"]["x/../../../ESCAPED"] = {"sha256": "0" * 64, "bytes": 1}
+    (folder / "manifest.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(EditionError, match="must stay inside the edition's folder"):
+        load_edition(folder)
+
+
+def test_a_file_behind_a_link_is_not_read_and_a_planted_link_is_not_written_through(folder, tmp_path):
+    (tmp_path / "precious").write_text("x")
+    (folder / "manifest.json.part").symlink_to(tmp_path / "precious")
+    write(folder)
+    assert (tmp_path / "precious").read_text() == "x"
+    (folder / "corpus.jsonl").rename(tmp_path / "secret.jsonl")
+    (folder / "corpus.jsonl").symlink_to(tmp_path / "secret.jsonl")
+    with pytest.raises(EditionError, match=r"corpus\.jsonl is a symbolic link out of"):
+        verify(load_edition(folder))
+
+
+def test_links_to_the_blobs_of_the_hubs_cache_are_read(folder, tmp_path):
+    edition = write(folder)
+    snapshot, blobs = tmp_path / "datasets--a--b" / "snapshots" / "abc", tmp_path / "datasets--a--b" / "blobs"
+    for relative in (*edition.files, "manifest.json"):
+        target = snapshot / relative
+        target.parent.mkdir(parents=True, exist_ok=True)
+        blobs.mkdir(exist_ok=True)
+        (folder / relative).rename(blobs / target.name)
+        target.symlink_to(blobs / target.name)
+    verify(load_edition(snapshot))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
+from mar_st.modules.layout import ROUTER, listed_modules, read_router
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,12 +86,12 @@ def document_parts(root: Path) -> list[dict[str, Any]] | None:
             return None
         raise MarError(f"{root} holds no model: it has neither modules.json nor config.json.")
     found: list[dict[str, Any]] = []
-    for entry in json.loads((root / "modules.json").read_text(encoding="utf-8")):
-        path, kind = root / entry["path"], _short(entry["type"])
+    for entry in listed_modules(root):
+        path, kind = entry.path, _short(entry.type)
         if kind != "Router":
-            found.append({"type": kind, "path": path, "whole": bool(entry["path"])})
+            found.append({"type": kind, "path": path, "whole": path != root})
             continue
-        listing = _json(path / "router_config.json")
+        listing = read_router(path) if (path / ROUTER).is_file() else {}
         chain = listing.get("structure", {}).get("document")
         if chain is None or not all((path / key).is_dir() for key in chain):
             return None

@@ -16,9 +16,9 @@ from sentence_transformers.base.modules import Normalize
 from mar_st.export.graph import ExportError
 from mar_st.export.measure import TIMED, cosines, timings
 from mar_st.export.run import check_place, move, packaged_queries
+from mar_st.files import entry_of
 from mar_st.lookup.module import LookupEncoder
 from mar_st.names import model_source
-from mar_st.online.listing import file_entry
 from mar_st.online.lookup import DICTIONARY, TABLES, WEIGHTS, LookupListing, NumpyLookupEncoder
 from mar_st.online.torch_encoder import TorchEncoder
 
@@ -95,7 +95,7 @@ def export_lookup(
         max_length=lookup.max_length,
         precision=precision,
         prompts=dict(encoder.prompts),
-        files={name: file_entry(part / name) for name in names},
+        files={name: entry_of(part / name) for name in names},
         space=encoder.space,
         documents=count,
     )

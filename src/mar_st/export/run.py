@@ -23,9 +23,10 @@ from mar_st.export.graph import ExportError, PackedEncoder
 from mar_st.export.judge import Judge, open_judge
 from mar_st.export.measure import cosines, measure
 from mar_st.export.source import check_tokens, open_source, write_front
+from mar_st.files import entry_of, move_folder
 from mar_st.names import model_source
 from mar_st.online.front import Front
-from mar_st.online.listing import FILE, Listing, Variant, file_entry
+from mar_st.online.listing import FILE, Listing, Variant
 from mar_st.online.runtimes import processors
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ def move(part: Path, out: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
     if out.exists():
         out.rename(old)
-    part.rename(out)
+    move_folder(part, out)
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -287,7 +288,7 @@ def _listed(listing: Listing, variants: dict[str, Variant], part: Path) -> Listi
     needed = {TOKENIZER}
     for variant in variants.values():
         needed |= {TABLES[variant.table], *variant.files}
-    files = {name: listing.files.get(name) or file_entry(part / name) for name in sorted(needed)}
+    files = {name: listing.files.get(name) or entry_of(part / name) for name in sorted(needed)}
     listing = replace(listing, variants=variants, chosen=next(iter(variants)), files=files)
     listing.write(part)
     return listing

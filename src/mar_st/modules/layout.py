@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mar_st.errors import MarError
+from mar_st.files import listed_path, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,28 +31,64 @@ class SavedModule(NamedTuple):
     path: Path
 
 
+def module_path(root: Path, name: object, listing: str | Path) -> Path:
+    """Return the folder of a module that a listing names; an empty name is the folder of the model itself.
+
+    Raises:
+        MarError: The name leads out of the model's folder.
+    """
+    return root if name in ("", ".") else listed_path(root, name, listing)
+
+
+def listed_modules(root: Path) -> list[SavedModule]:
+    """Return the modules that `modules.json` of a saved model lists, in order.
+
+    Raises:
+        MarError: The file is damaged, or names a folder outside the model's.
+    """
+    path = root / "modules.json"
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        return [SavedModule(str(entry["type"]), module_path(root, entry["path"], path)) for entry in entries]
+    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise MarError(f"{path} is damaged ({error!r}). Save or copy the model again.") from error
+
+
 def routers(root: Path) -> list[Path]:
     """Return the folders of a saved model's routers, in order."""
-    listing = root / "modules.json"
-    entries = json.loads(listing.read_text(encoding="utf-8")) if listing.is_file() else []
-    found = [root / entry["path"] for entry in entries if entry["type"].endswith(".Router")]
+    entries = listed_modules(root) if (root / "modules.json").is_file() else []
+    found = [entry.path for entry in entries if entry.type.endswith(".Router")]
     return found or ([root] if (root / ROUTER).is_file() else [])
 
 
 def read_router(folder: Path) -> dict[str, Any]:
-    """Return the content of a router's configuration: `types`, `structure`, `parameters`, of all routes."""
-    return with_further(json.loads((folder / ROUTER).read_text(encoding="utf-8")))
+    """Return the content of a router's configuration: `types`, `structure`, `parameters`, of all routes.
+
+    Raises:
+        MarError: The file is damaged, or names a folder outside the router's.
+    """
+    path = folder / ROUTER
+    try:
+        return with_further(json.loads(path.read_text(encoding="utf-8")), folder)
+    except (OSError, KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        raise MarError(f"{path} is damaged ({error!r}). Save or copy the model again.") from error
 
 
 def write_router(folder: Path, listing: dict[str, Any]) -> None:
-    """Write a router's configuration, aside first; `listing` is as `read_router` returns it."""
-    part = folder / f"{ROUTER}.part"
-    part.write_text(json.dumps(_parted(listing), indent=4), encoding="utf-8")
-    part.replace(folder / ROUTER)
+    """Write a router's configuration, all of it or nothing; `listing` is as `read_router` returns it."""
+    write_text(folder / ROUTER, json.dumps(_parted(listing), indent=4))
 
 
-def with_further(listing: dict[str, Any]) -> dict[str, Any]:
-    """Return a router's configuration with the routes that were kept apart among the others."""
+def with_further(listing: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a router's configuration with the routes that were kept apart among the others.
+
+    Raises:
+        MarError: It names a folder outside the router's.
+    """
+    for part in (listing, listing.get(FURTHER) or {}):
+        keys = {key for chain in part.get("structure", {}).values() for key in chain}
+        for key in {*keys, *part.get("types", {})}:
+            listed_path(folder, key, folder / ROUTER)
     further = listing.get(FURTHER) or {}
     kept = {name: value for name, value in listing.items() if name != FURTHER}
     merged = {name: {**kept[name], **further[name]} for name in ("types", "structure") if name in further}
@@ -123,10 +160,10 @@ def saved_chain(root: Path, route: str) -> list[SavedModule]:
     A router that does not know the route takes its default one, or else that of queries.
     """
     chain = []
-    for entry in json.loads((root / "modules.json").read_text(encoding="utf-8")):
-        folder = root / entry["path"]
-        if not entry["type"].endswith(".Router"):
-            chain.append(SavedModule(entry["type"], folder))
+    for entry in listed_modules(root):
+        folder = entry.path
+        if not entry.type.endswith(".Router"):
+            chain.append(entry)
             continue
         listing = read_router(folder)
         structure = listing["structure"]

@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from mar_st.files import check_file, listed_path, write_json
 from mar_st.online.protocol import EncoderError
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class ExportListing:
         version: Version of the format.
         model: `source`, `identity` (digest of the modules that encode queries) and `query` (name of the query
             encoder in its model; absent in folders of earlier versions).
-        files: Bytes and sha256 of each file.
+        files: `bytes`, `sha256` and `sample` of each file, see `mar_st.files.digests`.
     """
 
     form: ClassVar[str]
@@ -67,20 +68,30 @@ class ExportListing:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read the listing of an exported folder and check that its files are there, by their sizes.
+        """Read the listing of an exported folder and check its files by their sizes and sampled blocks.
 
         Raises:
-            EncoderError: No listing, one of another format or version, or a file is missing or cut.
+            EncoderError: No listing, one of another format or version, or a file is missing or another.
         """
         content = _content(folder, cls.form, cls.version)
         try:
             found = cls.of(content)
-        except (KeyError, TypeError) as error:
+            unlisted = sorted(set(found.needed()) - set(found.files))
+            if unlisted:
+                raise KeyError(f"{', '.join(map(str, unlisted))} is used and not listed")
+            for entry in found.files.values():
+                if type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
+                    raise TypeError(f"an entry of a file is {entry}")
+        except (KeyError, TypeError, AttributeError) as error:
             raise EncoderError(
                 f"{folder / FILE} cannot be read ({error}); export the model again."
             ) from error
         _check_files(folder, found.files)
         return found
+
+    def needed(self) -> list[str]:
+        """Return the names of the files that loading reads."""
+        return []
 
     @classmethod
     def of(cls, content: dict[str, Any]) -> Self:
@@ -93,11 +104,8 @@ class ExportListing:
         return cls(**content)
 
     def write(self, folder: Path) -> None:
-        """Write `export.json`, aside first."""
-        part = folder / f"{FILE}.part"
-        content = {"format": self.form, "version": self.version, **asdict(self)}
-        part.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-        part.replace(folder / FILE)
+        """Write `export.json`."""
+        write_json(folder / FILE, {"format": self.form, "version": self.version, **asdict(self)})
 
     @property
     def query(self) -> str | None:
@@ -151,6 +159,11 @@ class Listing(ExportListing):
         variants = {name: Variant(**entry) for name, entry in content.pop("variants").items()}
         return cls(variants=variants, **content)
 
+    def needed(self) -> list[str]:
+        """See `ExportListing`."""
+        of_variants = [[entry.graph, *entry.files, TABLES[entry.table]] for entry in self.variants.values()]
+        return [TOKENIZER, *(name for names in of_variants for name in names)]
+
     def choose(self, backend: str) -> Variant:
         """The variant that a back end stands for, see `load_query_encoder`.
 
@@ -189,8 +202,9 @@ class Listing(ExportListing):
             EncoderError: A file was changed.
         """
         for name, entry in self.files.items():
-            if file_entry(folder / name) != entry:
-                raise EncoderError(f"{folder / name} was changed since it was exported. Export it again.")
+            found = check_file(folder / name, entry)
+            if found is not None:
+                raise EncoderError(f"{folder / name} {found}. Copy or export the encoder again.")
 
 
 def format_of(folder: Path) -> str | None:
@@ -222,19 +236,13 @@ def _content(folder: Path, form: str, version: int) -> dict[str, Any]:
 
 
 def _check_files(folder: Path, files: Mapping[str, dict[str, Any]]) -> None:
-    """Make sure that the files of an exported folder are there, by their sizes.
+    """Make sure that the files of an exported folder are there, by their sizes and sampled blocks.
 
     Raises:
-        EncoderError: A file is missing or cut.
+        EncoderError: A file is missing, cut or another, or a name leads out of the folder.
     """
     for name, entry in files.items():
-        size = (folder / name).stat().st_size if (folder / name).is_file() else None
-        if size != entry["bytes"]:
-            state = "is missing" if size is None else f"has {size} bytes, not {entry['bytes']}"
-            raise EncoderError(f"{folder / name} {state}. Copy or export the encoder again.")
-
-
-def file_entry(path: Path) -> dict[str, Any]:
-    """Bytes and sha256 of a file."""
-    with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+        path = listed_path(folder, name, folder / FILE, EncoderError)
+        state = check_file(path, entry, "sample") if path.is_file() else "is missing"
+        if state is not None:
+            raise EncoderError(f"{path} {state}. Copy or export the encoder again.")

@@ -60,6 +60,10 @@ class LookupListing(ExportListing):
     documents: int = 0
     report: dict[str, Any] = field(default_factory=dict)
 
+    def needed(self) -> list[str]:
+        """See `ExportListing`."""
+        return [DICTIONARY, WEIGHTS]
+
 
 class NumpyLookupEncoder:
     """The lookup encoder of an exported folder; see `mar_st.lookup.LookupEncoder` for what it computes.

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from mar_st.backbones import Shape
+from mar_st.files import listed_path
 from mar_st.native_gte import native_gte_config
 from mar_st.vocabulary.errors import VocabularyError
 
@@ -139,7 +140,8 @@ def weight_files(folder: Path) -> list[Path]:
         )
     if (folder / INDEX).is_file():
         listing = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"]
-        return [folder / name for name in sorted(set(listing.values()))]
+        names = sorted(set(listing.values()))
+        return [listed_path(folder, name, folder / INDEX, VocabularyError) for name in names]
     if not (folder / WEIGHTS).is_file():
         raise VocabularyError(
             f"{folder} holds no {WEIGHTS}; save the model with transformers (safetensors) first."

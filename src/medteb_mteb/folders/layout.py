@@ -11,7 +11,15 @@ from typing import Any, Literal, get_args
 
 import yaml
 
-from medteb_mteb.editions import MANIFEST_NAME, Edition, EditionError, load_edition, sha256_of, verify
+from medteb_mteb.editions import (
+    MANIFEST_NAME,
+    Edition,
+    EditionError,
+    leads_outside,
+    load_edition,
+    sha256_of,
+    verify,
+)
 from medteb_mteb.folders.problems import FolderError
 from medteb_mteb.folders.rows import SUFFIXES, TREC_SUFFIXES
 
@@ -255,6 +263,8 @@ def _declared_files(folder: Path, patterns: list[str]) -> list[Path]:
         matches = sorted(path for path in folder.glob(pattern) if path.is_file())
         if not matches:
             raise FolderError(folder, [f"README.md: declares {pattern!r}, but there is no such file"])
+        if outside := [path for path in matches if leads_outside(path, folder)]:
+            raise FolderError(folder, [f"{outside[0]} is a symbolic link out of the folder"])
         files.extend(matches)
     return files
 

@@ -98,7 +98,7 @@ def test_broken_folders_are_refused(exported, tmp_path):  # noqa: F811
     shutil.copytree(out, copy)
     graph = copy / listing.variants[listing.chosen].graph
     graph.write_bytes(graph.read_bytes()[:-5])
-    with pytest.raises(EncoderError, match="bytes, not"):
+    with pytest.raises(EncoderError, match=r"bytes; .* were written"):
         load_query_encoder(copy)
     graph.unlink()
     with pytest.raises(EncoderError, match="is missing"):
@@ -121,7 +121,7 @@ def test_content_is_verified_where_it_is_asked_for(exported, tmp_path):  # noqa:
     data = bytearray((copy / "tokenizer.json").read_bytes())
     data[-3] ^= 1
     (copy / "tokenizer.json").write_bytes(bytes(data))
-    with pytest.raises(EncoderError, match="was changed"):
+    with pytest.raises(EncoderError, match="holds other bytes than were written"):
         listing.verify(copy)
 
 
@@ -147,3 +147,56 @@ def test_the_query_side_of_a_mar_loads_without_its_documents(tmp_path):
     np.testing.assert_array_equal(alone.encode(["头疼"]), whole.encode(["头疼"]))
     assert whole.dim == 128
     assert whole.identity == alone.identity
+
+
+@pytest.mark.parametrize("where", ["files", "graph", "variant", "table"])
+def test_a_listing_that_names_files_elsewhere_is_refused(exported, tmp_path, where):  # noqa: F811
+    out, listing = exported
+    copy = tmp_path / "a" / "b" / "copy"
+    shutil.copytree(out, copy)
+    (tmp_path / "ESCAPED").write_text("x")
+    content = json.loads((copy / "export.json").read_text(encoding="utf-8"))
+    name, variant = "x/../../../../ESCAPED", content["variants"][listing.chosen]
+    if where == "files":
+        content["files"][name] = {"bytes": 1, "sha256": "0" * 64}
+    elif where == "graph":
+        variant["graph"] = name
+    elif where == "variant":
+        variant["files"].append(name)
+    else:
+        variant["table"] = name
+    (copy / "export.json").write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(EncoderError, match="ESCAPED"):
+        load_query_encoder(copy)
+
+
+def test_a_linked_file_is_not_read(exported, tmp_path):  # noqa: F811
+    out, _ = exported
+    copy = tmp_path / "copy"
+    shutil.copytree(out, copy)
+    (copy / "tokenizer.json").rename(tmp_path / "secret")
+    (copy / "tokenizer.json").symlink_to(tmp_path / "secret")
+    with pytest.raises(EncoderError, match="symbolic link out of"):
+        load_query_encoder(copy)
+
+
+def test_damage_is_found_when_an_encoder_is_loaded(exported, tmp_path):  # noqa: F811
+    out, listing = exported
+    copy = tmp_path / "copy"
+    shutil.copytree(out, copy)
+    graph = copy / listing.variants[listing.chosen].graph
+    content = bytearray(graph.read_bytes())
+    graph.write_bytes(bytes(len(content)))
+    with pytest.raises(EncoderError, match="holds other bytes than were written"):
+        load_query_encoder(copy)
+
+
+def test_a_folder_without_samples_loads(exported, tmp_path):  # noqa: F811
+    out, _ = exported
+    copy = tmp_path / "copy"
+    shutil.copytree(out, copy)
+    content = json.loads((copy / "export.json").read_text(encoding="utf-8"))
+    for entry in content["files"].values():
+        del entry["sample"]
+    (copy / "export.json").write_text(json.dumps(content), encoding="utf-8")
+    load_query_encoder(copy, threads=1).encode(TEXTS)

@@ -315,6 +315,9 @@ def test_tables_declared_in_the_card_are_used(make_folder):
     read = read_folder(folder)
     assert read.retrieval == expected
     assert (read.name, read.layout.settings.main_score) == ("我的任务", "mrr_at_10")
+    (data / "judgements.tsv").rename(folder.parent / "secret.tsv")
+    (data / "judgements.tsv").symlink_to(folder.parent / "secret.tsv")
+    assert "symbolic link out of the folder" in str(problems_of(folder))
     (data / "judgements.tsv").unlink()
     assert "declares 'data/judgements.tsv'" in str(problems_of(folder))
 

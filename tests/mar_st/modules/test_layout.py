@@ -1,0 +1,96 @@
+"""What a saved model says of its modules: names stay in its folder."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mar_st import MAR
+from mar_st.describe import describe
+from mar_st.encode.space import space_of
+from mar_st.errors import MarError
+from mar_st.family import remove_query_encoder
+from mar_st.modules.layout import read_router, routers, saved_chain
+from mar_st.online import load_query_encoder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OUT = "x/../../../ESCAPED"
+
+
+@pytest.fixture
+def saved(mar: MAR, tmp_path: Path) -> Path:
+    mar.save_pretrained(str(tmp_path / "a" / "b" / "mar"), create_model_card=False)
+    victim = tmp_path / "a" / "ESCAPED"
+    victim.mkdir()
+    (victim / "config.json").write_text("{}")
+    (tmp_path / "a" / "b" / "mar" / "x").mkdir()
+    return tmp_path / "a" / "b" / "mar"
+
+
+def rewrite(path: Path, change: Any) -> None:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    change(content)
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def all_uses(folder: Path) -> list[Any]:
+    return [
+        lambda: MAR.from_pretrained(folder),
+        lambda: load_query_encoder(folder),
+        lambda: space_of(folder),
+        lambda: saved_chain(folder, "query"),
+        lambda: describe(folder),
+    ]
+
+
+def test_a_module_elsewhere_is_one_error(saved: Path) -> None:
+    rewrite(saved / "modules.json", lambda content: content[-1].update(path=OUT))
+    for use in (*all_uses(saved), lambda: routers(saved)):
+        with pytest.raises(MarError, match="ESCAPED"):
+            use()
+
+
+def test_a_part_of_a_route_elsewhere_is_one_error_and_is_not_deleted(saved: Path) -> None:
+    kind = read_router(saved)["types"][read_router(saved)["structure"]["query"][0]]
+
+    def change(content: dict[str, Any]) -> None:
+        content["structure"]["query-extra"] = [OUT]
+        content["types"][OUT] = kind
+
+    rewrite(saved / "router_config.json", change)
+    for use in (*all_uses(saved), lambda: remove_query_encoder(saved, "query-extra")):
+        with pytest.raises(MarError, match="ESCAPED"):
+            use()
+    assert (saved.parents[1] / "ESCAPED" / "config.json").exists()
+
+
+def test_routes_kept_apart_are_checked_too(saved: Path) -> None:
+    further = {"types": {OUT: "mar_st.lookup.module.LookupEncoder"}, "structure": {"query-extra": [OUT]}}
+    rewrite(saved / "router_config.json", lambda content: content.update(further=further))
+    for use in (
+        lambda: remove_query_encoder(saved, "query-extra"),
+        lambda: MAR.from_pretrained(saved, query="query-extra"),
+    ):
+        with pytest.raises(MarError, match="ESCAPED"):
+            use()
+    assert (saved.parents[1] / "ESCAPED" / "config.json").exists()
+
+
+def test_a_linked_module_is_refused(saved: Path, tmp_path: Path) -> None:
+    part = saved_chain(saved, "query")[0].path
+    part.rename(tmp_path / "elsewhere")
+    part.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(MarError, match="symbolic link out of"):
+        MAR.from_pretrained(saved)
+
+
+@pytest.mark.parametrize("name", ["modules.json", "router_config.json"])
+@pytest.mark.parametrize("content", ["", "{", "[7]", "[{}]"])
+def test_a_damaged_listing_is_one_error(saved: Path, name: str, content: str) -> None:
+    (saved / name).write_text(content)
+    with pytest.raises(MarError):
+        saved_chain(saved, "query")
