@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 from mar_st.normalisation import normalise
+from mar_st.user_cache import is_own, user_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+#: jieba's dictionary as it is loaded fastest.
+_CACHE = "jieba.cache"
 
 
 def character_bigrams(text: str) -> list[str]:
@@ -18,12 +24,31 @@ def character_bigrams(text: str) -> list[str]:
     return [plain[i : i + 2] for i in range(len(plain) - 1)] or ([plain] if plain else [])
 
 
-def words(text: str) -> list[str]:
-    """Words by jieba, in lower case, without punctuation."""
+@lru_cache(maxsize=1)
+def segmenter() -> Any:
+    """Return jieba's tokenizer, with its cache in a folder of this user alone.
+
+    By default jieba reads `jieba.cache` in the folder for temporary files, whoever put it there.
+    """
     import jieba
 
     jieba.setLogLevel(logging.WARNING)  # it reports loading its dictionary
-    return [word for word in jieba.lcut(text.lower()) if normalise(word)]
+    made = jieba.Tokenizer()
+    folder = user_cache()
+    if folder is not None and not is_own(folder / _CACHE):
+        try:
+            (folder / _CACHE).unlink(missing_ok=True)
+        except OSError:
+            folder = None
+    with TemporaryDirectory() as temporary:
+        made.cache_file, made.tmp_dir = _CACHE, str(folder or temporary)
+        made.initialize()
+    return made
+
+
+def words(text: str) -> list[str]:
+    """Words by jieba, in lower case, without punctuation."""
+    return [word for word in segmenter().lcut(text.lower()) if normalise(word)]
 
 
 #: Ways to cut a text, by name.

@@ -56,10 +56,9 @@ def char_bigrams(text: str) -> list[str]:
 
 def jieba_words(text: str) -> list[str]:
     """Words of the normalised text as jieba's default dictionary segments it."""
-    import jieba
+    from mar_st.words import segmenter
 
-    jieba.setLogLevel(logging.WARNING)  # it reports loading its dictionary
-    return [word for word in jieba.lcut(normalise(text)) if not word.isspace()]
+    return [word for word in segmenter().lcut(normalise(text)) if not word.isspace()]
 
 
 TOKENISERS: Mapping[str, Callable[[str], list[str]]] = {"jieba": jieba_words, "char-bigram": char_bigrams}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
+from mar_st.user_cache import is_own, user_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +32,8 @@ def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
 
     What is compiled is kept in `$XDG_CACHE_HOME/medteb` (`~/.cache/medteb`), under a name made of the source,
     the headers beside it and the flags; a machine that has it needs no compiler. Where that folder cannot be
-    written, or others could write to it, the source is compiled into a temporary folder each time.
+    written, or others could write to it, the source is compiled into a temporary folder each time. A file
+    that is somebody else's, or a link, or that others may write to, is compiled again and never loaded.
 
     Args:
         source: A `.cpp` file.
@@ -43,19 +45,21 @@ def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
     if platform.system() != "Linux":
         raise BuildError(f"C++ is compiled on Linux only; this is {platform.system()}.")
     options = ["-O3", "-std=c++17", "-shared", "-fPIC", "-pthread", *flags]
-    cache = _cache()
+    cache = user_cache()
     if cache is None:
         with tempfile.TemporaryDirectory() as folder:  # Linux keeps a loaded library whose file is gone
             return _load(_compile(options, source, Path(folder) / "library.so"))
     target = cache / f"{source.stem}-{_digest(source, options)}.so"
-    if target.is_file():
+    if is_own(target) and target.is_file():
         try:
             return ctypes.CDLL(str(target))
         except OSError:  # cut, or of another system with the same home
             target.unlink(missing_ok=True)
     try:
         with tempfile.TemporaryDirectory(dir=cache) as folder:
-            _compile(options, source, Path(folder) / target.name).replace(target)
+            made = _compile(options, source, Path(folder) / target.name)
+            made.chmod(0o700)  # whatever the umask is
+            made.replace(target)
     except OSError as error:
         raise BuildError(f"{source.name} could not be compiled into {cache}: {error}") from error
     return _load(target)
@@ -105,17 +109,3 @@ def _digest(source: Path, options: Sequence[str]) -> str:
 def _sources(source: Path) -> Iterator[Path]:
     yield source
     yield from sorted(source.parent.glob("*.hpp"))
-
-
-def _cache() -> Path | None:
-    """A folder of this user's own, or `None` where there is none that nobody else could write to."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    try:
-        folder = (Path(base) if base else Path.home() / ".cache") / "medteb"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        stat = folder.stat()
-    except (OSError, RuntimeError):
-        return None
-    if stat.st_uid != os.getuid() or stat.st_mode & 0o022 or not os.access(folder, os.W_OK):
-        return None
-    return folder

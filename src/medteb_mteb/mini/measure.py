@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 def jieba_words(text: str) -> list[str]:
     """Words by jieba, without white space."""
-    import jieba
+    from mar_st.words import segmenter
 
-    return [word for word in jieba.cut(text) if word.strip()]
+    return [word for word in segmenter().cut(text) if word.strip()]
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:

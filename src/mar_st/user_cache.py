@@ -1,0 +1,51 @@
+"""A folder for what is computed once per user and then trusted: nobody else can have written it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+__all__ = ["is_own", "user_cache"]
+
+
+def user_cache() -> Path | None:
+    """Return `$XDG_CACHE_HOME/medteb` (`~/.cache/medteb`), made where it is missing.
+
+    `None` where it cannot be written, belongs to somebody else, or others could write to it or replace it.
+    """
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        folder = ((Path(base) if base else Path.home() / ".cache") / "medteb").absolute()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = folder.resolve()
+        above = [parent.stat() for parent in folder.parents]
+    except (OSError, RuntimeError):
+        return None
+    if any(map(_replaceable, above)) or not folder.is_dir() or not is_own(folder):
+        return None
+    return folder if os.access(folder, os.W_OK) else None
+
+
+def is_own(path: Path) -> bool:
+    """Whether a file or folder is there, is no link, belongs to this user, and nobody else may write to it.
+
+    On Windows, where the folders of a user are its own, the last two are not asked.
+    """
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    if os.name == "nt":
+        return not stat.S_ISLNK(found.st_mode)
+    plain = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+    return plain and found.st_uid == os.getuid() and not found.st_mode & 0o022
+
+
+def _replaceable(folder: os.stat_result) -> bool:
+    """Whether others may replace what is in a folder; in one like /tmp, with the sticky bit, they may not."""
+    if os.name == "nt":
+        return False
+    if folder.st_uid not in (0, os.getuid()):
+        return True
+    return bool(folder.st_mode & stat.S_IWOTH) and not folder.st_mode & stat.S_ISVTX
