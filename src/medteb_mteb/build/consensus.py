@@ -39,7 +39,7 @@ class Rule:
         weights: Weight of each judge, for `weighted`; one that is not named has weight 1.
         share: Share of the weights that has to be exceeded, for `weighted`.
         spread: For `graded`, the distance of the best from the worst grade beyond which a pair is discarded.
-        judges: Names of the judges that count; default all that occur.
+        judges: Names of the judges that count; default all that were asked.
         incomplete: Whether a pair that not all judges have graded may have a label, by those there are.
 
     Raises:
@@ -107,23 +107,37 @@ class Rule:
         return Label(query_id, document_id, relevance, "" if relevance is not None else TIE)
 
 
-def consensus(judgements: Iterable[Judgement], rule: Rule | None = None) -> list[Label]:
+def consensus(
+    judgements: Iterable[Judgement],
+    rule: Rule | None = None,
+    *,
+    judges: Iterable[str] = (),
+    pairs: Iterable[tuple[str, str]] = (),
+) -> list[Label]:
     """The label of every pair that was judged, sorted by query and document.
 
     Args:
         judgements: Of all judges.
         rule: Default the published one.
+        judges: All judges that were asked; default those that occur. One that has not graded a pair is
+            missing there, however many others have.
+        pairs: Query and document of pairs that were asked for, also if nobody has graded them.
 
     Raises:
-        BuildError: A judge that the rule names has graded nothing, or one judge alone is to be unanimous.
+        BuildError: A judge that counts has graded nothing.
     """
     rule = rule or Rule()
-    judges, grades = by_pair(judgements)
-    missing = sorted({*rule.judges, *rule.weights} - set(judges))
-    if missing:
-        raise BuildError(f"The judge {missing[0]!r} has graded nothing; there is {', '.join(judges)}.")
-    counted = list(rule.judges) or judges
-    return [rule.label(*pair, found, counted) for pair, found in grades.items()]
+    occur, grades = by_pair(judgements)
+    counted = sorted({*rule.judges, *rule.weights, *(() if rule.judges else {*occur, *judges})})
+    silent = sorted(set(counted) - set(occur))
+    if silent:
+        raise BuildError(
+            f"The judge {silent[0]!r} has graded nothing; there is {', '.join(occur)}. Have it judge (medteb "
+            "judge --retry-failed asks again), or name the judges that count (--judge)."
+        )
+    counted = list(rule.judges) or counted
+    everything = {**{pair: {} for pair in pairs}, **grades}
+    return [rule.label(*pair, everything[pair], counted) for pair in sorted(everything)]
 
 
 def counts(labels: Iterable[Label]) -> dict[str, int]:

@@ -12,7 +12,18 @@ from medteb_mteb.build.records import BuildError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["GRADES", "POSITIVE", "Judgement", "Label", "by_pair", "read_judgements", "read_labels", "value"]
+__all__ = [
+    "GRADES",
+    "POSITIVE",
+    "Judgement",
+    "Judging",
+    "Label",
+    "by_pair",
+    "read_judgements",
+    "read_judging",
+    "read_labels",
+    "value",
+]
 
 #: The published scale, best first: S answers directly and completely, A in part, B same subject with another
 #: intent, C a related subject, D unrelated (MAR paper, Table 21).
@@ -64,6 +75,47 @@ class Label:
         if self.relevance is None:
             return {**row, "relevance": None, "reason": self.reason}
         return {**row, "relevance": self.relevance}
+
+
+@dataclass(frozen=True)
+class Judging:
+    """What a judging has come to.
+
+    Attributes:
+        judgements: The grades.
+        judges: All judges that were asked, also those that gave no grade; sorted.
+        failed: Query, document and judge of the grades that are missing.
+    """
+
+    judgements: tuple[Judgement, ...]
+    judges: tuple[str, ...]
+    failed: tuple[tuple[str, str, str], ...] = ()
+
+
+def read_judging(path: str | Path) -> Judging:
+    """Judgements with all who were asked for them.
+
+    Args:
+        path: Folder of `medteb judge`, or a JSONL file of judgements, whose judges are those that occur.
+
+    Raises:
+        BuildError: As `read_judgements`; or a judge that was asked gave no grade at all.
+    """
+    judgements = tuple(read_judgements(path))
+    folder = Path(path) if Path(path).is_dir() else Path(path).parent
+    occur = {one.judge for one in judgements}
+    manifest, failed = folder / "manifest.json", folder / "failed.jsonl"
+    if not manifest.is_file() or (Path(path).is_file() and Path(path).name != "judgements.jsonl"):
+        return Judging(judgements, tuple(sorted(occur)))
+    asked = json.loads(manifest.read_text(encoding="utf-8")).get("judges")
+    if not isinstance(asked, dict):
+        return Judging(judgements, tuple(sorted(occur)))
+    rows = [json.loads(line) for line in failed.read_text(encoding="utf-8").splitlines()]
+    return Judging(
+        judgements,
+        tuple(sorted({*asked, *occur})),
+        tuple((row["query-id"], row["corpus-id"], row["judge"]) for row in rows),
+    )
 
 
 def read_judgements(path: str | Path) -> Iterator[Judgement]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from medteb_mteb.build.agreement import agreement
 from medteb_mteb.build.consensus import Rule, consensus, counts
 from medteb_mteb.build.folder import write_text
-from medteb_mteb.build.grades import read_judgements
+from medteb_mteb.build.grades import read_judging
 from medteb_mteb.build.records import BuildError
 
 __all__ = ["write_labels"]
@@ -19,21 +20,24 @@ def write_labels(judgements: str | Path, out: str | Path, rule: Rule | None = No
     """Write `out/labels.jsonl` and `out/agreement.json`; gives what the latter holds.
 
     Args:
-        judgements: JSONL file or folder of judgements, see `read_judgements`.
+        judgements: JSONL file or folder of judgements, see `read_judging`.
         out: Folder to write.
         rule: Default the published one.
 
     Raises:
-        BuildError: Judgements that cannot be used, see `read_judgements` and `consensus`.
+        BuildError: Judgements that cannot be used, see `read_judging` and `consensus`.
     """
     rule, folder = rule or Rule(), Path(out)
-    given = list(read_judgements(judgements))
-    labels = consensus(given, rule)
-    counted = [one for one in given if not rule.judges or one.judge in rule.judges]
+    given = read_judging(judgements)
+    pairs = [pair[:2] for pair in given.failed]
+    labels = consensus(given.judgements, rule, judges=given.judges, pairs=pairs)
+    counted = [one for one in given.judgements if not rule.judges or one.judge in rule.judges]
     try:
         report = agreement(counted, positive=rule.positive).to_json()
     except BuildError as error:  # one judge alone makes labels, but agrees with nobody
         report = {"note": str(error)}
+    missing = Counter(judge for _, _, judge in given.failed)
+    report["missing"] = {judge: missing[judge] for judge in rule.judges or given.judges}
     content = {
         "rule": rule.kind,
         "positive": list(rule.positive),

@@ -49,7 +49,7 @@ def audit(
     from medteb_mteb.build.audit import read_benchmark, write_corrected
     from medteb_mteb.build.consensus import Rule, consensus
     from medteb_mteb.build.folder import write_text
-    from medteb_mteb.build.grades import read_judgements
+    from medteb_mteb.build.grades import read_judging
     from medteb_mteb.build.pool import Pooling, open_retriever, pool
     from medteb_mteb.build.records import BuildError
 
@@ -83,12 +83,13 @@ def audit(
     if not report.complete:
         typer.echo("medteb: judgements are missing; the same command goes on", err=True)
         raise typer.Exit(1)
-    given = list(read_judgements(out / "judged"))
-    labels = consensus(given, made)
+    given = read_judging(out / "judged")
+    pairs = [pair[:2] for pair in given.failed]
+    labels = consensus(given.judgements, made, judges=given.judges, pairs=pairs)
     found = compare(benchmark, labels)
     content = {"folder": str(folder), "retrievers": names, "depth": depth, "rule": rule, **found.to_json()}
-    if len({judgement.judge for judgement in given}) > 1:
-        content["agreement"] = agreement(given).to_json()
+    if len(given.judges) > 1:
+        content["agreement"] = agreement(given.judgements).to_json()
     edition = out / f"{folder.resolve().name}-corrected"
     if not edition.exists():
         try:

@@ -123,6 +123,9 @@ def _weight(entry: str) -> tuple[str, float]:
 def _summary(content: dict[str, Any], out: Path) -> str:
     lines = [f"{name:40} {number:8,}" for name, number in content["labels"].items()]
     report = content["agreement"]
+    lines += [
+        f"{judge} gave no grade for {number:,} pairs" for judge, number in report["missing"].items() if number
+    ]
     if "note" in report:
         return "\n".join([*lines, report["note"], f"labels: {out / 'labels.jsonl'}"])
     names = {

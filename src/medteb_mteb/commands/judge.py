@@ -44,7 +44,8 @@ def judge(
 ) -> None:
     """Have every judge grade every pair of the pools; a judgement that was paid for is never bought again.
 
-    Exit code 1: something is left to ask for; what was answered is kept, and the same command goes on.
+    Exit code 1: something is left to ask for, or a judge has failed on too many pairs. What was answered is
+    kept, and the same command goes on.
     """
     from medteb_mteb.build import judge as judging
 
@@ -74,11 +75,9 @@ def judge(
     typer.echo(json.dumps(report.to_json(), ensure_ascii=False, indent=2) if as_json else report_text(report))
     for result in report.judges:
         if result.stopped:
-            typer.echo(
-                f"medteb: {result.name} stopped: {result.stopped}; {result.outcome.left} of {report.pairs} "
-                "pairs are left. The same command goes on.",
-                err=True,
-            )
+            left = result.outcome.left
+            more = f" {left} of {report.pairs} pairs are left. The same command goes on." if left else ""
+            typer.echo(f"medteb: {result.name} stopped: {result.stopped}.{more}", err=True)
     if not report.complete:
         raise typer.Exit(1)
 

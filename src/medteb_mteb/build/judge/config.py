@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -21,12 +21,18 @@ class Judge(LLM):
     Attributes:
         passages: Passages of a prompt at most.
         prompt_tokens: Estimated tokens of a prompt at most, unless a single passage has more.
+        max_failed: Share of the pairs that may stay without a grade, those that a content filter refuses not
+            counted; beyond it the judging stops.
+        keep_answers: Answers that are kept in the journal as they came, compressed: `unread`, of which some
+            passage has no grade, or `none`. They are read again before anything is asked for once more.
         tags: Ask for keys that carry a tag of their passage (`Passage-0-k7f`) instead of the published
             `Passage-0`; a mixed-up answer is then recognised.
     """
 
     passages: int = Field(default=10, ge=1, le=200)
     prompt_tokens: int = Field(default=16_000, ge=500)
+    max_failed: float = Field(default=0.1, ge=0, le=1)
+    keep_answers: Literal["unread", "none"] = "unread"
     tags: bool = True
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from medteb_mteb.build.judge.journal import Journal
     from medteb_mteb.build.judge.material import Group, Material
 
-__all__ = ["AROUND", "OVERHEAD", "Planner", "Task"]
+__all__ = ["AROUND", "OVERHEAD", "Planner", "Task", "places"]
 
 #: Tokens of a prompt without its texts.
 OVERHEAD = tokens_of(SYSTEM) + tokens_of(TEMPLATE)
@@ -46,6 +46,13 @@ class Task:
     control: int | None
     query: str
     documents: tuple[str, ...]
+
+
+def places(request: Request, identity: bytes) -> tuple[tuple[int, ...], int | None]:
+    """Numbers of a request's passages in its prompt, and that of the control passage, if there is one."""
+    count = len(request.keys)
+    control = random.Random(identity).randrange(count + 1) if request.control else None
+    return tuple(number for number in range(count + request.control) if number != control), control
 
 
 @dataclass
@@ -183,12 +190,11 @@ class Planner:
         """The texts of a request; the same request gives the same prompt."""
         identity = request.id(self.settings)
         texts = [self.material.documents[document] for document in documents]
-        control = None
-        if request.control:
+        numbers, control = places(request, identity)
+        if control is not None:
             draw = random.Random(identity)
-            control = draw.randrange(len(texts) + 1)
+            draw.randrange(len(texts) + 1)
             texts.insert(control, draw.choice(self.judges.controls))
-        numbers = tuple(number for number in range(len(texts)) if number != control)
         prompt = render(self.material.queries[query], texts, request=identity, tags=self.judge.tags)
         return Task(request, prompt, numbers, control, query, tuple(documents))
 

@@ -16,6 +16,7 @@ from medteb_mteb.build.judge.material import read_material
 from medteb_mteb.build.judge.plan import Planner
 from medteb_mteb.build.judge.pools import pool_files
 from medteb_mteb.build.judge.report import JudgeReport, JudgeResult, finished
+from medteb_mteb.build.judge.unread import read_again, why_stopped
 from medteb_mteb.build.judge.worker import JudgeWorker
 from medteb_mteb.build.llm.loop import INTERRUPTED, run_workers
 from medteb_mteb.build.read import MANIFEST, source_digest
@@ -80,10 +81,13 @@ def judge(
         with Journal(path) as opened:
             for planner in offline:
                 planner.journal = opened
+            reread = [read_again(planner, opened) for planner in offline]
             workers = _work(offline, opened, show_progress=show_progress)
+            for worker in workers:
+                worker.stopped = why_stopped(worker)
             complete = not any(worker.stopped for worker in workers)
             found = export(folder, offline, opened) if complete else outcomes(offline, opened)
-            report = _report(folder, path, material, workers, found, complete=complete)
+            report = _report(folder, path, material, workers, reread, found, complete=complete)
         write_text(folder / "report.json", _dump(report.to_json()))
         if complete:
             content = {
@@ -139,6 +143,7 @@ def _report(
     journal: Path,
     material: Material,
     workers: Sequence[JudgeWorker],
+    reread: Sequence[int],
     found: dict[str, Outcome],
     *,
     complete: bool,
@@ -151,6 +156,7 @@ def _report(
             known=worker.planner.counts.known,
             account=worker.journal.account(worker.llm.name),
             details={
+                "read_again": again,
                 "asked_again": worker.tally.asked_again,
                 "distrusted": dict(sorted(worker.tally.distrusted.items())),
                 "suspicious": worker.planner.counts.suspicious,
@@ -159,7 +165,7 @@ def _report(
             },
             stopped=worker.stopped,
         )
-        for worker in workers
+        for worker, again in zip(workers, reread, strict=True)
     )
     notes = []
     queries = sum(suspicious(text) for text in material.queries.values())

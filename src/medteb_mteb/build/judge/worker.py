@@ -14,11 +14,13 @@ from medteb_mteb.build.llm.database import Failure
 from medteb_mteb.build.llm.worker import Worker
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from medteb_mteb.build.judge.journal import Journal
     from medteb_mteb.build.judge.plan import Planner, Task
     from medteb_mteb.build.llm.client import Reply
 
-__all__ = ["JudgeWorker", "Progress", "Tally"]
+__all__ = ["JudgeWorker", "Progress", "Tally", "ending_of", "verdict_of"]
 
 
 class Progress(Protocol):
@@ -34,14 +36,14 @@ class Tally:
 
     Attributes:
         bought: Grades that came in.
-        failed: Judgements that came to nothing.
+        failed: Judgements that came to nothing, by reason.
         asked_again: Judgements that were asked for once more, alone.
         distrusted: Answers that were thrown away as a whole, by reason; `control` are those whose control
             passage was graded as if it had to do with the query.
     """
 
     bought: int = 0
-    failed: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
     asked_again: int = 0
     distrusted: Counter[str] = field(default_factory=Counter)
 
@@ -73,9 +75,10 @@ class JudgeWorker(Worker["Task"]):
         if reply is None:
             verdict = Verdict({}, dict.fromkeys(range(len(job.prompt.keys)), reason))
         else:
-            verdict = read_answer(reply.content, job.prompt.keys, refused=reply.refused, cut=reply.cut)
-        if job.control is not None and verdict.grades:
-            verdict = _controlled(verdict, job.control)
+            verdict = verdict_of(reply.content, job.prompt.keys, job.control, ending_of(reply))
+            self.used(
+                "" if verdict.grades or verdict.whole == "control" else next(iter(verdict.missing.values()))
+            )
         if verdict.whole:
             self.tally.distrusted[verdict.whole] += 1
         pairs = list(zip(job.request.keys, job.numbers, strict=True))
@@ -96,9 +99,12 @@ class JudgeWorker(Worker["Task"]):
             failures=failures,
             follow=[other.request for other in follow],
             paid=paid,
+            unread=(ending_of(reply), reply.content or "")
+            if reply is not None and reasons and self.planner.judge.keep_answers == "unread"
+            else None,
         )
         self.tally.bought += len(grades)
-        self.tally.failed += len(failures)
+        self.tally.failed.update(failure.reason for failure in failures.values())
         self.tally.asked_again += len(follow)
         self.progress(graded=len(grades), failed=len(failures), cost=paid.cost)
         return follow
@@ -115,6 +121,24 @@ class JudgeWorker(Worker["Task"]):
         return JudgeAccount(
             1, reply.tokens_in, reply.tokens_out, cost, int(reply.estimated), controls, int(flagged)
         )
+
+
+def ending_of(reply: Reply) -> str:
+    """How an answer ends: `refused`, `cut`, or empty, as it should."""
+    return "refused" if reply.refused else "cut" if reply.cut else ""
+
+
+def verdict_of(content: str | None, keys: Sequence[str], control: int | None, ending: str) -> Verdict:
+    """What an answer says, borne out by its control passage if it has one.
+
+    Args:
+        content: What the judge said.
+        keys: Key of each passage, in their order.
+        control: Number of the control passage.
+        ending: See `ending_of`.
+    """
+    verdict = read_answer(content, keys, refused=ending == "refused", cut=ending == "cut")
+    return _controlled(verdict, control) if control is not None and verdict.grades else verdict
 
 
 def _controlled(verdict: Verdict, control: int) -> Verdict:

@@ -148,6 +148,8 @@ class Endpoint:
         self._client = openai.AsyncOpenAI(
             base_url=llm.base_url, api_key=self._key, max_retries=0, timeout=llm.timeout
         )
+        # Read from the environment by the client, and meant for OpenAI's own service alone.
+        self._client.organization = self._client.project = None
         formats: tuple[AnswerFormat, ...] = get_args(AnswerFormat)
         self._formats = list(formats[formats.index(llm.answer) :])
         self._proven = False

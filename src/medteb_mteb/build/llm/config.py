@@ -17,7 +17,6 @@ __all__ = ["LLM", "AnswerFormat", "load_llm", "load_settings"]
 AnswerFormat = Literal["json_schema", "json_object", "text"]
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-DEFAULT_KEY = "OPENAI_API_KEY"
 
 SettingsT = TypeVar("SettingsT", bound=BaseModel)
 
@@ -29,8 +28,8 @@ class LLM(BaseModel):
         name: What its answers are booked on.
         model: Name of the model at the endpoint.
         base_url: Address, up to and without `/chat/completions`.
-        api_key_env: Environment variable that holds the key; it is read from there alone. A server on this
-            machine needs none.
+        api_key_env: Environment variable that holds the key. No variable is read that is not named here, so
+            no key goes to an address that it is not meant for; a server on this machine needs none.
         variant: Part of an answer's identity; tells apart two models of one name.
         temperature: Sampling temperature; null: not sent, for models that refuse it.
         extra: Further fields of the request (`top_p`, `reasoning_effort`, ...), part of an answer's identity.
@@ -44,6 +43,7 @@ class LLM(BaseModel):
         max_pause: Seconds of the longest pause, unless the endpoint asks for more.
         price_in: Price of a million tokens of a prompt.
         price_out: Price of a million tokens of an answer.
+        unreadable: Answers in a row of which nothing can be used before the LLM is stopped; null: never.
         budget: Money that the journal may pay for this LLM in all; null: no limit.
         budget_tokens: Tokens, in and out, likewise.
     """
@@ -53,7 +53,7 @@ class LLM(BaseModel):
     name: str = Field(min_length=1, max_length=100)
     model: str = Field(min_length=1)
     base_url: str
-    api_key_env: str = DEFAULT_KEY
+    api_key_env: str | None = Field(default=None, min_length=1)
     variant: str = ""
     temperature: float | None = Field(default=0.0, ge=0, le=2)
     extra: dict[str, Any] = Field(default_factory=dict)
@@ -67,6 +67,7 @@ class LLM(BaseModel):
     max_pause: float = Field(default=60.0, gt=0)
     price_in: float = Field(default=0.0, ge=0)
     price_out: float = Field(default=0.0, ge=0)
+    unreadable: int | None = Field(default=20, ge=1)
     budget: float | None = Field(default=None, ge=0)
     budget_tokens: int | None = Field(default=None, ge=0)
 
@@ -105,15 +106,24 @@ class LLM(BaseModel):
         """The key for the endpoint.
 
         Raises:
-            BuildError: The environment variable is not set, and the endpoint is not on this machine.
+            BuildError: The environment variable is not set, or none is named and the endpoint is not on this
+                machine.
         """
-        found = os.environ.get(self.api_key_env)
-        if not found and (not self.local or self.api_key_env != DEFAULT_KEY):
+        who = f"{type(self).__name__} {self.name}"
+        if self.api_key_env is None:
+            if self.local:
+                return "none"
             raise BuildError(
-                f"{type(self).__name__} {self.name}: set {self.api_key_env} to the key for {self.base_url}; "
-                "it is read from there alone."
+                f"{who} names no key for {self.base_url}: give it api_key_env, the environment variable that "
+                "holds the key of this service (for api.openai.com that is OPENAI_API_KEY). None is sent "
+                "unnamed."
             )
-        return found or "none"
+        found = os.environ.get(self.api_key_env)
+        if not found:
+            raise BuildError(
+                f"{who}: set {self.api_key_env} to the key for {self.base_url}; it is read from there alone."
+            )
+        return found
 
     def settings(self, prompt_version: str) -> dict[str, Any]:
         """What an answer depends on besides its texts; where it is asked for, and with what else, is not."""

@@ -91,6 +91,8 @@ class Database(ABC, Generic[AccountT]):
     #: Makes the tables: `failures` and `settings` as above, `accounts` with the holder's name and the fields
     #: of an account as columns, and those of the class's own.
     schema: ClassVar[str]
+    #: Makes tables that an earlier version of the same form did not have.
+    later: ClassVar[str] = ""
     #: The column of `accounts` that names the holder.
     holder: ClassVar[str]
     #: The table of what is paid for, which is also what people call it.
@@ -152,8 +154,8 @@ class Database(ABC, Generic[AccountT]):
                 self._check()
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=NORMAL")
-                self._db.execute("BEGIN IMMEDIATE")  # fails here if it cannot be written
-                self._db.execute("COMMIT")
+                # Fails here if it cannot be written.
+                self._db.executescript(f"BEGIN IMMEDIATE; {self.later} COMMIT;")
             try:
                 self._reserve.write_bytes(b"\0" * RESERVE)
             except OSError as error:

@@ -52,6 +52,9 @@ class Worker(ABC, Generic[JobT]):
         self.faults: dict[str, int] = {}
         #: Why it ended before everything was asked for; empty if it did not.
         self.stopped = ""
+        self._unreadable = 0
+        #: Whether too many answers in a row were of no use.
+        self.useless = False
         self._urgent: deque[JobT] = deque()
         self._next: deque[JobT] = deque()
 
@@ -71,6 +74,17 @@ class Worker(ABC, Generic[JobT]):
         Returns:
             What is asked for because of it, before anything else.
         """
+
+    def used(self, reason: str) -> None:
+        """Count an answer that came in; after too many of no use in a row, stop.
+
+        Args:
+            reason: Why nothing in it can be used; empty: something can.
+        """
+        self._unreadable = self._unreadable + 1 if reason else 0
+        if self.llm.unreadable is not None and self._unreadable >= self.llm.unreadable:
+            self.useless = True
+            self.stop.set(f"{self._unreadable} answers in a row are of no use, the last one: {reason}")
 
     def finish(self) -> None:
         """Called when there is nothing left to ask for."""

@@ -62,6 +62,7 @@ class Writer(Worker[Order]):
         """See the base class."""
         if reply is not None:
             reason = self._keep(job, reply)
+            self.used(reason)
             if reason and job.attempt == 0:
                 return [Order(job.key, job.words, 1)]
         if reason:

@@ -89,7 +89,7 @@ def test_what_fails_twice_is_counted_and_asked_again_only_on_demand(
 ):
     source = make_input(1, 8)
     server = endpoint(rate=1.0, line=(), answers=("refusal",))
-    config = judges_of(make_server(server))
+    config = judges_of(make_server(server), max_failed=1.0, unreadable=None)
     report = run(source, config)
     assert report.complete
     assert report.judges[0].outcome.failed == {"refused": 8}

@@ -223,6 +223,18 @@ def test_thoughts_that_are_cut_are_no_answer(ask, prompts, server):
         assert ask(prompts(1), llm_at(url)).failed == {"p0": "cut"}
 
 
+def test_no_key_is_sent_that_is_not_named(ask, prompts, server, monkeypatch):
+    for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+        monkeypatch.setenv(name, f"sk-secret-{name}")
+    monkeypatch.setenv("MY_KEY", "sk-mine")
+    with running(server) as url:
+        ask(prompts(1), llm_at(url))
+        assert server.headers[-1]["authorization"] == "Bearer none"
+        ask(prompts(2), llm_at(url, api_key_env="MY_KEY"))
+        assert server.headers[-1]["authorization"] == "Bearer sk-mine"
+    assert "sk-secret" not in str(server.headers)
+
+
 def test_temperature_may_be_left_out(ask, prompts, server):
     with running(server) as url:
         ask(prompts(1), llm_at(url, temperature=0.3))

@@ -45,10 +45,10 @@ def test_a_known_answer_is_not_bought_and_needs_no_endpoint(ask, prompts, server
     assert again.answers == {p.key: first.answers[p.key] for p in asked[3:]}
     assert (more.known, more.bought) == (10, 2)
     # Where and how it is asked is no part of an answer's identity; a key that is missing does not matter.
-    elsewhere = llm_at("https://api.example.com/v1")
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    elsewhere = llm_at("https://api.example.com/v1", api_key_env="MY_KEY")
+    monkeypatch.delenv("MY_KEY", raising=False)
     assert ask(asked, elsewhere).known == 10
-    with pytest.raises(BuildError, match="LLM writer: set OPENAI_API_KEY"):
+    with pytest.raises(BuildError, match="LLM writer: set MY_KEY"):
         ask(prompts(13), elsewhere)
 
 
