@@ -5,7 +5,7 @@ PIP_ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: run test slow lint types wheel format data clean
+.PHONY: run test slow lint types wheel docs format data clean
 
 ## run: install, and score the teaching model, mar-zh and BM25 on the packaged data
 run: $(VENV)/.run
@@ -33,7 +33,11 @@ wheel: $(VENV)/.test
 	$(BIN)/python -m build --wheel --outdir dist models/mar-zh
 	VENV=$(VENV)-wheel PYTHON=$(PYTHON) PIP_ARGS="$(PIP_ARGS)" sh tests/smoke_wheel.sh dist/medteb-*.whl dist/mar_zh-*.whl
 
-## data: write the packaged edition anew (deterministic; the tests compare every byte)
+## docs: build the site into site/; a broken link is an error
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+## data: write the packaged edition again (deterministic; the tests compare every byte)
 data: $(VENV)/.run
 	$(BIN)/python -m medteb_mteb.mini tasks
 
@@ -42,7 +46,7 @@ format: $(VENV)/.test
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) $(VENV)-wheel dist build
+	rm -rf $(VENV) $(VENV)-wheel dist build site
 
 $(VENV)/.venv:
 	$(PYTHON) -m venv $(VENV)
@@ -55,4 +59,8 @@ $(VENV)/.run: $(VENV)/.venv pyproject.toml constraints.txt
 
 $(VENV)/.test: $(VENV)/.run
 	$(PIP) install -q $(PIP_ARGS) -c constraints.txt -e ".[train,build,report,serve,export,scale]" --group test --group lint --group typing --group build
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.run pyproject.toml constraints.txt
+	$(PIP) install -q $(PIP_ARGS) -c constraints.txt --group docs
 	touch $@

@@ -10,16 +10,47 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mar_st.encode import encode_corpus
+    from mar_st.errors import MarError
+    from mar_st.index import Index, Searcher, build_index
     from mar_st.model import MAR
+    from mar_st.online import load_query_encoder
     from mar_st.recipe import load_recipe
     from mar_st.schema import Recipe
 
-__all__ = ["MAR", "Recipe", "load_recipe"]
+    __version__: str
 
-_HOMES = {"MAR": "mar_st.model", "Recipe": "mar_st.schema", "load_recipe": "mar_st.recipe"}
+_HOMES = {
+    "MAR": "mar_st.model",
+    "Index": "mar_st.index",
+    "MarError": "mar_st.errors",
+    "Recipe": "mar_st.schema",
+    "Searcher": "mar_st.index",
+    "build_index": "mar_st.index",
+    "encode_corpus": "mar_st.encode",
+    "load_query_encoder": "mar_st.online",
+    "load_recipe": "mar_st.recipe",
+}
+
+__all__ = [
+    "MAR",
+    "Index",
+    "MarError",
+    "Recipe",
+    "Searcher",
+    "__version__",
+    "build_index",
+    "encode_corpus",
+    "load_query_encoder",
+    "load_recipe",
+]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("medteb")
     if name not in _HOMES:
         raise AttributeError(f"module 'mar_st' has no attribute {name!r}; it offers {', '.join(__all__)}")
     return getattr(import_module(_HOMES[name]), name)

@@ -19,7 +19,7 @@ class Strict(BaseModel):
 class TokenizerConfig(Strict):
     """A tokenizer trained on the texts of the recipe: byte-pair encoding that starts from characters."""
 
-    vocab_size: int = Field(gt=16)
+    vocab_size: int = Field(gt=16, description="pieces, special tokens included")
     max_token_length: int = Field(
         default=4, ge=1, description="characters per token at most; 1 is character-level"
     )
@@ -38,12 +38,14 @@ class Backbone(Strict):
     """One encoder: pre-trained (`source`), random (`config` and `tokenizer`), or layers of the other side."""
 
     source: str | None = Field(default=None, description="folder or Hub name")
-    revision: str | None = None
+    revision: str | None = Field(default=None, description="commit, tag or branch of a Hub name")
     vocabulary: VocabularyCut | None = Field(
         default=None, description="cut the vocabulary of the source before anything is trained"
     )
-    config: dict[str, Any] | None = None
-    tokenizer: TokenizerConfig | None = None
+    config: dict[str, Any] | None = Field(
+        default=None, description="of an encoder with random weights: model_type, hidden_size, ..."
+    )
+    tokenizer: TokenizerConfig | None = Field(default=None, description="a tokenizer that is trained for it")
     tokenizer_data: tuple[str, ...] | None = Field(
         default=None, description="data entries whose texts the tokenizer is trained on; default: all"
     )
@@ -60,7 +62,7 @@ class Backbone(Strict):
         gt=0,
         description="width of a linear layer after pooling (HotelMatch, LEAF); MAR has none",
     )
-    max_length: int = Field(default=512, ge=8)
+    max_length: int = Field(default=512, ge=8, description="tokens per text; what is beyond is cut")
     dropout: float | None = Field(
         default=None,
         ge=0,
@@ -104,7 +106,7 @@ class Backbone(Strict):
 class Data(Strict):
     """One source of training texts and how its columns are encoded."""
 
-    name: str
+    name: str = Field(description="what stages call it")
     path: str = Field(
         description="JSONL, CSV, TSV or Parquet file, folder, 'package:NAME/FOLDER' or 'hub:ORG/NAME'"
     )
@@ -122,7 +124,7 @@ class Data(Strict):
         default=None, gt=0, description="rows that 'mar plan' counts with where the data are not at hand"
     )
     weight: float = Field(default=1.0, gt=0, description="share in a mixture, relative to the number of rows")
-    negatives: int = Field(default=1, ge=0)
+    negatives: int = Field(default=1, ge=0, description="hard negatives per row that are read")
     missing_negatives: Literal["refuse", "batch"] = Field(
         default="refuse",
         description="rows without a hard negative: an error, or filled from the other rows of the batch",

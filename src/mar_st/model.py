@@ -46,13 +46,13 @@ class MAR(SentenceTransformer):
     and the checks that make a mismatch fail early.
 
     Example:
-        ::
+        ```python
+        from mar_st import MAR
 
-            from mar_st import MAR
-
-            mar = MAR.from_pretrained("mar")                       # both routes
-            online = MAR.from_pretrained("mar", routes="query")    # touches no document weight
-            scores = online.similarity(online.encode_queries(["头疼吃什么药"]), mar.encode_corpus(documents))
+        mar = MAR.from_pretrained("mar")                       # both routes
+        online = MAR.from_pretrained("mar", routes="query")    # touches no document weight
+        scores = online.similarity(online.encode_queries(["头疼吃什么药"]), mar.encode_corpus(documents))
+        ```
     """
 
     #: Modules of this package that sentence-transformers may load without `trust_remote_code`.

@@ -47,20 +47,26 @@ class Recipe(Strict):
     stage.
     """
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")
-    description: str
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="of the recipe and its run folder")
+    description: str = Field(description="one line for `mar recipes` and the model card")
     licence: str | None = Field(
         default=None, min_length=1, description="of the trained weights, as the Hub spells it: apache-2.0"
     )
     languages: tuple[str, ...] = Field(default=(), description="of the texts, as the Hub spells them: zh, en")
     released: date | None = Field(default=None, description="day on which the weights were given away")
-    seed: int = 42
-    dim: int = Field(gt=0)
-    renormalise: bool = True
+    seed: int = Field(default=42, description="of random weights, of the order of rows and of dropout")
+    dim: int = Field(gt=0, description="width of the finished model's vectors")
+    renormalise: bool = Field(
+        default=True,
+        description="normalise document vectors after they are cut, so that scores are cosines; False: "
+        "before, as the authors' released code does",
+    )
     normalise: bool = Field(
         default=True, description="False: raw dot products (BMRetriever); symmetric recipes only"
     )
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Literal["fp32", "bf16"] = Field(
+        default="fp32", description="what is computed in; bf16: autocast over float32 weights"
+    )
     compile: bool = Field(
         default=False, description="compile the encoders with torch.compile while they are trained"
     )
@@ -70,13 +76,22 @@ class Recipe(Strict):
         description="processes per device that read and tokenise batches ahead; the batches are the same. "
         "Default: up to 4 on a GPU, 0 on a CPU",
     )
-    storage_dtype: Literal["float32", "float16", "bfloat16"] | None = None
-    prompts: dict[str, str] = Field(default_factory=dict)
-    query: Backbone | None = None
-    document: Backbone | None = None
-    data: tuple[Data, ...] = Field(min_length=1)
-    stages: tuple[Stage, ...] = Field(min_length=1)
-    evaluation: Evaluation | None = None
+    storage_dtype: Literal["float32", "float16", "bfloat16"] | None = Field(
+        default=None, description="of the finished model's weights; default: as they were trained"
+    )
+    prompts: dict[str, str] = Field(
+        default_factory=dict,
+        description="texts before queries and documents, by name; they are saved with the model",
+    )
+    query: Backbone | None = Field(default=None, description="encoder of queries, or the only one")
+    document: Backbone | None = Field(default=None, description="encoder of documents")
+    data: tuple[Data, ...] = Field(min_length=1, description="training data by name")
+    stages: tuple[Stage, ...] = Field(
+        min_length=1, description="what is trained, in order: retromae, contrastive, align or distill, joint"
+    )
+    evaluation: Evaluation | None = Field(
+        default=None, description="retrieval on a development set while a stage trains"
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:

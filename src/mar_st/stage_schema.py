@@ -24,11 +24,11 @@ RANK = {"retromae": 0, "contrastive": 1, "align": 2, "distill": 2, "joint": 3}
 
 
 class _Stage(Strict):
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", description="of the stage and its folder")
     data: tuple[str, ...] | None = Field(
         default=None, description="names of data entries; default: all that fit"
     )
-    epochs: float = Field(default=1.0, gt=0)
+    epochs: float = Field(default=1.0, gt=0, description="passes over the data; fractions are allowed")
     max_steps: int | None = Field(default=None, gt=0, description="instead of epochs")
     batch_size: int = Field(gt=1, description="texts or triples per optimiser step, over all devices")
     mini_batch_size: int | None = Field(
@@ -43,13 +43,15 @@ class _Stage(Strict):
     gradient_accumulation: int = Field(
         default=1, gt=0, description="passes of an optimiser step; rows are compared within a pass"
     )
-    learning_rate: float = Field(gt=0)
+    learning_rate: float = Field(gt=0, description="of AdamW, at its highest")
     schedule: Literal["linear", "cosine", "constant"] = Field(
         default="linear", description="after the warm-up"
     )
-    warmup_ratio: float = Field(default=0.05, ge=0, lt=1)
-    weight_decay: float = Field(default=0.0, ge=0)
-    max_grad_norm: float = Field(default=1.0, gt=0)
+    warmup_ratio: float = Field(
+        default=0.05, ge=0, lt=1, description="share of the steps in which the rate rises to its highest"
+    )
+    weight_decay: float = Field(default=0.0, ge=0, description="of AdamW; scalars and biases have none")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="gradients are clipped to this norm")
     batches: Literal["one-source", "mixed"] = Field(
         default="one-source", description="whether a batch may hold rows of several data entries"
     )
@@ -58,7 +60,9 @@ class _Stage(Strict):
         ge=0,
         description="batches that are sorted by length together, which saves padding; 0: none",
     )
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: bool = Field(
+        default=False, description="compute activations again in the backward pass, which needs less memory"
+    )
     seed: int | None = Field(
         default=None,
         description="default: that of the recipe. All seeds of a study share a stage that has its own",
@@ -73,10 +77,14 @@ class _Stage(Strict):
 class RetroMAEStage(_Stage):
     """RetroMAE v1 with enhanced decoding on unlabelled texts (every text of the data it is given)."""
 
-    stage: Literal["retromae"]
-    side: Literal["query"] = "query"
-    encoder_mask: float = Field(default=0.3, gt=0, lt=1)
-    decoder_mask: float = Field(default=0.5, gt=0, lt=1)
+    stage: Literal["retromae"] = Field(description="kind of the stage")
+    side: Literal["query"] = Field(default="query", description="encoder that is pre-trained")
+    encoder_mask: float = Field(
+        default=0.3, gt=0, lt=1, description="share of the tokens that are masked for the encoder"
+    )
+    decoder_mask: float = Field(
+        default=0.5, gt=0, lt=1, description="share of the tokens that each row of the decoder does not see"
+    )
     mask_replacement: Literal["80-10-10", "mask"] = Field(
         default="80-10-10",
         description="what the encoder reads in the place of a masked token: the mask token, a random one or "
@@ -99,7 +107,7 @@ class RetroMAEStage(_Stage):
 
 
 class _Contrastive(_Stage):
-    temperature: float = Field(gt=0)
+    temperature: float = Field(gt=0, description="scores are divided by it before the softmax")
     token_dropout: float = Field(
         default=0.0,
         ge=0,
@@ -109,7 +117,9 @@ class _Contrastive(_Stage):
     negatives: int | None = Field(
         default=None, ge=0, description="hard negatives per row, instead of the data's"
     )
-    cross_device_negatives: bool = True
+    cross_device_negatives: bool = Field(
+        default=True, description="compare queries with the documents of all devices"
+    )
     false_negative_margin: float | None = Field(
         default=None, ge=0, description="leave out documents that beat the row's positive by more"
     )
@@ -117,8 +127,8 @@ class _Contrastive(_Stage):
 
 class _LoRA(Strict):
     lora_r: int | None = Field(default=None, gt=0, description="rank; without it all weights are trained")
-    lora_alpha: int = Field(default=64, gt=0)
-    lora_dropout: float = Field(default=0.1, ge=0, lt=1)
+    lora_alpha: int = Field(default=64, gt=0, description="scale of the adapter, over its rank")
+    lora_dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout before the adapter")
     lora_targets: tuple[str, ...] | None = Field(
         default=None, description="default: every linear layer of MAR"
     )
@@ -132,9 +142,9 @@ class _LoRA(Strict):
 class ContrastiveStage(_Contrastive, _LoRA):
     """Independent initialisation: one encoder, symmetric, InfoNCE, optionally over Matryoshka dimensions."""
 
-    stage: Literal["contrastive"]
-    side: Side
-    learnable_temperature: bool = False
+    stage: Literal["contrastive"] = Field(description="kind of the stage")
+    side: Side = Field(description="encoder that is trained: query or document")
+    learnable_temperature: bool = Field(default=False, description="train the temperature, too")
     dims: tuple[int, ...] = Field(
         default=(), description="Matryoshka dimensions; empty means the full width alone"
     )
@@ -151,19 +161,21 @@ class ContrastiveStage(_Contrastive, _LoRA):
 class AlignStage(_Stage):
     """Stage I: query encoder towards the frozen document encoder, every text paired with itself."""
 
-    stage: Literal["align"]
-    temperature: float = Field(default=0.1, gt=0)
+    stage: Literal["align"] = Field(description="kind of the stage")
+    temperature: float = Field(default=0.1, gt=0, description="of the contrastive loss")
     token_dropout: float = Field(
         default=0.0,
         ge=0,
         lt=1,
         description="share of a text's tokens that are hidden from the encoder, drawn anew each time",
     )
-    contrastive_weight: float = Field(default=1.0, ge=0)
-    mse_weight: float = Field(default=1.0, ge=0)
+    contrastive_weight: float = Field(default=1.0, ge=0, description="of Asym-InfoNCE")
+    mse_weight: float = Field(
+        default=1.0, ge=0, description="of the squared distance to the document encoder's vector"
+    )
     cosine_weight: float = Field(default=0.0, ge=0, description="of 1 - cosine (ScalingNote)")
     kl_weight: float = Field(default=0.0, ge=0, description="of the KL over embedding dimensions (KALE)")
-    kl_temperature: float = Field(default=1.0, gt=0)
+    kl_temperature: float = Field(default=1.0, gt=0, description="of this KL")
     vectors: Literal["normalised", "raw"] = Field(
         default="normalised",
         description="what the losses compare: 'normalised', the vectors of the shared space (MAR, LEAF); "
@@ -176,7 +188,9 @@ class AlignStage(_Stage):
         description="weight of the losses of a text, and of a second, unrelated one that is drawn beside it "
         "from the documents (KALE: 0.6 and 0.2)",
     )
-    texts: Literal["all", "queries", "documents"] = "all"
+    texts: Literal["all", "queries", "documents"] = Field(
+        default="all", description="texts of pairs and triples that are aligned"
+    )
     teacher_prompt: Literal["query", "document"] = Field(
         default="query",
         description="what stands before a query for the document encoder: 'query', the prompt of its data "
@@ -214,7 +228,7 @@ class _Taught(Strict):
         "negatives (RocketQAv2, FlagEmbedding); 'batch', those of all queries. Default: 'group', or 'batch' "
         "where some data have no hard negatives",
     )
-    contrastive_weight: float = Field(default=1.0, ge=0)
+    contrastive_weight: float = Field(default=1.0, ge=0, description="of InfoNCE on the labels")
     teacher_temperature: float | None = Field(
         default=None, gt=0, description="default: that of the student; 1 for a cross-encoder"
     )
@@ -239,9 +253,9 @@ class _Taught(Strict):
 class DistillStage(_Contrastive, _Taught):
     """A symmetric student learns the scores of a teacher: KL + InfoNCE (RocketQAv2)."""
 
-    stage: Literal["distill"]
-    side: Side = "query"
-    kl_weight: float = Field(default=1.0, gt=0)
+    stage: Literal["distill"] = Field(description="kind of the stage")
+    side: Side = Field(default="query", description="encoder that learns")
+    kl_weight: float = Field(default=1.0, gt=0, description="of the KL with the teacher's scores")
 
     @property
     def taught(self) -> bool:
@@ -256,7 +270,7 @@ class JointStage(_Contrastive, _LoRA, _Taught):
     at its full width, unless `teacher` names another.
     """
 
-    stage: Literal["joint"]
+    stage: Literal["joint"] = Field(description="kind of the stage")
     both_directions: bool = Field(default=False, description="also rank the queries for each document")
     kl_weight: float = Field(
         default=0.0, ge=0, description="of the KL with the teacher's scores; 0: no teacher"

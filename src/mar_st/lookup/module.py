@@ -38,10 +38,10 @@ class LookupEncoder(InputModule):
         LookupEncoderError: `dim` is not positive.
 
     Example:
-        ::
-
-            encoder = fit_lookup(texts, teacher.encode_query(texts))
-            model = SentenceTransformer(modules=[encoder, Normalize()])
+        ```python
+        encoder = fit_lookup(texts, teacher.encode_query(texts))
+        model = SentenceTransformer(modules=[encoder, Normalize()])
+        ```
     """
 
     config_keys = CONFIG_KEYS

@@ -73,12 +73,12 @@ class AlignmentLoss(PassesMixin, nn.Module):
         - `StoredInfoNCELoss` trains the query encoder on labelled pairs, against stored document vectors.
 
     Example:
-        ::
-
-            teacher = mar.encode_corpus(texts)
-            data = Dataset.from_dict({"text": texts, "label": teacher})
-            loss = AlignmentLoss(mar)
-            SentenceTransformerTrainer(model=mar, args=args, train_dataset=data, loss=loss).train()
+        ```python
+        teacher = mar.encode_corpus(texts)
+        data = Dataset.from_dict({"text": texts, "label": teacher})
+        loss = AlignmentLoss(mar)
+        SentenceTransformerTrainer(model=mar, args=args, train_dataset=data, loss=loss).train()
+        ```
 
     Raises:
         ValueError: All weights are zero, a weight is negative, or a temperature is not positive.

@@ -63,10 +63,10 @@ class AsymInfoNCELoss(InBatchLoss):
         - `ScoreDistillLoss` adds the scores of a teacher.
 
     Example:
-        ::
-
-            loss = AsymInfoNCELoss(mar, temperature=0.02)
-            SentenceTransformerTrainer(model=mar, args=args, train_dataset=triples, loss=loss).train()
+        ```python
+        loss = AsymInfoNCELoss(mar, temperature=0.02)
+        SentenceTransformerTrainer(model=mar, args=args, train_dataset=triples, loss=loss).train()
+        ```
 
     Raises:
         ValueError: The temperature is not positive, or the margin is negative; see also `InBatchLoss`.

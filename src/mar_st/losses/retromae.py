@@ -66,10 +66,10 @@ class RetroMAELoss(nn.Module):
           language model too.
 
     Example:
-        ::
-
-            loss = RetroMAELoss(model)
-            SentenceTransformerTrainer(model=model, args=args, train_dataset=texts, loss=loss).train()
+        ```python
+        loss = RetroMAELoss(model)
+        SentenceTransformerTrainer(model=model, args=args, train_dataset=texts, loss=loss).train()
+        ```
 
     Raises:
         MarError: The tokenizer has no mask token and none can be taken in its place.

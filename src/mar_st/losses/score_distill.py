@@ -87,13 +87,13 @@ class ScoreDistillLoss(InBatchLoss):
         - `AlignmentLoss` learns vectors instead of scores; widths must then agree.
 
     Example:
-        ::
-
-            columns = ["query", "positive", "negative_1"]
-            vectors = [teacher.encode(triples[name], normalize_embeddings=True) for name in columns]
-            data = triples.add_column("label", list(numpy.stack(vectors, axis=1).tolist()))
-            loss = ScoreDistillLoss(student, temperature=0.02)
-            SentenceTransformerTrainer(model=student, args=args, train_dataset=data, loss=loss).train()
+        ```python
+        columns = ["query", "positive", "negative_1"]
+        vectors = [teacher.encode(triples[name], normalize_embeddings=True) for name in columns]
+        data = triples.add_column("label", list(numpy.stack(vectors, axis=1).tolist()))
+        loss = ScoreDistillLoss(student, temperature=0.02)
+        SentenceTransformerTrainer(model=student, args=args, train_dataset=data, loss=loss).train()
+        ```
 
     Raises:
         ValueError: A temperature is not positive, a weight or the margin is negative, or both weights are 0.

@@ -48,12 +48,12 @@ class StoredInfoNCELoss(PassesMixin, nn.Module):
         - `AlignmentLoss` pairs a text with its own vector and needs no labelled pairs.
 
     Example:
-        ::
-
-            vectors = mar.encode_corpus(documents).reshape(len(queries), 2, -1)   # positive, negative
-            data = Dataset.from_dict({"query": queries, "label": vectors})
-            loss = StoredInfoNCELoss(mar, temperature=0.05)
-            SentenceTransformerTrainer(model=mar, args=args, train_dataset=data, loss=loss).train()
+        ```python
+        vectors = mar.encode_corpus(documents).reshape(len(queries), 2, -1)   # positive, negative
+        data = Dataset.from_dict({"query": queries, "label": vectors})
+        loss = StoredInfoNCELoss(mar, temperature=0.05)
+        SentenceTransformerTrainer(model=mar, args=args, train_dataset=data, loss=loss).train()
+        ```
 
     Raises:
         ValueError: The temperature is not positive.

@@ -54,10 +54,10 @@ class MicroBatcher:
             it is entered again for each batch.
 
     Example:
-        ::
-
-            with MicroBatcher(load_query_encoder("exported")) as batcher:
-                vectors = batcher.submit(["头疼吃什么药"]).result()
+        ```python
+        with MicroBatcher(load_query_encoder("exported")) as batcher:
+            vectors = batcher.submit(["头疼吃什么药"]).result()
+        ```
     """
 
     def __init__(
