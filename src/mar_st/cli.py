@@ -32,6 +32,23 @@ app = typer.Typer(
 )
 
 
+def _print_version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        print(f"medteb {version('medteb')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    del version
+
+
 @app.command()
 def recipes(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
@@ -225,7 +242,7 @@ def main() -> None:
     except MarError as error:
         fail(str(error))
     except (typer.Abort, KeyboardInterrupt):
-        print("mar: interrupted; the same command goes on where a training stopped", file=sys.stderr)
+        print("mar: interrupted; run the same command again to resume a training", file=sys.stderr)
         sys.exit(130)
     except OSError as error:
         if error.errno not in _DISK_ERRORS:

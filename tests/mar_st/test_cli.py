@@ -80,6 +80,22 @@ def test_fresh_deletes_run_folders_alone(command, tmp_path):
     assert (tmp_path / "thesis.txt").is_file()
 
 
+def test_version_is_that_of_the_distribution(command):
+    from importlib.metadata import version
+
+    import mar_st
+
+    code, out, _ = command("--version")
+    assert (code, out.strip()) == (0, f"medteb {version('medteb')}")
+    assert mar_st.__version__ == version("medteb")
+
+
+def test_names_of_the_package_are_found(tmp_path):
+    import mar_st
+
+    assert {name for name in mar_st.__all__ if getattr(mar_st, name, None) is None} == set()
+
+
 def test_recipes_are_listed(command):
     code, out, err = command("recipes", "--json")
     assert (code, err) == (0, "")
