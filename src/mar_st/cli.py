@@ -21,6 +21,7 @@ from mar_st.commands.mine import mine
 from mar_st.commands.search import search
 from mar_st.commands.serve import serve
 from mar_st.commands.trim import trim
+from mar_st.commands.verify import verify
 
 app = typer.Typer(
     name="mar",
@@ -203,6 +204,7 @@ app.command()(search)
 app.command()(trim)
 app.command()(export)
 app.command()(serve)
+app.command()(verify)
 
 
 def _delete_run(folder: Path) -> None:

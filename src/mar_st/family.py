@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sentence_transformers.base.modules import Normalize
 
 from mar_st.errors import MarError
+from mar_st.files import move_folder, refresh_digests
 from mar_st.modules import module_class
 from mar_st.modules.layout import (
     ROUTER,
@@ -83,13 +84,14 @@ def add_query_encoder(
         part.mkdir()
         module.save(str(part))
         shutil.rmtree(root / key, ignore_errors=True)  # of a call that was killed
-        part.rename(root / key)
+        move_folder(part, root / key)
         found[key] = f"{type(module).__module__}.{type(module).__name__}"
     for folder in routers(root)[1:]:
         _add_tail(folder, name)
     listing["types"] |= found
     listing["structure"][name] = list(found)
     write_router(root, listing)
+    refresh_digests(root, lambda name: name.endswith(ROUTER))
 
 
 def remove_query_encoder(folder: str | Path, name: str) -> None:
@@ -119,6 +121,7 @@ def remove_query_encoder(folder: str | Path, name: str) -> None:
         write_router(place, listing)
         for key in gone:
             shutil.rmtree(place / key, ignore_errors=True)
+    refresh_digests(root, lambda name: name.endswith(ROUTER))
 
 
 def _add_tail(folder: Path, name: str) -> None:

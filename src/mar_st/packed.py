@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from mar_st.errors import MarError
-from mar_st.files import listed_path, move_folder
+from mar_st.files import DIGESTS, listed_path, move_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +70,7 @@ def pack(model: str | Path, out: str | Path) -> None:
                 name: _store(tensor, stored) for name, tensor in _tensors(path)
             }
         for path in files:
-            if path not in weights:
+            if path not in weights and path.relative_to(source).as_posix() != DIGESTS:
                 copy = part / path.relative_to(source)
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, copy)

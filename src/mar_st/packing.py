@@ -8,6 +8,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from mar_st.files import finished, refresh_digests
+
 
 def store_as(folder: str | Path, dtype: str = "float16") -> int:
     """Rewrite every safetensors file below `folder` with its floating-point tensors in `dtype`.
@@ -33,8 +35,8 @@ def store_as(folder: str | Path, dtype: str = "float16") -> int:
             name: tensor.to(target).contiguous() if tensor.is_floating_point() else tensor
             for name, tensor in tensors.items()
         }
-        part = path.with_suffix(".part")
-        save_file(packed, str(part), metadata=metadata)
-        part.replace(path)
+        with finished(path) as part:
+            save_file(packed, str(part), metadata=metadata)
         size += path.stat().st_size
+    refresh_digests(Path(folder), lambda name: name.endswith(".safetensors"))
     return size

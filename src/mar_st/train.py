@@ -18,6 +18,7 @@ from mar_st.data import Source, read_source
 from mar_st.devices import device_here
 from mar_st.errors import MarError
 from mar_st.evaluation import check_evaluation
+from mar_st.files import move_folder, write_digests, write_text
 from mar_st.launch import Launch
 from mar_st.lineage import (
     projects,
@@ -182,7 +183,7 @@ class Run:
         if self.processes.main:
             self.out.mkdir(parents=True, exist_ok=True)
             mine = self.recipe.model_dump(mode="json") | ({FIT: fitted} if fitted else {})
-            _write(marker, json.dumps(mine, indent=2, ensure_ascii=False))
+            write_text(marker, json.dumps(mine, indent=2, ensure_ascii=False))
         for source in self.sources:
             what = f"{len(source.triples)} triples" if source.triples else f"{len(source.texts)} texts"
             self._say(f"data {source.entry.name}: {what}")
@@ -260,7 +261,7 @@ class Run:
             self.say(f"stage {stage.name}: the recipe or the data changed, so it is trained anew")
             shutil.rmtree(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        _write(stale, identity)
+        write_text(stale, identity)
 
     def _record(self, index: int, folder: Path) -> None:
         """Say in the run folder where a stage of the store lies: in `stages.json`, and as a link."""
@@ -269,7 +270,7 @@ class Run:
         names = [stage.name for stage in self.recipe.stages]
         known = {name: entry for name, entry in known.items() if name in names}
         known[names[index]] = {"digest": self.digests[index], "folder": os.path.relpath(folder, self.out)}
-        _write(path, json.dumps({name: known[name] for name in names if name in known}, indent=2))
+        write_text(path, json.dumps({name: known[name] for name in names if name in known}, indent=2))
         link = self._own_folder(index)
         if folder == link:
             return
@@ -343,8 +344,9 @@ class Run:
                 store_as(part, self.recipe.storage_dtype)
             folders = {s.name: self._folder(index) for index, s in enumerate(self.recipe.stages)}
             write_card(part, self.recipe, [_card_digest(source) for source in self.sources], folders)
+            write_digests(part)
             shutil.rmtree(target, ignore_errors=True)
-            part.rename(target)
+            move_folder(part, target)
         self.processes.wait()
         self._say(f"model: {target}")
         return target
@@ -365,8 +367,8 @@ def _keep(model: SentenceTransformer, folder: Path, done: dict[str, str]) -> Non
     shutil.rmtree(part, ignore_errors=True)
     model.save_pretrained(str(part), create_model_card=False)
     shutil.rmtree(target, ignore_errors=True)
-    part.rename(target)
-    _write(folder / DONE, json.dumps(done))
+    move_folder(part, target)
+    write_text(folder / DONE, json.dumps(done))
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 
@@ -385,10 +387,3 @@ def _link_weights(source: str, target: str) -> str:
             return shutil.copy2(source, target)
         return target
     return shutil.copy2(source, target)
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a whole file or none: a run may be killed at any time."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)

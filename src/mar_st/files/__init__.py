@@ -1,6 +1,16 @@
 """Files on disk: names that stay in their folder, writes that a power cut cannot tear, digests."""
 
-from mar_st.files.digests import Check, check_file, entry_of, sample_of
+from mar_st.files.digests import (
+    DIGESTS,
+    Check,
+    check_file,
+    entry_of,
+    files_below,
+    read_digests,
+    refresh_digests,
+    sample_of,
+    write_digests,
+)
 from mar_st.files.names import delete_listed, listed_path, refuse_links
 from mar_st.files.reserve import open_reserved, reserve
 from mar_st.files.writing import (
@@ -14,20 +24,25 @@ from mar_st.files.writing import (
 )
 
 __all__ = [
+    "DIGESTS",
     "Check",
     "check_file",
     "delete_listed",
     "entry_of",
+    "files_below",
     "finished",
     "listed_path",
     "move_file",
     "move_folder",
     "open_reserved",
+    "read_digests",
+    "refresh_digests",
     "refuse_links",
     "reserve",
     "sample_of",
     "sync_file",
     "sync_folder",
+    "write_digests",
     "write_json",
     "write_text",
 ]

@@ -8,15 +8,23 @@ parts; a single flipped bit is found by the whole digest alone.
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import TYPE_CHECKING, Any, Literal
 
+from mar_st.errors import MarError
+from mar_st.files.names import listed_path
+from mar_st.files.writing import write_json
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
     from typing import BinaryIO
 
 #: Bytes that a sample reads at the beginning and at the end of a file, and blocks between them.
 EDGE, BLOCKS, BLOCK = 65_536, 16, 4_096
+
+DIGESTS = "digests.json"
+FORMAT, VERSION = "mar-digests", 1
 
 #: How much of a file is compared: its size, the sample, or all bytes.
 Check = Literal["size", "sample", "whole"]
@@ -76,3 +84,67 @@ def _sample(stream: BinaryIO, size: int) -> str:
         stream.seek(start)
         digest.update(stream.read(length))
     return digest.hexdigest()
+
+
+def write_digests(folder: Path) -> None:
+    """Write `digests.json`, the entries of all files of a folder that has no listing of its own, a model's.
+
+    Left out are cards (`*.md`), which may be corrected, and hidden files.
+    """
+    entries = {name: entry_of(folder / name) for name in files_below(folder)}
+    write_json(folder / DIGESTS, {"format": FORMAT, "version": VERSION, "files": entries})
+
+
+def refresh_digests(folder: Path, written: Callable[[str], bool]) -> None:
+    """Bring `digests.json` up to date where a folder has one, after some of its files were written.
+
+    The other files keep their entries, so that damage does not get a digest of its own.
+
+    Args:
+        folder: The folder.
+        written: Whether a file of this name was written.
+
+    Raises:
+        MarError: The file is damaged.
+    """
+    before = read_digests(folder)
+    if before is None:
+        return
+    entries = {}
+    for name in files_below(folder):
+        new = name not in before or written(name)
+        entries[name] = entry_of(folder / name) if new else before[name]
+    write_json(folder / DIGESTS, {"format": FORMAT, "version": VERSION, "files": entries})
+
+
+def read_digests(folder: Path) -> dict[str, dict[str, Any]] | None:
+    """Return the entries of `digests.json`, by name; `None` where a folder has none.
+
+    Raises:
+        MarError: The file is damaged, or names a file outside the folder.
+    """
+    path = folder / DIGESTS
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if (content["format"], content["version"]) != (FORMAT, VERSION):
+            raise MarError(f"{path} is of another format than {FORMAT} version {VERSION}; update medteb.")
+        entries: dict[str, dict[str, Any]] = content["files"]
+        for name, entry in entries.items():
+            listed_path(folder, name, path)
+            if type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
+                raise TypeError(f"the entry of {name} is {entry}")
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        raise MarError(f"{path} is damaged ({error}). Copy the folder again.") from error
+    return entries
+
+
+def files_below(folder: Path) -> list[str]:
+    """Return the names of the files that `digests.json` lists, in order."""
+    found = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        name.as_posix()
+        for name in found
+        if name.suffix != ".md" and name.as_posix() != DIGESTS and not any(p[0] == "." for p in name.parts)
+    )

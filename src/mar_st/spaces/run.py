@@ -16,6 +16,7 @@ from transformers import set_seed
 from mar_st.data import Source, column_texts, numbered, read_triples
 from mar_st.encode.space import SPACE_FILE, space_of
 from mar_st.encoders import check_source
+from mar_st.files import move_folder, write_digests
 from mar_st.lineage import model_digest
 from mar_st.losses import StoredInfoNCELoss
 from mar_st.native_gte import fetch
@@ -359,9 +360,10 @@ class Run:
     def _move(self, part: Path, manifest: Mapping[str, Any]) -> None:
         """Put the finished folder into place."""
         (part / MANIFEST).write_text(json.dumps(manifest, indent=2, ensure_ascii=False), encoding="utf-8")
+        write_digests(part)
         if self.out.is_dir():
             self.out.rmdir()  # empty
-        part.rename(self.out)
+        move_folder(part, self.out)
         shutil.rmtree(self.work, ignore_errors=True)
         self.say(f"model: {self.out}")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import AutoTokenizer
 
+from mar_st.files import move_folder, refresh_digests
 from mar_st.modules.layout import routers, saved_chain
 from mar_st.native_gte import fetch, native
 from mar_st.tokenizers import with_backend
@@ -131,9 +132,10 @@ def trim(
     for cut in cuts:
         below = cut.folder.relative_to(root).as_posix()
         done.append(cut.write(part / below, "" if below == "." else below, texts, prompts, show_progress))
+    refresh_digests(part, lambda name: any(name.startswith(cut.folder) for cut in done))
     if out.exists():
         shutil.rmtree(out)
-    part.rename(out)
+    move_folder(part, out)
     return done
 
 

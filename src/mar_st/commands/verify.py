@@ -1,0 +1,35 @@
+"""`mar verify`: compare a folder with its digests."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+
+def verify(
+    folders: Annotated[
+        list[str],
+        typer.Argument(help="Vectors, an index, an export, or a model.", metavar="FOLDER..."),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+) -> None:
+    """Compare every byte of folders with their digests; exit status 1 where a file is damaged or missing."""
+    from mar_st.verify import verify as run
+
+    results = [run(folder) for folder in folders]
+    if as_json:
+        shown = [result.to_json() for result in results]
+        typer.echo(json.dumps(shown[0] if len(shown) == 1 else shown, ensure_ascii=False, indent=2))
+    else:
+        for result in results:
+            state = "whole" if result.whole else f"{len(result.problems)} damaged or missing"
+            size = f"{result.files} files, {result.bytes / 1e6:.1f} MB"
+            typer.echo(f"{result.folder}: {result.kind}, {size}, {state}")
+            for problem in result.problems:
+                typer.echo(f"  {problem.file}: {problem.found}\n    {problem.do}")
+            for note in result.notes:
+                typer.echo(f"  note: {note}")
+    if not all(result.whole for result in results):
+        raise typer.Exit(1)
