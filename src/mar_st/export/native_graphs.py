@@ -11,7 +11,8 @@ from torch import nn
 
 from mar_st.export.graph import ExportError, parameters_of, position_offset
 from mar_st.files import open_reserved
-from mar_st.native.runtime import ACTIVATIONS, STEPS, kernels
+from mar_st.native.description import ACTIVATIONS, STEPS
+from mar_st.native.runtime import kernels
 from mar_st.online.listing import Variant
 from mar_st.online.protocol import EncoderError
 

@@ -6,145 +6,20 @@ import ctypes
 import json
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from mar_st.encode.processor import processor
 from mar_st.native.build import BuildError, close_with, library
+from mar_st.native.description import Description, Layer, Model, Step
 from mar_st.online.protocol import EncoderError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: What the kernels need of a processor, as Linux names it.
 NEEDS = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "fma"})
 _FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma")
 
-#: As in `simd.hpp`.
-ACTIVATIONS = {"identity": 0, "gelu": 1, "gelu_tanh": 2, "silu": 3, "relu": 4, "tanh": 5}
-#: As in `encoder.cpp`.
-STEPS = {"linear": 0, "norm": 1, "unit": 2}
-
-_I32, _I64, _F32 = ctypes.c_int32, ctypes.c_int64, ctypes.c_float
-
-
-class Linear(ctypes.Structure):
-    """A layer; places in the file, -1 for none."""
-
-    _fields_ = (("weight", _I64), ("scales", _I64), ("bias", _I64), ("inputs", _I32), ("outputs", _I32))
-
-
-class Norm(ctypes.Structure):
-    """A norm; `absent` where nothing is normalised."""
-
-    _fields_ = (("weight", _I64), ("bias", _I64), ("absent", _I32), ("unused", _I32))
-
-
-class Layer(ctypes.Structure):
-    """A layer of the transformer."""
-
-    _fields_ = (
-        ("qkv", Linear), ("out", Linear), ("up", Linear), ("down", Linear),
-        ("before", Norm), ("after", Norm), ("query", Norm), ("key", Norm),
-        ("cosines", _I64), ("sines", _I64), ("window", _I32), ("unused", _I32),
-    )  # fmt: skip
-
-
-class Step(ctypes.Structure):
-    """What comes after pooling."""
-
-    _fields_ = (
-        ("kind", _I32), ("activation", _I32), ("linear", Linear), ("norm", Norm), ("eps", _F32),
-        ("unused", _I32),
-    )  # fmt: skip
-
-
-class Model(ctypes.Structure):
-    """The whole encoder."""
-
-    _fields_ = (
-        ("hidden", _I32), ("inner", _I32), ("head_size", _I32), ("heads", _I32), ("key_heads", _I32),
-        ("layers", _I32), ("steps", _I32), ("dim", _I32), ("activation", _I32), ("gated", _I32),
-        ("pre_norm", _I32), ("rms", _I32), ("causal", _I32), ("unused", _I32), ("eps", _F32), ("scale", _F32),
-        ("types", _I64), ("positions", _I64), ("embeddings", Norm), ("last", Norm),
-    )  # fmt: skip
-
-
-def _linear(layer: dict[str, Any], inputs: int, outputs: int) -> Iterator[tuple[int, int]]:
-    if (layer["inputs"], layer["outputs"]) != (inputs, outputs):
-        raise KeyError("inputs and outputs")
-    if min(layer["weight"], layer["scales"]) < 0:
-        raise KeyError("weight and scales")
-    rows = -(-outputs // 32) * 32
-    yield layer["weight"], rows * (-(-inputs // 16) * 16)
-    yield layer["scales"], rows * (-(-inputs // 128)) * 4
-    yield layer["bias"], outputs * 4
-
-
-def _norm(entry: dict[str, Any] | None, width: int) -> Iterator[tuple[int, int]]:
-    if entry and not entry["absent"]:
-        yield entry["weight"], width * 4
-        yield entry["bias"], width * 4
-
-
-def _spans(content: dict[str, Any]) -> Iterator[tuple[int, int]]:
-    """Where in the file a description says that arrays are, and the bytes that its sizes say they have."""
-    model, tables = content["model"], content["tables"]
-    hidden, inner, size = model["hidden"], model["inner"], model["head_size"]
-    queries, keys = model["heads"] * size, model["key_heads"] * size
-    if model["heads"] % model["key_heads"] or min(hidden, inner, size) < 1:
-        raise KeyError("sizes")
-    yield model.get("types", -1), hidden * 4
-    yield model.get("positions", -1), hidden * tables * 4
-    for layer in content["layers"]:
-        yield from _linear(layer["qkv"], hidden, queries + 2 * keys)
-        yield from _linear(layer["out"], queries, hidden)
-        yield from _linear(layer["up"], hidden, -(-inner // 16) * 32 if model.get("gated") else inner)
-        yield from _linear(layer["down"], inner, hidden)
-        for name, width in (("before", hidden), ("after", hidden), ("query", size), ("key", size)):
-            yield from _norm(layer.get(name), width)
-        for name in ("cosines", "sines"):
-            yield layer.get(name, -1), tables * (size // 2) * 4
-    yield from _norm(model.get("embeddings"), hidden)
-    yield from _norm(model.get("last"), hidden)
-    width = hidden
-    for step in content["steps"]:
-        if step["kind"] == STEPS["linear"]:
-            yield from _linear(step["linear"], width, step["linear"]["outputs"])
-            width = step["linear"]["outputs"]
-        yield from _norm(step.get("norm"), width)
-    if width != model["dim"]:
-        raise KeyError("dim")
-
-
-def check(content: dict[str, Any], size: int) -> None:
-    """Make sure that all places of a description are within its file, as nothing else is checked in C++.
-
-    Args:
-        content: The description.
-        size: Bytes of the file.
-
-    Raises:
-        EncoderError: They are not, or something is missing.
-    """
-    try:
-        for place, length in _spans(content):
-            if place != -1 and not (0 <= place <= size - length and place % 64 == 0):
-                raise EncoderError(f"an array of {length} bytes cannot be at byte {place} of {size}")
-    except (KeyError, TypeError, ZeroDivisionError) as error:
-        raise EncoderError(f"the description is broken ({error})") from error
-
-
-def _filled(kind: type[ctypes.Structure], values: dict[str, Any]) -> Any:
-    """A structure with these values; norms and places that are not given are absent."""
-    found = kind()
-    for name, form, *_ in kind._fields_:
-        if issubclass(form, ctypes.Structure):
-            setattr(found, name, _filled(form, values.get(name) or {"absent": 1}))
-        elif name in values or form is _I64:
-            setattr(found, name, values.get(name, -1))
-    return found
+_I32 = ctypes.c_int32
 
 
 @lru_cache(maxsize=1)
@@ -177,7 +52,7 @@ def kernels() -> ctypes.CDLL:
     found.mar_native_sizes(sizes)
     expected = [ctypes.sizeof(kind) for kind in (Model, Layer, Step)]
     if list(sizes) != expected:
-        raise EncoderError(f"encoder.cpp has structures of {list(sizes)} bytes, runtime.py of {expected}.")
+        raise EncoderError(f"encoder.cpp has structures of {list(sizes)} bytes, Python of {expected}.")
     return found
 
 
@@ -199,18 +74,13 @@ class NativeRuntime:
         self._kernels = kernels()
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            self._file: np.ndarray = np.load(path.with_suffix(".npy"), mmap_mode="r", allow_pickle=False)
-            check(content, self._file.nbytes)
-        except (ValueError, EncoderError) as error:
+            self._file = _weights(path.with_suffix(".npy"))
+            found = Description.of(content, self._file.nbytes)
+        except (ValueError, OSError, RecursionError, EncoderError) as error:
             raise EncoderError(f"{path} cannot be used: {error}. Export the encoder again.") from error
-        self._tables = content["tables"]
-        layers = (Layer * len(content["layers"]))(*(_filled(Layer, layer) for layer in content["layers"]))
-        steps = (Step * max(1, len(content["steps"])))(*(_filled(Step, step) for step in content["steps"]))
-        model = _filled(Model, content["model"])
-        model.layers, model.steps = len(content["layers"]), len(content["steps"])
-        self._hidden, self._dim = int(model.hidden), int(model.dim)
+        self._tables, self._hidden, self._dim = found.tables, int(found.model.hidden), int(found.model.dim)
         self._encoder = self._kernels.mar_native_open(
-            self._file.ctypes.data, ctypes.byref(model), layers, steps, threads
+            self._file.ctypes.data, ctypes.byref(found.model), found.layers, found.steps, threads
         )
         if not self._encoder:
             raise EncoderError(f"{path.name} could not be opened: no memory, or no more threads ({threads}).")
@@ -227,7 +97,14 @@ class NativeRuntime:
         positions = np.ascontiguousarray(inputs["positions"], dtype=np.int64)
         if len(positions) < rows or positions[:rows].min() < 0 or positions[:rows].max() >= self._tables:
             raise EncoderError(f"A text has more positions than the {self._tables} that were exported.")
+        if embeddings.ndim != 2 or len(embeddings) < rows or embeddings.shape[1] != self._hidden:
+            raise EncoderError(
+                f"Token embeddings have shape {embeddings.shape}; the encoder takes {rows} of {self._hidden} "
+                "numbers. Export the encoder again."
+            )
         pool = np.ascontiguousarray(pool, dtype=np.int64 if single else np.float32)
+        if (single and not ((pool >= 0) & (pool < rows)).all()) or (not single and pool.shape[1] < rows):
+            raise EncoderError(f"Pooling asks for more than the {rows} tokens that there are.")
         vectors = np.empty((len(pool), self._dim), dtype=np.float32)
         state = self._kernels.mar_native_run(  # releases the interpreter's lock
             self._encoder, embeddings.ctypes.data, positions.ctypes.data, starts.ctypes.data, rows,
@@ -237,3 +114,19 @@ class NativeRuntime:
         if state:
             raise MemoryError(f"There is not enough memory for {rows} tokens.")
         return vectors
+
+
+def _weights(path: Path) -> np.ndarray:
+    """The file of weights, mapped, where it is bytes that begin at a cache line.
+
+    Raises:
+        EncoderError: It is something else.
+        ValueError: It is no `.npy` file, or is cut.
+        OSError: It cannot be read.
+    """
+    found: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    if not isinstance(found, np.memmap) or found.dtype != np.uint8 or found.ndim != 1:
+        raise EncoderError(f"{path.name} holds no plain bytes")
+    if found.ctypes.data % 64:
+        raise EncoderError(f"the weights in {path.name} do not begin at a cache line")
+    return found
