@@ -16,7 +16,6 @@ import json
 import logging
 import os
 import shutil
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from mar_st.errors import MarError
+from mar_st.files import move_folder, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -390,7 +390,7 @@ def _write_shard(folder: Path, name: str, keys: np.ndarray, vectors: np.ndarray)
                 "delete the folder to compute them anew."
             )
         number = int(shards[-1].name.partition("-")[0]) + 1 if shards else 0
-        part.rename(folder / f"{number:06d}-{name}")
+        move_folder(part, folder / f"{number:06d}-{name}")
 
 
 def _shard_folders(folder: Path) -> list[Path]:
@@ -405,6 +405,4 @@ def _shards(folder: Path) -> tuple[list[Part], KeyIndex]:
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
-    part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
-    part.write_text(json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True), encoding="utf-8")
-    part.replace(path)
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True), shared=True)

@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import shutil
-import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from filelock import FileLock, Timeout
 from transformers.utils import logging
 
 from mar_st.data.arrow import map_table, write_table
+from mar_st.files import move_folder, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -132,9 +132,9 @@ def _make(
         shutil.rmtree(part, ignore_errors=True)
         raise
     manifest = {"rows": rows, "bytes": (part / ROWS).stat().st_size, "about": about()}
-    _write(part / MANIFEST, json.dumps(manifest, ensure_ascii=False, indent=1))
+    (part / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False, indent=1), encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
-    part.rename(folder)
+    move_folder(part, folder)
 
 
 def _file_digest(file: Path) -> str:
@@ -148,14 +148,5 @@ def _file_digest(file: Path) -> str:
     if time.time_ns() - found.st_mtime_ns < SETTLED:
         return digest
     memory.parent.mkdir(parents=True, exist_ok=True)
-    part = memory.with_name(f"{memory.name}.{os.getpid()}-{threading.get_ident()}.part")
-    _write(part, digest)
-    part.replace(memory)
+    write_text(memory, digest, shared=True)
     return digest
-
-
-def _write(path: Path, text: str) -> None:
-    with path.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())

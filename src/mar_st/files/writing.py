@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,13 +59,18 @@ def move_folder(part: Path, path: Path) -> None:
 
 
 @contextmanager
-def finished(path: Path) -> Iterator[Path]:
+def finished(path: Path, *, shared: bool = False) -> Iterator[Path]:
     """Give a new name to write a file to, and move the file into its place when the block ends well.
 
     The name is `path` with `.part`. What is there is deleted before, and what was written is deleted where
     the block fails.
+
+    Args:
+        path: The place.
+        shared: Several processes or threads may write the file at once; each gets a name of its own.
     """
-    part = path.with_name(f"{path.name}.part")
+    own = f".{os.getpid()}-{threading.get_ident()}" if shared else ""
+    part = path.with_name(f"{path.name}{own}.part")
     part.unlink(missing_ok=True)
     try:
         yield part
@@ -74,9 +80,9 @@ def finished(path: Path) -> Iterator[Path]:
         raise
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text in UTF-8, all of it or nothing."""
-    with finished(path) as part, part.open("x", encoding="utf-8") as stream:
+def write_text(path: Path, text: str, *, shared: bool = False) -> None:
+    """Write a text in UTF-8, all of it or nothing; see `finished`."""
+    with finished(path, shared=shared) as part, part.open("x", encoding="utf-8") as stream:
         stream.write(text)
 
 

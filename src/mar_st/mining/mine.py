@@ -12,6 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from mar_st.data import Texts, Triples, numbered
+from mar_st.files import write_text
 from mar_st.mining.rules import MiningError, Picked, Picker, Question, Rules
 
 if TYPE_CHECKING:
@@ -400,6 +401,4 @@ def _path(work: Path, start: int) -> Path:
 
 
 def _write_json(path: Path, content: Any) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
-    part.replace(path)
+    write_text(path, json.dumps(content, ensure_ascii=False))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from mar_st.data import read_source
+from mar_st.files import move_folder
 from mar_st.mining.mine import Mined, Miner
 from mar_st.mining.retrievers import BM25, CrossScorer, Dense
 from mar_st.mining.rules import REASONS, MiningError, Rules
@@ -169,4 +170,4 @@ def _write(out: Path, mined: Mined, manifest: dict[str, Any]) -> None:
     (part / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
     if out.is_dir():
         out.rmdir()  # empty
-    part.rename(out)
+    move_folder(part, out)

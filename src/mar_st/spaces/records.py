@@ -7,6 +7,7 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
+from mar_st.files import write_text
 from mar_st.spaces.space import SpaceError
 from mar_st.spaces.students import DONE
 from mar_st.store import text_keys
@@ -30,9 +31,7 @@ def claim(work: Path, settings: dict[str, Any]) -> None:
             )
         shutil.rmtree(work)  # nothing was trained yet
     work.mkdir(parents=True, exist_ok=True)
-    part = work / "settings.part"
-    part.write_text(json.dumps(settings, ensure_ascii=False, indent=1), encoding="utf-8")
-    part.replace(marker)
+    write_text(marker, json.dumps(settings, ensure_ascii=False, indent=1))
 
 
 def digest(texts: Sequence[str]) -> str:

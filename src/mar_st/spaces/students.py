@@ -16,6 +16,7 @@ from transformers import AutoConfig
 from mar_st.dropout import set_dropout
 from mar_st.encoders import check_source, linear_projection, load_encoder
 from mar_st.errors import MarError
+from mar_st.files import move_folder, write_text
 from mar_st.model import MAR
 from mar_st.modules import truncation
 from mar_st.names import model_source
@@ -163,6 +164,5 @@ def save_student(model: MAR, folder: Path, done: dict[str, Any]) -> None:
     shutil.rmtree(part, ignore_errors=True)
     model.save_pretrained(str(part), create_model_card=False)
     shutil.rmtree(target, ignore_errors=True)
-    part.rename(target)
-    (folder / "done.part").write_text(json.dumps(done), encoding="utf-8")
-    (folder / "done.part").replace(folder / DONE)
+    move_folder(part, target)
+    write_text(folder / DONE, json.dumps(done))

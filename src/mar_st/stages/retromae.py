@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from mar_st.data import dataset_of, distinct, distinct_texts, drawn_rows
 from mar_st.errors import MarError
+from mar_st.files import finished
 from mar_st.lineage import HEAD, head_file
 from mar_st.losses.retromae import RetroMAELoss
 from mar_st.stages.trainer import fit
@@ -85,9 +86,8 @@ def train_retromae(
         for name, module in parts.items()
         for key, value in module.state_dict().items()
     }
-    part = settings.folder / (HEAD + ".part")
-    save_file(tensors, str(part))
-    part.replace(settings.folder / HEAD)
+    with finished(settings.folder / HEAD) as part:
+        save_file(tensors, str(part))
 
 
 def _resume(loss: RetroMAELoss, path: Path) -> None:

@@ -16,6 +16,7 @@ from transformers.utils import logging
 
 from mar_st.data import read_source
 from mar_st.errors import MarError
+from mar_st.files import finished, write_text
 from mar_st.lineage import encoder_digest, source_digest, stage_digests
 from mar_st.study.finished import BM25, finished_digest, load_finished, score_bm25
 from mar_st.study.schema import StudyError, row_recipes
@@ -310,10 +311,8 @@ class Grid:
         def stored(encode: Callable[[], Tensor]) -> Tensor:
             if not path.is_file():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                part = path.with_name(f"{path.name}.{os.getpid()}.part")
-                with part.open("wb") as stream:
+                with finished(path, shared=True) as part, part.open("wb") as stream:
                     np.save(stream, encode().cpu().numpy())
-                part.replace(path)
             return torch.from_numpy(np.load(path))
 
         return stored
@@ -380,6 +379,4 @@ class Grid:
 def _write(path: Path, text: str) -> None:
     """Write a whole file or none: a study may be killed at any time."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    write_text(path, text, shared=True)

@@ -15,6 +15,7 @@ from filelock import FileLock
 from tqdm import tqdm
 
 from mar_st.errors import MarError
+from mar_st.files import write_text
 from mar_st.store import KEY, KeyIndex, Part, Vectors, text_keys
 
 if TYPE_CHECKING:
@@ -255,9 +256,7 @@ class Journal:
         with self._writing:
             if self._dim is None:
                 self._dim = found.shape[1]
-                part = self._header.with_suffix(".part")
-                part.write_text(json.dumps({**self.about, "dim": self._dim}, indent=2), encoding="utf-8")
-                part.replace(self._header)
+                write_text(self._header, json.dumps({**self.about, "dim": self._dim}, indent=2))
             if found.shape[1] != self._dim:
                 raise EndpointError(
                     f"{self.about['base_url']} gave {found.shape[1]} dimensions, before it gave "
@@ -268,4 +267,6 @@ class Journal:
             records["key"], records["vector"] = keys, found
             with self.path.open("ab") as file:
                 file.write(records.tobytes())
+                file.flush()
+                os.fsync(file.fileno())  # they were paid for
             self.rows += len(keys)

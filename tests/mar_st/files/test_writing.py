@@ -1,0 +1,188 @@
+"""Writes that a power cut cannot tear: what has a name is on the disk."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from mar_st.encode import VectorFolder, write_vectors
+from mar_st.errors import MarError
+from mar_st.files import finished, move_folder, write_json
+from mar_st.index import Index, add, build_index, compact, delete
+from mar_st.verify import verify
+from tests.mar_st.index.conftest import make_library
+from tests.mar_st.index.test_update import part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Disk:
+    """What a disk holds after a power cut, at its worst.
+
+    A file keeps the bytes it had when it was last synced; a name is there, or leads to another file, as it
+    was when its folder was last synced. Renames of this process are followed, and checked when they happen.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.synced: dict[tuple[int, int], int] = {}
+        self.torn: list[str] = []
+        self.unsynced: set[str] = set()
+        self.renames = 0
+        fsync = os.fsync
+
+        def synced(handle: int) -> None:
+            found = os.fstat(handle)
+            self.synced[found.st_dev, found.st_ino] = found.st_mtime_ns
+            self.unsynced.discard(os.path.realpath(f"/proc/self/fd/{handle}"))
+            fsync(handle)
+
+        def moving(move: Callable[..., None]) -> Callable[..., None]:
+            def moved(source: Any, target: Any, **options: Any) -> None:
+                self.renames += 1
+                paths = [path for path in Path(source).rglob("*") if path.is_file()] or [Path(source)]
+                for path in paths:
+                    found = path.stat()
+                    if self.synced.get((found.st_dev, found.st_ino)) != found.st_mtime_ns:
+                        self.torn.append(str(path))
+                move(source, target, **options)
+                self.unsynced.add(os.path.realpath(Path(target).parent))
+
+            return moved
+
+        monkeypatch.setattr(os, "fsync", synced)
+        for name in ("replace", "rename"):
+            monkeypatch.setattr(os, name, moving(getattr(os, name)))
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+@pytest.mark.parametrize("kind", ["exact", "hnsw", "int8", "binary", "ivf-pq"])
+def test_what_is_named_is_on_the_disk(tmp_path: Path, disk: Disk, kind: str) -> None:
+    library = make_library(tmp_path / "library", count=400)
+    out = tmp_path / "index"
+    build_index(library.open, out, corpus=library.corpus, kind=kind, tokens="char-bigram", progress=False)
+    more = part(tmp_path / "more", range(400, 420))
+    add(out, more.folder, corpus=more.corpus, progress=False)
+    delete(out, ["d1"])
+    compact(out, progress=False)
+    assert disk.renames > 10
+    assert disk.torn == []
+    assert disk.unsynced == set()
+    for path in (out / "segments").rglob("*"):  # files that were written under their own name, too
+        found = path.stat()
+        if path.is_file():
+            assert disk.synced.get((found.st_dev, found.st_ino)) == found.st_mtime_ns, path
+
+
+def test_a_folder_is_moved_when_all_of_it_is_on_the_disk(tmp_path: Path, disk: Disk) -> None:
+    (tmp_path / "part" / "a").mkdir(parents=True)
+    (tmp_path / "part" / "a" / "b").write_text("x")
+    move_folder(tmp_path / "part", tmp_path / "whole")
+    assert (tmp_path / "whole" / "a" / "b").read_text() == "x"
+    assert (disk.renames, disk.torn, disk.unsynced) == (1, [], set())
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.json"
+    write_json(path, {"a": 1})
+    with pytest.raises(TypeError):
+        write_json(path, {"a": object()})
+    with finished(path) as aside:
+        aside.write_text('{"a": 2}')
+    with pytest.raises(FileNotFoundError), finished(path) as aside:
+        aside.unlink()
+    assert json.loads(path.read_text()) == {"a": 2}
+    assert [one.name for one in tmp_path.iterdir()] == ["manifest.json"]
+
+
+def test_a_planted_link_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("x")
+    (tmp_path / "a.json.part").symlink_to(tmp_path / "precious")
+    write_json(tmp_path / "a.json", [1])
+    assert (tmp_path / "precious").read_text() == "x"
+    assert not (tmp_path / "a.json").is_symlink()
+
+
+class CutError(Exception):
+    """The power is gone."""
+
+
+def _failing(monkeypatch: pytest.MonkeyPatch, after: int, failure: Exception) -> None:
+    """Let the sync or rename after so many others fail, and all that follow."""
+    left = [after]
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any, **options: Any) -> Any:
+            left[0] -= 1
+            if left[0] < 0:
+                raise failure
+            return call(*arguments, **options)
+
+        return run
+
+    for name in ("fsync", "replace", "rename"):
+        monkeypatch.setattr(os, name, counted(getattr(os, name)))
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [CutError(), pytest.param(OSError(errno.ENOSPC, "full"), marks=pytest.mark.slow),
+     pytest.param(OSError(errno.EIO, "broken"), marks=pytest.mark.slow)],
+)  # fmt: skip
+def test_a_fault_at_any_sync_leaves_the_index_before_or_after(tmp_path: Path, failure: Exception) -> None:
+    library = make_library(tmp_path / "library", count=60)
+    more = part(tmp_path / "more", range(60, 70))
+    begun = tmp_path / "begun"
+    build_index(library.open, begun, corpus=library.corpus, kind="exact", bm25=False, progress=False)
+    out, counts = tmp_path / "index", set()
+    for after in range(200):
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(begun, out)
+        with pytest.MonkeyPatch.context() as patched:
+            _failing(patched, after, failure)
+            try:
+                add(out, more.folder, corpus=more.corpus, progress=False)
+                done = True
+            except (CutError, OSError, MarError):
+                done = False
+        assert verify(out).whole
+        counts.add(len(Index.open(out)))
+        if done:
+            break
+        if after % 5 == 0 and len(Index.open(out)) == 60:  # the same update goes through
+            add(out, more.folder, corpus=more.corpus, progress=False)
+            assert len(Index.open(out)) == 70
+    assert done
+    assert counts == {60, 70}
+
+
+@pytest.mark.parametrize("failure", [CutError(), OSError(errno.ENOSPC, "full")])
+def test_a_fault_at_any_sync_leaves_no_torn_vectors(tmp_path: Path, failure: Exception) -> None:
+    values = np.eye(8, 16, dtype=np.float32)
+    for after in range(100):
+        out = tmp_path / f"v{after}"
+        with pytest.MonkeyPatch.context() as patched:
+            _failing(patched, after, failure)
+            try:
+                write_vectors(out, [f"d{row}" for row in range(8)], values, shard=3)
+                done = True
+            except (CutError, OSError):
+                done = False
+        if done:
+            VectorFolder.open(out).verify()
+            break
+        if (out / "manifest.json").is_file():  # it is moved last; only the sync of its folder failed
+            VectorFolder.open(out).verify()
+    assert done
+    assert after > 10
