@@ -14,6 +14,7 @@ from medteb_mteb.build.layout import write_qrels, write_rows, write_texts
 from medteb_mteb.build.place import placing, refuse_taken
 from medteb_mteb.build.records import BuildError
 from medteb_mteb.build.split import THRESHOLD, near_duplicates, split_queries
+from medteb_mteb.build.training.leaks import HeldOut
 from medteb_mteb.editions import load_edition, write_manifest
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def assemble(
     how: Assembly,
     *,
     training_queries: Sequence[str] = (),
+    held_out: HeldOut | None = None,
 ) -> Built:
     """Write `out/MedTEBRetrieval`, `out/MedTEBReranking` and `out/train/triples.jsonl`.
 
@@ -112,6 +114,7 @@ def assemble(
         out: Folder of data, where `sts` may have written, too.
         how: Settings.
         training_queries: Queries that models were trained on, which must not come back in the test.
+        held_out: Queries of other tests; near-duplicates of them are not trained on.
 
     Raises:
         BuildError: The folder is in use, labels name texts that are not there, no query has a positive, or
@@ -138,9 +141,12 @@ def assemble(
             f"{counts['test queries near a training query']} leaked. Raise test, or give more queries."
         )
     chosen = {query: answered[query] for query in test}
+    leaks = (held_out or HeldOut()).leaks([queries[query].text for query in split.train])
+    counts["training queries near another test"] = len(leaks)
+    train = [query for row, query in enumerate(split.train) if row not in leaks]
     with placing(folder, STEP, NAMES) as part:
         triples = _write_triples(
-            part, {query: answered[query] for query in split.train}, queries, documents, counts
+            part, {query: answered[query] for query in train}, queries, documents, counts
         )
         statistics = {
             "clusters of near-duplicate queries": split.clusters,

@@ -53,7 +53,7 @@ def claim(folder: Path, identity: Mapping[str, Any]) -> None:
     marker = folder / STEP
     if marker.is_file():
         there = read_json(marker)
-        changed = [key for key in identity if there.get(key) != identity[key]]
+        changed = [key for key in {**there, **identity} if there.get(key) != identity.get(key)]
         if changed:
             what = ", ".join("shard size" if key == "shard" else key for key in changed)
             raise BuildError(

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from medteb_mteb.commands.against import KeepAwayOption, held_out
+
 
 def assemble(
     labels: Annotated[Path, typer.Argument(help="labels.jsonl of 'medteb consensus', or its folder.")],
@@ -27,6 +29,7 @@ def assemble(
             "--against", help="Training set whose queries must not be in the test; repeat for more."
         ),
     ] = None,
+    keep_away: KeepAwayOption = None,
     leaks: Annotated[str, typer.Option(help="Test queries found in it: drop, keep or fail.")] = "drop",
     threshold: Annotated[float, typer.Option(help="Similarity of near-duplicate queries.")] = 0.6,
     seed: Annotated[int, typer.Option(help="Seed of split and lists.")] = 42,
@@ -36,7 +39,8 @@ def assemble(
     from medteb_mteb.build.assemble import Assembly
     from medteb_mteb.build.assemble import assemble as run
     from medteb_mteb.build.grades import read_labels
-    from medteb_mteb.build.read import read_texts, read_triples
+    from medteb_mteb.build.read import read_texts
+    from medteb_mteb.build.training import training_queries
 
     how = Assembly(
         name=name,
@@ -56,7 +60,8 @@ def assemble(
         {text.id: text for text in read_texts(documents)},
         out,
         how,
-        training_queries=[triple.query for path in training or () for triple in read_triples(path)],
+        training_queries=[query for path in training or () for query in training_queries(path)],
+        held_out=held_out(keep_away, threshold),
     )
     if as_json:
         content = {

@@ -36,7 +36,8 @@ def build(
 ) -> None:
     """Build a benchmark and training data, step by step, from one file; a killed build goes on.
 
-    Exit code 1: a judge or writer stopped, for instance at its budget; the same command goes on.
+    Exit code 1: a judge or writer stopped, for instance at its budget (the same command goes on), or training
+    data of the build holds queries of its tests.
     """
     from medteb_mteb.build import pipeline as building
 
@@ -62,6 +63,15 @@ def build(
         stopped = report.steps[-1]
         typer.echo(
             f"medteb: step {stopped.name!r} stopped: {stopped.stopped}. The same command goes on.", err=True
+        )
+        raise typer.Exit(1)
+    if report.leakage is not None and report.leakage["leaks"]:
+        training = {name: one["leaks"] for name, one in report.leakage["training"].items() if one["leaks"]}
+        typer.echo(
+            f"medteb: {report.leakage['leaks']} training queries are near-duplicates of the build's tests "
+            f"({', '.join(f'{name} {number}' for name, number in training.items())}); see "
+            f"{report.out / 'leakage.json'}. Do not train on these sets as they are.",
+            err=True,
         )
         raise typer.Exit(1)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from medteb_mteb.commands.against import AgainstOption, ThresholdOption, held_out
 from medteb_mteb.commands.columns import ColumnOption, parse_columns
 
 __all__ = ["pairs"]
@@ -23,6 +24,8 @@ def pairs(
         list[str] | None, typer.Option("--documents", help="Documents, likewise; repeat.")
     ] = None,
     column: ColumnOption = None,
+    against: AgainstOption = None,
+    threshold: ThresholdOption = 0.6,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 42,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
@@ -35,6 +38,7 @@ def pairs(
         [weighted(source) for source in queries or ()],
         [weighted(source) for source in documents or ()],
         columns=parse_columns(column),
+        held_out=held_out(against, threshold),
         seed=seed,
         show_progress=not quiet,
     )

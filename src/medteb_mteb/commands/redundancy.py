@@ -32,22 +32,23 @@ def redundancy(
 
 def leakage(
     folder: Annotated[Path, typer.Argument(help="Retrieval or reranking folder in the Hub layout.")],
-    training: Annotated[list[str], typer.Option("--training", help="Training set; repeat for more.")],
+    training: Annotated[
+        list[str], typer.Option("--training", help="Triples, pairs or alignment set, file or folder; repeat.")
+    ],
     threshold: Annotated[float, typer.Option(help="Similarity of near-duplicates.")] = 0.6,
     as_json: JsonFlag = False,
 ) -> None:
     """Look for the queries and the relevant documents of a test in training sets."""
     from medteb_mteb.build.audit import read_benchmark
-    from medteb_mteb.build.read import read_triples
     from medteb_mteb.build.redundancy import leakage as run
+    from medteb_mteb.build.training import training_texts
 
     benchmark = read_benchmark(folder)
     relevant = {name for row in benchmark.qrels.values() for name in row}
-    triples = [triple for path in training for triple in read_triples(path)]
     found = run(
         [query.text for query in benchmark.queries.values()],
         [document.full for name, document in benchmark.documents.items() if name in relevant],
-        [text for triple in triples for text in (triple.query, *triple.positives, *triple.negatives)],
+        [text for path in training for text in training_texts(path)],
         threshold=threshold,
     )
     if as_json:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from medteb_mteb.commands.against import AgainstOption, ThresholdOption, held_out
+
 if TYPE_CHECKING:
     from medteb_mteb.build.training import RoundTripReport
 
@@ -27,6 +29,8 @@ def round_trip(
     depth: Annotated[int, typer.Option(help="Rank up to which a pair is kept.")] = 3,
     negatives: Annotated[int, typer.Option(help="Hard negatives added to a row.")] = 0,
     top: Annotated[int, typer.Option(help="Ranks that are looked at; negatives are drawn from them.")] = 100,
+    against: AgainstOption = None,
+    threshold: ThresholdOption = 0.6,
     seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 42,
     store: Annotated[
         Path | None, typer.Option(help="Folder that keeps vectors; default $MAR_STORE, or beside OUT.")
@@ -50,6 +54,7 @@ def round_trip(
         ),
         how,
         documents=documents,
+        held_out=held_out(against, threshold),
         show_progress=not quiet,
     )
     typer.echo(json.dumps(report.to_json(), ensure_ascii=False, indent=2) if as_json else report_text(report))

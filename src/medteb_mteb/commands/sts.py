@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from medteb_mteb.commands.against import KeepAwayOption, held_out
 from medteb_mteb.commands.errors import UserError
 from medteb_mteb.commands.repairing import RepairFlag, repair_answers
 
@@ -44,6 +45,7 @@ def sts(
             "--against", help="Training set whose queries must not be in the test; repeat for more."
         ),
     ] = None,
+    keep_away: KeepAwayOption = None,
     threshold: Annotated[float, typer.Option(help="Similarity of near-duplicate queries.")] = 0.6,
     seed: Annotated[int, typer.Option(help="Seed of every draw.")] = 42,
     journal: Annotated[
@@ -68,7 +70,7 @@ def sts(
     Exit code 1: something is left to ask for; what was answered is kept, and the same command goes on.
     """
     from medteb_mteb.build import sts as building
-    from medteb_mteb.build.read import read_triples
+    from medteb_mteb.build.training import training_queries
 
     if repair:
         repair_answers(out, journal)
@@ -91,7 +93,8 @@ def sts(
         journal=journal,
         already_anonymous=already_anonymous,
         retry_failed=retry_failed,
-        training_queries=[triple.query for path in training or () for triple in read_triples(path)],
+        training_queries=[query for path in training or () for query in training_queries(path)],
+        held_out=held_out(keep_away, threshold),
         show_progress=not quiet,
     )
     _show(report, report_text(report), as_json=as_json)

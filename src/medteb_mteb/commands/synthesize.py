@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from medteb_mteb.commands.against import AgainstOption, ThresholdOption, held_out
 from medteb_mteb.commands.columns import ColumnOption, parse_columns
 from medteb_mteb.commands.repairing import RepairFlag, repair_answers
 
@@ -58,6 +59,8 @@ def queries_command(
     longest: Annotated[int, typer.Option(help="Characters of a document that are sent.", min=100)] = 4000,
     instruction: Annotated[str, typer.Option(help="Task sentence put into every row.")] = "",
     source: Annotated[str, typer.Option(help="What the rows call their source.")] = "synthetic-queries",
+    against: AgainstOption = None,
+    threshold: ThresholdOption = 0.6,
     seed: SeedOption = 42,
     column: ColumnOption = None,
     journal: JournalOption = None,
@@ -102,6 +105,7 @@ def queries_command(
         llm,
         settings,
         columns=columns,
+        held_out=held_out(against, threshold),
         journal=journal,
         already_anonymous=already_anonymous,
         retry_failed=retry_failed,
@@ -121,6 +125,8 @@ def tasks_command(
     ] = None,
     language: LanguageOption = "zh",
     source: Annotated[str, typer.Option(help="What the rows call their source.")] = "synthetic-tasks",
+    against: AgainstOption = None,
+    threshold: ThresholdOption = 0.6,
     seed: SeedOption = 42,
     journal: JournalOption = None,
     dry_run: DryRunFlag = False,
@@ -150,7 +156,13 @@ def tasks_command(
         _print_cost(cost, as_json=as_json)
         return
     report = synthetic.synthesize_tasks(
-        out, llm, settings, journal=journal, retry_failed=retry_failed, show_progress=not quiet
+        out,
+        llm,
+        settings,
+        held_out=held_out(against, threshold),
+        journal=journal,
+        retry_failed=retry_failed,
+        show_progress=not quiet,
     )
     _print_report(report, as_json=as_json)
 

@@ -129,6 +129,14 @@ def test_the_commands(medteb, table, tmp_path):
     (tmp_path / "train.jsonl").write_text(
         '{"query": "感冒了怎么办", "positive": "多喝水"}\n', encoding="utf-8"
     )
+    aligned = tmp_path / "aligned"
+    aligned.mkdir()
+    (aligned / "queries.jsonl").write_text('{"_id": "a", "text": "感冒了怎么办", "source": 0}\n', "utf-8")
+    (aligned / "corpus.jsonl").write_text('{"_id": "b", "text": "多喝水", "source": 0}\n', "utf-8")
+    code, out, _ = medteb("leakage", folder, "--training", aligned)
+    assert code == 0
+    assert "queries: 1, of which equal 0, near-duplicates 1" in out
+    assert "relevant documents: 1, of which equal 1" in out
     code, out, _ = medteb("leakage", folder, "--training", tmp_path / "train.jsonl")
     assert code == 0
     assert "queries: 1, of which equal 0, near-duplicates 1" in out

@@ -7,6 +7,7 @@ from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.build.pipeline import steps
+from medteb_mteb.build.pipeline.resolve import tests_of
 from medteb_mteb.build.read import read_texts
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from medteb_mteb.build.pipeline.schema import Pipeline
     from medteb_mteb.build.records import Text
     from medteb_mteb.build.step import Report
+    from medteb_mteb.build.training import HeldOut
 
 __all__ = ["Job", "Outcome", "perform"]
 
@@ -51,6 +53,12 @@ class Job:
     def path(self, key: str) -> str:
         """The one path of an input."""
         return self.inputs[key][0]
+
+    def held_out(self, step: steps.StepBase, threshold: float) -> HeldOut:
+        """What the step's training data is kept away from, see `medteb_mteb.build.pipeline.resolve`."""
+        from medteb_mteb.build.training import read_held_out
+
+        return read_held_out(tests_of(step, self.inputs), threshold)
 
     def texts(self, key: str) -> dict[str, Text]:
         """Texts of an input, by id."""
@@ -224,7 +232,7 @@ def _(step: steps.Review, job: Job) -> Outcome:
 def _(step: steps.Assemble, job: Job) -> Outcome:
     from medteb_mteb.build.assemble import assemble
     from medteb_mteb.build.grades import read_labels
-    from medteb_mteb.build.read import read_triples
+    from medteb_mteb.build.training import training_queries
 
     built = assemble(
         read_labels(job.path("labels")),
@@ -233,8 +241,9 @@ def _(step: steps.Assemble, job: Job) -> Outcome:
         job.folder,
         step.made(),
         training_queries=[
-            triple.query for path in job.inputs.get("against", ()) for triple in read_triples(path)
+            query for path in job.inputs.get("against", ()) for query in training_queries(path)
         ],
+        held_out=job.held_out(step, step.threshold),
     )
     return Outcome(
         {

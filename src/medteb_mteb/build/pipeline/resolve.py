@@ -14,10 +14,15 @@ from medteb_mteb.build.read import HUB
 from medteb_mteb.build.records import BuildError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from medteb_mteb.build.pipeline.schema import Pipeline
     from medteb_mteb.build.pipeline.steps import Kind, StepBase
 
-__all__ = ["Source", "model_places", "resolve"]
+__all__ = ["KEEP_AWAY", "Source", "model_places", "resolve", "tests_of"]
+
+#: Key of the editions that a step's training data is kept away from without being told.
+KEEP_AWAY = "keep-away"
 
 #: Retrievers that are no models.
 BM25 = ("bm25", "bm25:char-bigram", "bm25:jieba")
@@ -46,6 +51,9 @@ def resolve(pipeline: Pipeline, base: Path) -> dict[str, dict[str, list[Source]]
 
     A name of an earlier step, also with a path inside its folder (`assemble/train/triples.jsonl`), goes
     before a path; paths are from the folder of the file.
+
+    So that no test is trained on, a step that writes training data has the editions of all earlier steps
+    under `KEEP_AWAY`, too, and one that writes editions all earlier training data under `against`.
 
     Args:
         pipeline: The pipeline.
@@ -86,7 +94,25 @@ def _inputs(
             )
         path = str(out / name / (inside or other.output()))
         found.setdefault(key, []).append(Source(path, name, inside))
+    for other in pipeline.steps[:place]:
+        if step.TRAINS and other.WRITES == "editions":
+            found.setdefault(KEEP_AWAY, []).append(Source(str(out / other.name), other.name))
+        if step.WRITES == "editions" and other.TRAINS:
+            named = {source.step for source in found.get("against", ())}
+            if other.name not in named:
+                found.setdefault("against", []).append(Source(str(out / other.name), other.name))
     return found
+
+
+def tests_of(step: StepBase, inputs: Mapping[str, Sequence[str]]) -> list[str]:
+    """Paths of the tests that a step's training data is kept away from, each once.
+
+    Args:
+        step: The step.
+        inputs: Paths of its inputs, by key.
+    """
+    named = () if step.WRITES == "editions" else inputs.get("against", ())
+    return list(dict.fromkeys((*inputs.get(KEEP_AWAY, ()), *named)))
 
 
 def _path(

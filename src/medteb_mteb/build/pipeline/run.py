@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mar_st.errors import MarError
 from medteb_mteb.build.folder import alone
 from medteb_mteb.build.pipeline.actions import Job, perform
+from medteb_mteb.build.pipeline.leaks import leak_report
 from medteb_mteb.build.pipeline.preflight import check_before
 from medteb_mteb.build.pipeline.publish import publish, published, withdraw
 from medteb_mteb.build.pipeline.resolve import model_places, resolve
@@ -63,11 +64,13 @@ class BuildReport:
         out: Its folder.
         steps: Its steps, in order, as far as it went.
         left: Names of the steps that are left, of those that were wanted.
+        leakage: Of a whole build with editions and training data, see `medteb_mteb.build.pipeline.leaks`.
     """
 
     out: Path
     steps: tuple[StepReport, ...]
     left: tuple[str, ...] = ()
+    leakage: dict[str, Any] | None = None
 
     @property
     def complete(self) -> bool:
@@ -87,6 +90,7 @@ class BuildReport:
             "steps": [asdict(step) for step in self.steps],
             "left": list(self.left),
             "complete": self.complete,
+            "leakage": self.leakage,
         }
 
 
@@ -221,7 +225,8 @@ class Build:
             reports.append(report)
             if report.stopped:
                 return BuildReport(self.root, tuple(reports), tuple(one.name for one in wanted[place:]))
-        return BuildReport(self.root, tuple(reports))
+        whole = len(wanted) == len(self.pipeline.steps)
+        return BuildReport(self.root, tuple(reports), leakage=leak_report(self) if whole else None)
 
     def _perform(
         self,

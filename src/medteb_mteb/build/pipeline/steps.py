@@ -73,6 +73,8 @@ class StepBase(_Strict):
     PASSING: ClassVar[frozenset[str]] = frozenset()
     #: Whether it cannot go on by itself, but is quick to do from the start.
     ATOMIC: ClassVar[bool] = False
+    #: Whether it writes what models are trained on.
+    TRAINS: ClassVar[bool] = False
     #: Tasks that it writes editions of.
     TASKS: ClassVar[tuple[str, ...]] = ()
     #: Whether it asks LLMs, so that it can have failures to ask for again.
@@ -277,6 +279,7 @@ class Assemble(StepBase):
     WRITES = "editions"
     ATOMIC = True
     TASKS = ("MedTEBRetrieval", "MedTEBReranking")
+    TRAINS = True
     step: Literal["assemble"]
     labels: Annotated[str, Input(("labels",))]
     queries: Texts
@@ -288,7 +291,7 @@ class Assemble(StepBase):
     corpus: Literal["undisputed", "labelled", "all"] = "undisputed"
     list_size: int = Field(default=100, ge=2)
     list_positives: int = Field(default=10, ge=1)
-    against: Annotated[tuple[str, ...], Input(("triples", "pairs"))] = ()
+    against: Annotated[tuple[str, ...], Input(("triples", "pairs", "alignment"))] = ()
     leaks: Literal["drop", "keep", "fail"] = "drop"
     threshold: float = Field(default=0.6, gt=0, le=1)
     seed: int = 42

@@ -30,8 +30,8 @@ def _noted(job: Job, report: Any) -> Outcome:
 
 @perform.register
 def _(step: steps.Sts, job: Job) -> Outcome:
-    from medteb_mteb.build.read import read_triples
     from medteb_mteb.build.sts import sts
+    from medteb_mteb.build.training import training_queries
 
     report = sts(
         job.path("dictionary"),
@@ -39,7 +39,10 @@ def _(step: steps.Sts, job: Job) -> Outcome:
         job.folder,
         how=step.settings(),
         already_anonymous=job.pipeline.already_anonymous,
-        training_queries=[t.query for path in job.inputs.get("against", ()) for t in read_triples(path)],
+        training_queries=[
+            query for path in job.inputs.get("against", ()) for query in training_queries(path)
+        ],
+        held_out=job.held_out(step, step.threshold),
         **_asking(step, job),
     )
     content = report.to_json()
@@ -50,7 +53,7 @@ def _(step: steps.Sts, job: Job) -> Outcome:
 
 @perform.register
 def _(step: steps.Triples, job: Job) -> Outcome:
-    from medteb_mteb.build.training import make_triples, read_held_out
+    from medteb_mteb.build.training import make_triples
 
     return _noted(
         job,
@@ -60,7 +63,7 @@ def _(step: steps.Triples, job: Job) -> Outcome:
             job.path("pools"),
             job.folder,
             how=step.settings(),
-            held_out=read_held_out(job.inputs.get("against", ()), step.threshold),
+            held_out=job.held_out(step, step.threshold),
             already_anonymous=job.pipeline.already_anonymous,
             **_asking(step, job),
         ),
@@ -75,6 +78,7 @@ def _(step: steps.SynthesizeQueries, job: Job) -> Outcome:
         job.path("documents"),
         job.folder,
         settings=step.settings(),
+        held_out=job.held_out(step, step.threshold),
         already_anonymous=job.pipeline.already_anonymous,
         **_asking(step, job),
     )
@@ -88,7 +92,12 @@ def _(step: steps.SynthesizeTasks, job: Job) -> Outcome:
     settings = step.settings()
     if step.tasks_from is not None:
         settings = replace(settings, tasks_from=job.path("tasks_from"))
-    return _noted(job, synthesize_tasks(job.folder, settings=settings, **_asking(step, job)))
+    return _noted(
+        job,
+        synthesize_tasks(
+            job.folder, settings=settings, held_out=job.held_out(step, step.threshold), **_asking(step, job)
+        ),
+    )
 
 
 @perform.register
@@ -103,6 +112,7 @@ def _(step: steps.Pairs, job: Job) -> Outcome:
         job.folder,
         weighted("queries", step.queries),
         weighted("documents", step.documents),
+        held_out=job.held_out(step, step.threshold),
         seed=step.seed,
         show_progress=job.show_progress,
     )
@@ -126,6 +136,7 @@ def _(step: steps.RoundTrip, job: Job) -> Outcome:
         ),
         step.settings(),
         documents=job.path("documents") if step.documents is not None else None,
+        held_out=job.held_out(step, step.threshold),
         show_progress=job.show_progress,
     )
     return Outcome(report.to_json())

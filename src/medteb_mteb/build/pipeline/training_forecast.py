@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from medteb_mteb.build.pipeline import training_steps as steps  # noqa: TC001 - read by register
 from medteb_mteb.build.pipeline.forecast import Charge, View, Volume, charged, expected
+from medteb_mteb.build.pipeline.resolve import tests_of
 
 if TYPE_CHECKING:
     from medteb_mteb.build.llm import LLM, Cost, Prompt
@@ -53,7 +54,10 @@ def _(_step: steps.RoundTrip, view: View) -> Volume:
 
 @expected.register
 def _(_step: steps.Pairs, view: View) -> Volume:
-    return Volume(sum(one.items for key in view.paths for one in view.volumes(key)), exact=False)
+    return Volume(
+        sum(one.items for key in ("queries", "documents") if key in view.paths for one in view.volumes(key)),
+        exact=False,
+    )
 
 
 @charged.register
@@ -96,7 +100,7 @@ def _(step: steps.Triples, view: View) -> list[Charge]:
             view.build.folder(step),
             llm,
             step.settings(),
-            held_out=read_held_out(view.paths.get("against", ()), step.threshold),
+            held_out=read_held_out(tests_of(step, view.paths), step.threshold),
             journal=view.build.answers,
             retry_failed=view.retry_failed,
         )

@@ -72,6 +72,7 @@ class Sts(Written):
     # Its answers are in the journal; what it made of them is made anew.
     ATOMIC = True
     TASKS = ("MedTEBSTS",)
+    TRAINS = True
     step: Literal["sts"]
     dictionary: Annotated[str, Input(("file",))]
     queries: Texts
@@ -83,7 +84,7 @@ class Sts(Written):
     tolerance: float = Field(default=0.3, ge=0, lt=1)
     per_entry: int | None = Field(default=None, ge=1)
     limit: int | None = Field(default=None, ge=1)
-    against: Annotated[tuple[str, ...], Input(("triples", "pairs"))] = ()
+    against: Annotated[tuple[str, ...], Input(("triples", "pairs", "alignment"))] = ()
     threshold: float = Field(default=0.6, gt=0, le=1)
     seed: int = 42
 
@@ -111,7 +112,15 @@ class Sts(Written):
         )
 
 
-class Triples(Written):
+class Kept(StepBase):
+    """A step whose training data is kept away from `against`, and from the editions of the steps before."""
+
+    TRAINS = True
+    against: Annotated[tuple[str, ...], Input(("texts", "editions"))] = ()
+    threshold: float = Field(default=0.6, gt=0, le=1)
+
+
+class Triples(Written, Kept):
     """See `medteb triples`."""
 
     WRITES = "triples"
@@ -125,8 +134,6 @@ class Triples(Written):
     control_rate: float = Field(default=1.0, ge=0, le=1)
     negatives: int = Field(default=15, ge=0)
     choose: Literal["top", "random"] = "top"
-    against: Annotated[tuple[str, ...], Input(("texts", "editions"))] = ()
-    threshold: float = Field(default=0.6, gt=0, le=1)
     seed: int = 42
 
     def prompts(self) -> str:
@@ -150,7 +157,7 @@ class Triples(Written):
         )
 
 
-class SynthesizeQueries(Written):
+class SynthesizeQueries(Written, Kept):
     """See `medteb synthesize queries`."""
 
     WRITES = "pairs"
@@ -191,7 +198,7 @@ class SynthesizeQueries(Written):
         )
 
 
-class SynthesizeTasks(Written):
+class SynthesizeTasks(Written, Kept):
     """See `medteb synthesize tasks`."""
 
     WRITES = "triples"
@@ -222,7 +229,7 @@ class SynthesizeTasks(Written):
         )
 
 
-class Pairs(StepBase):
+class Pairs(Kept):
     """See `medteb pairs`."""
 
     WRITES = "alignment"
@@ -249,7 +256,7 @@ class Pairs(StepBase):
                 )
 
 
-class RoundTrip(StepBase):
+class RoundTrip(Kept):
     """See `medteb round-trip`."""
 
     WRITES = "triples"

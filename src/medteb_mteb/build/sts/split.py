@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from mar_st.normalisation import normalise
 from medteb_mteb.build.records import BuildError
 from medteb_mteb.build.split import near_duplicates
+from medteb_mteb.build.training.leaks import HeldOut
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -54,6 +55,7 @@ def split_by_entry(
     threshold: float,
     seed: int,
     training_queries: Sequence[str] = (),
+    held_out: HeldOut | None = None,
 ) -> Sides:
     """Put whole entries on one side, whichever way round they are.
 
@@ -68,32 +70,37 @@ def split_by_entry(
         threshold: See `near_duplicates`.
         seed: Seed of the draw.
         training_queries: Queries that models were trained on, which must not come back in the test.
+        held_out: Queries of other tests; what has a near-duplicate of them is not trained on.
 
     Raises:
         BuildError: No entry fits into the test, or all of it leaks.
     """
     pairs = {one.query.id: one.entry.pair for one in candidates}
-    entries = _entries(Counter(pair for name, pair in pairs.items() if name in whole), test, seed)
     texts = {one.query.id: one.query.full for one in candidates}
+    leaks = _leaks([name for name in pairs if name in whole], sentences, training_queries, threshold)
+    if whole and len(leaks) == len(whole):
+        raise BuildError(
+            "The test is empty: all queries that may go to it are near queries of a training set. Give more "
+            "queries, or leave that training set out."
+        )
+    # What leaks is left out before the draw, so that the test is as large as it can be.
+    sizes = Counter(pair for name, pair in pairs.items() if name in whole and name not in leaks)
+    entries = _entries(sizes, test, len(whole), seed)
     chosen = [name for name, pair in pairs.items() if pair in entries]
     left_out = dict.fromkeys((name for name in chosen if name not in whole), "incomplete")
-    left_out |= _leaks([name for name in chosen if name in whole], texts, training_queries, threshold)
+    left_out |= {name: leaks[name] for name in chosen if name in leaks}
     kept = [name for name in chosen if name not in left_out]
-    if not kept:
-        raise BuildError(
-            "The test is empty: all queries drawn for it are near queries of a training set. Raise test, "
-            "give more queries, or leave that training set out."
-        )
     rest = [name for name, pair in pairs.items() if pair not in entries]
     left_out |= _near(rest, kept, texts, sentences, threshold)
+    left_out |= _of_tests(rest, sentences, held_out or HeldOut())
     train = [name for name in rest if name not in left_out]
     counts = tuple(len({pairs[name] for name in side}) for side in (kept, train))
     return Sides(kept, train, left_out, (counts[0], counts[1]))
 
 
-def _entries(sizes: Counter[tuple[str, str]], test: float, seed: int) -> set[tuple[str, str]]:
-    """The entries of the test, given how many of its queries each can give."""
-    wanted = round(test * sizes.total()) if test < 1 else int(test)
+def _entries(sizes: Counter[tuple[str, str]], test: float, total: int, seed: int) -> set[tuple[str, str]]:
+    """The entries of the test, given how many queries each can give it, and the number that a share is of."""
+    wanted = round(test * total) if test < 1 else int(test)
     order = sorted(sizes)
     random.Random(f"{seed} entries").shuffle(order)
     chosen: set[tuple[str, str]] = set()
@@ -112,10 +119,19 @@ def _entries(sizes: Counter[tuple[str, str]], test: float, seed: int) -> set[tup
 
 
 def _leaks(
-    test: Sequence[str], texts: Mapping[str, str], training: Sequence[str], threshold: float
+    test: Sequence[str], sentences: Mapping[str, Sequence[str]], training: Sequence[str], threshold: float
 ) -> dict[str, str]:
-    near = near_duplicates([texts[name] for name in test], training, threshold=threshold)
-    return {test[row]: "leak" for row, _, _ in near}
+    rows = [(name, sentence) for name in test for sentence in sentences[name]]
+    near = near_duplicates([sentence for _, sentence in rows], training, threshold=threshold)
+    return {rows[row][0]: "leak" for row, _, _ in near}
+
+
+def _of_tests(
+    train: Sequence[str], sentences: Mapping[str, Sequence[str]], held_out: HeldOut
+) -> dict[str, str]:
+    rows = [(name, sentence) for name in train for sentence in sentences[name]]
+    leaks = held_out.leaks([sentence for _, sentence in rows])
+    return {rows[row][0]: "near-other-test" for row in leaks}
 
 
 def _near(
@@ -130,8 +146,7 @@ def _near(
     for name in train:
         if any(normalise(sentence) in taken for sentence in sentences[name]):
             found[name] = "shared-sentence"
-    pairs = near_duplicates(
-        [texts[name] for name in train], [texts[name] for name in test], threshold=threshold
-    )
+    tests = [sentence for name in test for sentence in sentences[name]]
+    pairs = near_duplicates([texts[name] for name in train], tests, threshold=threshold)
     found.update({train[row]: "near-test" for row, _, _ in pairs})
     return found

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from medteb_mteb.build.sts.select import Selection
     from medteb_mteb.build.sts.settings import Settings
     from medteb_mteb.build.sts.split import Sides
+    from medteb_mteb.build.training.leaks import HeldOut
     from medteb_mteb.editions import Edition
 
 __all__ = ["Estimate", "Report", "estimate", "sts"]
@@ -146,6 +147,7 @@ def sts(
     already_anonymous: bool = False,
     retry_failed: bool = False,
     training_queries: Sequence[str] = (),
+    held_out: HeldOut | None = None,
     show_progress: bool = True,
 ) -> Report:
     """Write `out/MedTEBSTS`, `out/train/sts.jsonl`, and `out/sts` with what became of every query.
@@ -165,6 +167,7 @@ def sts(
         already_anonymous: Send queries that have passed no anonymiser.
         retry_failed: Ask again for what has failed in earlier runs.
         training_queries: Queries that models were trained on, which must not come back in the test.
+        held_out: Queries of other tests; what has a near-duplicate of them is not trained on.
         show_progress: Show a bar.
 
     Raises:
@@ -203,7 +206,7 @@ def sts(
     )
     if not found.complete:
         return report
-    sides = _split(rows, how, training_queries)
+    sides = _split(rows, how, training_queries, held_out)
     statistics = _statistics(report, terms, rows, selection, sides)
     provenance = {
         "rewriter": model.settings(prompt_version()),
@@ -277,7 +280,9 @@ def _outcomes(rows: Sequence[Rewritten]) -> dict[str, dict[str, int]]:
     return {kind: dict(sorted(count.items())) for kind, count in counts.items()}
 
 
-def _split(rows: Sequence[Rewritten], how: Settings, training_queries: Sequence[str]) -> Sides:
+def _split(
+    rows: Sequence[Rewritten], how: Settings, training_queries: Sequence[str], held_out: HeldOut | None
+) -> Sides:
     """Test and training, of the queries that have a good rewrite."""
     usable = [row for row in rows if row.good]
     if not usable:
@@ -294,6 +299,7 @@ def _split(rows: Sequence[Rewritten], how: Settings, training_queries: Sequence[
         threshold=how.threshold,
         seed=how.seed,
         training_queries=training_queries,
+        held_out=held_out,
     )
 
 

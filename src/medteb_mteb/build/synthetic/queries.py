@@ -29,6 +29,7 @@ from medteb_mteb.build.synthetic.checks import QueryCheck
 from medteb_mteb.build.synthetic.forms import DEFAULT_FORMS, draw_forms
 from medteb_mteb.build.synthetic.query_prompt import KEY, query_prompt, query_version
 from medteb_mteb.build.synthetic.report import Rows, SynthesisReport, finished, reported, written
+from medteb_mteb.build.training.leaks import HeldOut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,6 +92,7 @@ def synthesize_queries(
     *,
     columns: Mapping[str, str] | None = None,
     journal: str | Path | None = None,
+    held_out: HeldOut | None = None,
     already_anonymous: bool = False,
     retry_failed: bool = False,
     show_progress: bool = True,
@@ -108,6 +110,7 @@ def synthesize_queries(
         settings: What is asked for.
         columns: See `read_texts`.
         journal: The journal, see `answers_path`.
+        held_out: Queries that models will be tested on; near-duplicates of them are dropped.
         already_anonymous: Send documents that have passed no anonymiser.
         retry_failed: Ask again for documents that failed in earlier runs.
         show_progress: Show a bar.
@@ -130,6 +133,7 @@ def synthesize_queries(
         "step": STEP_NAME,
         "settings": {"llm": writer.settings(version), **asked.to_json()},
         "input": source_digest(documents, columns),
+        **({"against": held_out.digest()} if held_out and held_out.texts else {}),
     }
     with alone(folder):
         claim(folder, identity)
@@ -146,6 +150,7 @@ def synthesize_queries(
                     rows.failed.append({"document-id": document.id, "reason": failed[document.id]})
             if asking.stopped:
                 break
+        rows.keep_away(held_out or HeldOut())
         _count(chosen, asked, rows)
         if not asking.stopped:
             written(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from medteb_mteb.build.folder import read_json, write_text
 from medteb_mteb.build.llm import Account
 from medteb_mteb.build.read import MANIFEST
+from medteb_mteb.build.training.rows import TEST
 from medteb_mteb.editions import sha256_of
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from medteb_mteb.build.synthetic.asking import Asking
+    from medteb_mteb.build.training.leaks import HeldOut
 
 __all__ = ["DROPPED", "FAILED", "Rows", "SynthesisReport", "finished", "written"]
 
@@ -103,6 +105,13 @@ class Rows:
     def drop(self, row: Mapping[str, Any], reason: str, detail: str = "") -> None:
         """Leave a text out."""
         self.dropped.append({**row, "reason": reason, **({"detail": detail} if detail else {})})
+
+    def keep_away(self, held_out: HeldOut) -> None:
+        """Leave out the rows whose query is nearly one that models will be tested on."""
+        leaks = held_out.leaks([str(row["query"]) for row in self.kept])
+        for place, name in leaks.items():
+            self.drop(self.kept[place], TEST, name)
+        self.kept = [row for place, row in enumerate(self.kept) if place not in leaks]
 
     def reasons(self) -> dict[str, int]:
         """Number of what was dropped, by reason."""

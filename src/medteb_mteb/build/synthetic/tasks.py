@@ -35,6 +35,7 @@ from medteb_mteb.build.synthetic.task_prompts import (
     example_prompt,
     example_version,
 )
+from medteb_mteb.build.training.leaks import HeldOut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -98,6 +99,7 @@ def synthesize_tasks(
     llm: LLM | str | Path,
     settings: TaskSettings | None = None,
     *,
+    held_out: HeldOut | None = None,
     journal: str | Path | None = None,
     retry_failed: bool = False,
     show_progress: bool = True,
@@ -112,6 +114,7 @@ def synthesize_tasks(
         out: Folder to write.
         llm: The LLM, or its YAML file.
         settings: What is asked for.
+        held_out: Queries that models will be tested on; near-duplicates of them are dropped.
         journal: The journal, see `answers_path`.
         retry_failed: Ask again for what failed in earlier runs.
         show_progress: Show bars.
@@ -128,6 +131,7 @@ def synthesize_tasks(
         "schema_version": SCHEMA_VERSION,
         "step": STEP_NAME,
         "settings": {"llm": writer.settings(versions), **asked.to_json()},
+        **({"against": held_out.digest()} if held_out and held_out.texts else {}),
     }
     with alone(folder):
         claim(folder, identity)
@@ -145,6 +149,7 @@ def synthesize_tasks(
                 raise BuildError(_no_tasks(rows))
             write_text(folder / TASKS, _lines({"task": task} for task in tasks.kept))
             _examples(tasks, asked, asking, rows)
+        rows.keep_away(held_out or HeldOut())
         rows.details = {"tasks": len(tasks.kept), "examples": len(tasks.kept) * asked.pairs_per_task}
         if not asking.stopped:
             written(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from medteb_mteb.build.training.alignment import AlignmentReport, Weighted, alignment_sets, weighted
-from medteb_mteb.build.training.leaks import HeldOut, read_held_out
+from medteb_mteb.build.training.leaks import HeldOut, read_held_out, training_queries, training_texts
 from medteb_mteb.build.training.plan import TwoLists
 from medteb_mteb.build.training.round_trip import RoundTrip, RoundTripReport, round_trip
 from medteb_mteb.build.training.triples import TriplesReport, estimate_triples, make_triples
@@ -21,5 +21,7 @@ __all__ = [
     "make_triples",
     "read_held_out",
     "round_trip",
+    "training_queries",
+    "training_texts",
     "weighted",
 ]

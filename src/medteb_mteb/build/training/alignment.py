@@ -12,12 +12,15 @@ import json
 import random
 from collections import Counter
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.build.folder import alone, claim, lineage, read_json, write_text
 from medteb_mteb.build.read import MANIFEST, read_texts, source_digest
 from medteb_mteb.build.records import BuildError
+from medteb_mteb.build.training.leaks import HeldOut
+from medteb_mteb.build.training.rows import TEST
 from medteb_mteb.build.training.shards import moved
 from medteb_mteb.editions import sha256_of
 
@@ -34,6 +37,8 @@ FILES = {"query": "queries.jsonl", "document": "corpus.jsonl"}
 DUPLICATE, NOT_DRAWN = "duplicate", "not-drawn"
 #: Bytes of a text's key: two of 10 million texts have one key with a chance below 1e-24.
 KEY = 16
+#: Texts that are compared with a test at once.
+PORTION = 20_000
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,7 @@ def alignment_sets(
     documents: Sequence[Weighted] = (),
     *,
     columns: Mapping[str, str] | None = None,
+    held_out: HeldOut | None = None,
     seed: int = 42,
     show_progress: bool = True,
 ) -> AlignmentReport:
@@ -121,6 +127,7 @@ def alignment_sets(
         queries: Sources of queries.
         documents: Sources of documents.
         columns: Of all sources, see `read_texts`.
+        held_out: Queries that models will be tested on; near-duplicates of them are dropped from the queries.
         seed: Seed of the draw where a weight is below 1.
         show_progress: Show bars.
 
@@ -132,17 +139,20 @@ def alignment_sets(
     if not queries and not documents:
         raise BuildError("Alignment sets need queries or documents.")
     folder = Path(out)
+    tests = held_out or HeldOut()
     identity = {
         "schema_version": SCHEMA_VERSION,
         "step": "pairs",
         "settings": {"seed": seed, "weights": {r: [s.weight for s in some] for r, some in given.items()}},
         "input": {role: [source_digest(s.source, columns) for s in some] for role, some in given.items()},
+        **({"against": tests.digest()} if tests.texts else {}),
     }
     with alone(folder):
         claim(folder, identity)
         if (folder / MANIFEST).is_file():
             return _report(folder, read_json(folder / MANIFEST))
-        sides = [_Side(role, some, columns, seed) for role, some in given.items() if some]
+        kept_from = {"query": tests, "document": HeldOut()}
+        sides = [_Side(role, some, columns, seed, kept_from[role]) for role, some in given.items() if some]
         files = {}
         with moved(folder / "dropped.jsonl") as part, part.open("w", encoding="utf-8") as dropped:
             for side in sides:
@@ -173,12 +183,18 @@ class _Side:
         sources: The sources.
         columns: See `read_texts`.
         seed: Seed of the draw.
+        tests: Queries that are not to be trained on.
     """
 
     def __init__(
-        self, role: str, sources: Sequence[Weighted], columns: Mapping[str, str] | None, seed: int
+        self,
+        role: str,
+        sources: Sequence[Weighted],
+        columns: Mapping[str, str] | None,
+        seed: int,
+        tests: HeldOut,
     ) -> None:
-        self.role, self.sources, self.columns, self.seed = role, sources, columns, seed
+        self.role, self.sources, self.columns, self.seed, self.tests = role, sources, columns, seed, tests
         #: Rows that are kept of each source, ascending.
         self.kept: list[list[int]] = []
         self.read: list[int] = []
@@ -195,7 +211,7 @@ class _Side:
                 names: list[str] = []
                 counts: Counter[str] = Counter()
                 self.read.append(0)
-                for row, text in enumerate(read_texts(source.source, self.columns)):
+                for row, (text, leak) in enumerate(self._leaks(read_texts(source.source, self.columns))):
                     key = hashlib.sha256(text.full.encode("utf-8", "surrogatepass")).digest()[:KEY]
                     self.read[number] += 1
                     bar.update()
@@ -204,6 +220,10 @@ class _Side:
                         yield self._dropped(text.id, number, DUPLICATE)
                         continue
                     seen.add(key)
+                    if leak:
+                        counts[TEST] += 1
+                        yield self._dropped(text.id, number, TEST)
+                        continue
                     rows.append(row)
                     if source.weight < 1:
                         names.append(text.id)
@@ -218,6 +238,12 @@ class _Side:
                     rows = [row for place, row in enumerate(rows) if place in drawn]
                 self.kept.append(rows)
                 self.dropped.append(counts)
+
+    def _leaks(self, texts: Iterator[Text]) -> Iterator[tuple[Text, bool]]:
+        """Texts, and whether each is nearly one of a test's queries."""
+        while some := list(islice(texts, PORTION)):
+            leaks = self.tests.leaks([text.full for text in some])
+            yield from ((text, place in leaks) for place, text in enumerate(some))
 
     def rows(self, show_progress: bool) -> Iterator[dict[str, Any]]:
         """Rows of the role's file: those of all sources, evenly mixed."""

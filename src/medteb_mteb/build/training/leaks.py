@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,12 @@ from medteb_mteb.build.split import THRESHOLD, near_duplicates
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["HeldOut", "read_held_out"]
+__all__ = ["HeldOut", "read_held_out", "training_queries", "training_texts"]
+
+#: Texts that are compared with a test at once.
+_AT_ONCE = 20_000
+#: Training sets of a folder, and the columns of the queries.
+_SETS = ("triples.jsonl", "pairs.jsonl", "sts.jsonl", "queries.jsonl")
 
 
 @dataclass(frozen=True)
@@ -34,9 +40,12 @@ class HeldOut:
     def leaks(self, queries: Sequence[str]) -> dict[int, str]:
         """Row of each query that is a near-duplicate of a test's, to the name of the most similar one."""
         best: dict[int, tuple[float, int]] = {}
-        for row, other, similarity in near_duplicates(queries, self.texts, threshold=self.threshold):
-            if row not in best or similarity > best[row][0]:
-                best[row] = similarity, other
+        for start in range(0, len(queries) if self.texts else 0, _AT_ONCE):
+            some = queries[start : start + _AT_ONCE]
+            for place, other, similarity in near_duplicates(some, self.texts, threshold=self.threshold):
+                row = start + place
+                if row not in best or similarity > best[row][0]:
+                    best[row] = similarity, other
         return {row: f"{self.names[other]} {similarity:.4f}" for row, (similarity, other) in best.items()}
 
     def digest(self) -> str:
@@ -68,6 +77,70 @@ def read_held_out(sources: Sequence[str | Path], threshold: float = THRESHOLD) -
             texts.append(text)
             names.append(f"{Path(str(source)).name}:{name}")
     return HeldOut(tuple(texts), tuple(names), threshold)
+
+
+def training_queries(source: str | Path) -> list[str]:
+    """The queries of training data: of triples, pairs, alignment sets (`medteb pairs`), or a folder of them.
+
+    Args:
+        source: A file or folder that `mar train` reads, a folder that a step wrote, or one whose `train`
+            holds training sets.
+
+    Raises:
+        BuildError: Nothing there that can be read.
+        DataError: Rows that cannot be used.
+    """
+    from medteb_mteb.build.read import read_triples
+
+    path = Path(source)
+    if not path.is_dir():
+        if _aligned(path):
+            return [text.full for text in read_texts(path)]
+        return [triple.query for triple in read_triples(str(source))]
+    inner = path / "train" if (path / "train").is_dir() else path
+    files = [inner / name for name in _SETS if (inner / name).is_file() and (inner / name).stat().st_size]
+    if not files:
+        # Alignment sets of documents alone, a step that kept nothing, editions without training queries.
+        made = (inner / "corpus.jsonl").is_file() or (path / STEP).is_file() or inner != path
+        if made or any(path.glob("*/manifest.json")):
+            return []
+        return [triple.query for triple in read_triples(str(source))]
+    return [query for file in files for query in training_queries(file)]
+
+
+def training_texts(source: str | Path) -> list[str]:
+    """All texts of training data, see `training_queries`: documents and negatives, too.
+
+    Raises:
+        BuildError: Nothing there that can be read.
+        DataError: Rows that cannot be used.
+    """
+    from medteb_mteb.build.read import read_triples
+
+    path = Path(source)
+    if path.is_dir():
+        inner = path / "train" if (path / "train").is_dir() else path
+        names = (*_SETS, "corpus.jsonl")
+        files = [inner / name for name in names if (inner / name).is_file() and (inner / name).stat().st_size]
+        if files:
+            return [text for file in files for text in training_texts(file)]
+    if _aligned(path):
+        return [text.full for text in read_texts(path)]
+    triples = read_triples(str(source))
+    return [text for one in triples for text in (one.query, *one.positives, *one.negatives)]
+
+
+def _aligned(path: Path) -> bool:
+    """Whether a file holds single texts, as an alignment set does."""
+    if path.suffix != ".jsonl" or not path.is_file():
+        return False
+    with path.open(encoding="utf-8") as stream:
+        first = stream.readline()
+    try:
+        row = json.loads(first)
+    except ValueError:
+        return False
+    return isinstance(row, dict) and "text" in row and "query" not in row
 
 
 def _read(source: str | Path) -> list[tuple[str, str]]:

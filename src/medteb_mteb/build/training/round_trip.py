@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 from medteb_mteb.build.folder import alone, claim, lineage, read_json, write_text
 from medteb_mteb.build.read import MANIFEST, STEP, read_texts, source_digest
 from medteb_mteb.build.records import BuildError
+from medteb_mteb.build.training.leaks import HeldOut
+from medteb_mteb.build.training.rows import TEST
 from medteb_mteb.build.training.shards import Shards
 from medteb_mteb.build.training.sources import Record, read_records, records_digest
 from medteb_mteb.editions import sha256_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from mar_st.mining import Retriever, Rules
     from mar_st.mining.mine import Miner
@@ -104,6 +106,7 @@ def round_trip(
     how: RoundTrip | None = None,
     *,
     documents: str | Path | None = None,
+    held_out: HeldOut | None = None,
     shard: int = SHARD,
     show_progress: bool = True,
 ) -> RoundTripReport:
@@ -121,6 +124,7 @@ def round_trip(
         how: Settings.
         documents: Corpus, see `read_texts`; default the documents of the pairs themselves. Their positives
             are added.
+        held_out: Queries that models will be tested on; pairs of near-duplicates of them are dropped.
         shard: Rows that are searched for between two writes.
         show_progress: Show a bar.
 
@@ -132,7 +136,7 @@ def round_trip(
     """
     from mar_st.mining.mine import Miner
 
-    how, folder = how or RoundTrip(), Path(out)
+    how, folder, tests = how or RoundTrip(), Path(out), held_out or HeldOut()
     records = read_records(pairs)
     corpus = None if documents is None else [text.full for text in read_texts(documents)]
     identity = {
@@ -144,6 +148,7 @@ def round_trip(
             "documents": None if documents is None else source_digest(documents),
         },
         "shard": shard,
+        **({"against": tests.digest()} if tests.texts else {}),
     }
     with alone(folder):
         claim(folder, json.loads(json.dumps(identity)))
@@ -152,13 +157,14 @@ def round_trip(
             shards.forget()
             return _report(folder, read_json(folder / MANIFEST))
         miner = Miner([retriever], [record.triple for record in records], corpus, rules=how.rules())
-        _work(_Filter(miner, retriever, how.rules()), records, shards, shard, show_progress)
+        leaks = {records[row].triple.query for row in tests.leaks([one.triple.query for one in records])}
+        _work(_Filter(miner, retriever, how.rules(), leaks), records, shards, shard, show_progress)
         counts = shards.counts()
         content = {
             **identity,
             "read": counts["pairs read"],
             "kept": counts["pairs kept"],
-            "dropped": {reason: counts[reason] for reason in (BEYOND, NOT_FOUND) if counts[reason]},
+            "dropped": {reason: counts[reason] for reason in (TEST, BEYOND, NOT_FOUND) if counts[reason]},
             "ranks": {str(k): counts[f"rank {k}"] for k in STEPS if k <= how.top},
             "rows": {
                 "read": len(records),
@@ -198,10 +204,13 @@ class _Filter:
         miner: Has numbered queries and documents, and knows all positives of each query.
         retriever: What searches.
         rules: How negatives are chosen.
+        leaks: Queries that are nearly those of a test.
     """
 
-    def __init__(self, miner: Miner, retriever: Retriever, rules: Rules) -> None:
+    def __init__(self, miner: Miner, retriever: Retriever, rules: Rules, leaks: Container[str] = ()) -> None:
         from mar_st.mining.rules import Picker
+
+        self.leaks = leaks
 
         self.miner, self.retriever, self.rules = miner, retriever, rules
         self.rows = {question.text: row for row, question in enumerate(miner.questions)}
@@ -238,6 +247,12 @@ class _Filter:
     ) -> None:
         depth = self.rules.consistent or 0
         kept: dict[str, int] = {}
+        if record.triple.query in self.leaks:
+            for text in record.triple.positives:
+                counts.update(("pairs read", TEST))
+                row = {"query": record.triple.query, "positive": text, **record.more}
+                files["dropped"].append({**row, "reason": TEST, "rank": None})
+            return
         for text in record.triple.positives:
             rank = question.rank_of(self.places[text], ranked)
             if rank is not None and rank > self.rules.top:

@@ -111,7 +111,8 @@ def test_all_steps_in_one_build(every, quiet, endpoint, tmp_path, medteb, monkey
     read = sources(tmp_path / "build")
     assert {name: len(rows) > 0 for name, rows in read.items()} == dict.fromkeys(read, True)
     assert len(read["triples"]) == names["triples"]["counts"]["triples"]
-    assert names["triples"]["dropped"][TEST] == 1
+    assert names["triples"]["dropped"][TEST] > 1  # that of the file, and those of both editions
+    assert report.leakage["leaks"] == 0
     aligned = read_source(
         Data(name="d", path=str(tmp_path / "build/pairs"), form="texts", role="document"), 0
     )
@@ -170,6 +171,40 @@ def test_the_example_builds_as_it_stands(endpoint, quiet, texts, tmp_path):
         report = quiet(path)
     assert report.complete
     assert {"assemble", "sts", "triples", "round-trip"} <= {step.name for step in report.steps}
+    # No training set has a query of a test, though nearly all are made of the same queries.
+    found = json.loads((tmp_path / "build" / "leakage.json").read_text("utf-8"))
+    assert found == report.leakage
+    assert found["tests"] > 0
+    assert found["leaks"] == 0, found
+    assert set(found["training"]) == {"assemble", "sts", "triples", "pairs", "asked", "round-trip"}
+    assert found["training"]["pairs"]["queries"] > 0
+    counts = {step.name: step.result for step in report.steps}["pairs"]
+    assert counts["sources"][0]["dropped"][TEST] > 0
+
+
+def test_a_build_that_trains_on_its_test_fails(write, server, tmp_path, medteb):
+    """Texts are aligned on before the test is made, and the test is kept all the same."""
+    steps = [
+        {"step": "pairs", "queries": ["queries.jsonl"]},
+        {"step": "anonymize", "name": "queries", "in": "queries.jsonl"},
+        {"step": "anonymize", "name": "documents", "in": "documents.jsonl"},
+        {"step": "pool", **BOTH, "retrievers": ["bm25"], "size": 8},
+        {"step": "judge", **BOTH, "pools": "pool"},
+        {"step": "consensus", "name": "labels", "in": "judge", "rule": "majority"},
+        {"step": "assemble", "labels": "labels", **BOTH, **EDITION, "leaks": "keep"},
+    ]
+    path = write(server, steps=steps)
+    code, _, err = medteb("build", path, "-q")
+    assert code == 1
+    assert "are near-duplicates of the build's tests (pairs " in err
+    found = json.loads((tmp_path / "build" / "leakage.json").read_text("utf-8"))
+    assert found["training"]["pairs"]["leaks"] == found["leaks"] > 0
+    assert found["training"]["assemble"]["leaks"] == 0
+    steps[-1]["leaks"] = "drop"
+    steps[-1]["name"] = "dropped"
+    code, _, err = medteb("build", write(server, steps=steps, out="other"), "-q")
+    assert code == 2
+    assert "The test is empty" in err
 
 
 def test_damaged_journals_are_repaired_and_little_is_asked_again(every, quiet, endpoint, tmp_path, medteb):

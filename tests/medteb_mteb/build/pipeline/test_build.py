@@ -263,9 +263,13 @@ def test_failures_are_asked_again_and_what_follows_is_made_anew(
     quiet, write, endpoint, monkeypatch, tmp_path
 ):
     answer = rule_judges.ANSWERS["rule-words"]
+
+    def unsure(messages):
+        return "我不知道" if "失眠" in rule_judges.read_prompt(messages).query else answer(messages)
+
     with rule_judges.serving(endpoint) as url:
-        path = write(url)
-        monkeypatch.setitem(rule_judges.ANSWERS, "rule-words", lambda messages: "我不知道")
+        path = write(url, judge={"max_failed": 1.0, "unreadable": None})
+        monkeypatch.setitem(rule_judges.ANSWERS, "rule-words", unsure)
         first = quiet(path)
         assert first.complete
         failed = next(one for one in first.steps if one.name == "judge").result["judges"]

@@ -91,6 +91,24 @@ def test_mar_train_and_the_round_trip_filter_read_the_pairs(documents, endpoint,
     assert {row["document-id"] for row in kept} <= {"d1", "d2", "d3"}
 
 
+def test_queries_of_a_test_are_left_out(documents, endpoint, tmp_path, rows_of):
+    from medteb_mteb.build.pool import open_retriever
+    from medteb_mteb.build.training import HeldOut, round_trip
+
+    _, llm = endpoint(write)
+    tests = HeldOut((GOOD["痛风"],), ("clinic:q1",))
+    report = synthesized(documents, llm, tmp_path / "out", held_out=tests)
+    assert report.kept == 2
+    dropped = [row for row in rows_of(tmp_path / "out" / "dropped.jsonl") if row["reason"] == "test-query"]
+    assert [(row["query"], row["detail"]) for row in dropped] == [(GOOD["痛风"], "clinic:q1 1.0000")]
+    other = HeldOut((GOOD["婴儿"],), ("clinic:q2",))
+    kept = round_trip(
+        report.rows, tmp_path / "kept", open_retriever("bm25"), held_out=other, show_progress=False
+    )
+    assert (kept.read, kept.kept, kept.dropped) == (2, 1, {"test-query": 1})
+    assert other.leaks([row["query"] for row in rows_of(tmp_path / "kept" / "pairs.jsonl")]) == {}
+
+
 def test_what_is_known_is_not_asked_for_again(documents, endpoint, tmp_path, content):
     server, llm = endpoint(write)
     few = QuerySettings(forms={"question": 1.0}, sample=2)

@@ -5,12 +5,20 @@ from collections import Counter
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from mar_st.data import read_source
 from mar_st.schema import AlignStage, Data
 from mar_st.stages.align import text_groups
 from medteb_mteb.build.records import BuildError
-from medteb_mteb.build.training import Weighted, alignment_sets, weighted
+from medteb_mteb.build.training import (
+    Weighted,
+    alignment_sets,
+    read_held_out,
+    training_queries,
+    weighted,
+)
+from medteb_mteb.cli import app
 from medteb_mteb.commands.pairs import pairs as pairs_command
 
 
@@ -170,3 +178,21 @@ def test_the_command(command, sources, monkeypatch):
     code, out, _ = command(pairs_command, "out", "--queries", "faq.jsonl", "--queries", "forum.jsonl",
                            "--documents", "articles.jsonl", "--json")  # fmt: skip
     assert json.loads(out)["kept"] == {"query": 9, "document": 3}
+
+
+def test_queries_of_a_test_are_left_out(sources, write, rows_of):
+    write(sources / "test.jsonl", [{"_id": "t", "text": "问题3？"}])
+    out = sources / "out"
+    arguments = ["pairs", str(out), "--queries", str(sources / "faq.jsonl"), "-q"]
+    arguments += ["--documents", str(sources / "faq.jsonl"), "--against", str(sources / "test.jsonl")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "问题3" not in {row["text"] for row in rows_of(out / "queries.jsonl")}
+    assert "问题3" in {row["text"] for row in rows_of(out / "corpus.jsonl")}
+    dropped = [row for row in rows_of(out / "dropped.jsonl") if row["reason"] == "test-query"]
+    assert [(row["_id"], row["role"]) for row in dropped] == [("f3", "query")]
+    tests = read_held_out([sources / "test.jsonl"])
+    assert tests.leaks(training_queries(out)) == {}
+    assert len(tests.leaks(training_queries(sources / "faq.jsonl"))) == 1
+    with pytest.raises(BuildError, match="another against"):
+        alignment_sets(out, [Weighted(str(sources / "faq.jsonl"))], [Weighted(str(sources / "faq.jsonl"))])

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from medteb_mteb.build.records import BuildError
-from medteb_mteb.build.training import HeldOut, read_held_out
+from medteb_mteb.build.training import HeldOut, read_held_out, training_queries, training_texts
 
 
 def test_near_duplicates_of_a_test_are_told_with_the_nearest(tmp_path, write):
@@ -43,3 +43,18 @@ def test_mistakes(tmp_path):
         read_held_out([], 2)
     with pytest.raises(BuildError, match="There is no"):
         read_held_out([tmp_path / "gone"])
+
+
+def test_the_queries_of_training_data_of_all_forms(tmp_path, write):
+    triple = {"query": "问一", "positive": "答一", "negative": "错一"}
+    write(tmp_path / "build" / "train" / "triples.jsonl", [triple])
+    write(tmp_path / "build" / "train" / "sts.jsonl", [{**triple, "query": "问二"}])
+    write(tmp_path / "aligned" / "queries.jsonl", [{"_id": "a", "text": "问三", "source": 0}])
+    write(tmp_path / "aligned" / "corpus.jsonl", [{"_id": "b", "title": "题", "text": "文", "source": 0}])
+    write(tmp_path / "documents" / "corpus.jsonl", [{"_id": "b", "text": "文", "source": 0}])
+    assert training_queries(tmp_path / "build") == ["问一", "问二"]
+    assert training_queries(tmp_path / "build" / "train" / "triples.jsonl") == ["问一"]
+    assert training_queries(tmp_path / "aligned") == ["问三"]
+    assert training_queries(tmp_path / "documents") == []
+    assert training_texts(tmp_path / "aligned") == ["问三", "题\n文"]
+    assert training_texts(tmp_path / "build" / "train" / "triples.jsonl") == ["问一", "答一", "错一"]

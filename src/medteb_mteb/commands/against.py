@@ -1,0 +1,42 @@
+"""Options that keep training data away from tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from medteb_mteb.build.training import HeldOut
+
+__all__ = ["AgainstOption", "KeepAwayOption", "ThresholdOption", "held_out"]
+
+AgainstOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--against", help="Edition or queries of a test that must not be trained on; repeat for more."
+    ),
+]
+KeepAwayOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--keep-away", help="Edition or queries of another test that must not be trained on; repeat for more."
+    ),
+]
+ThresholdOption = Annotated[float, typer.Option(help="Similarity from which a query is one of the test's.")]
+
+
+def held_out(against: list[str] | None, threshold: float) -> HeldOut:
+    """The queries of tests.
+
+    Args:
+        against: What the option gives.
+        threshold: Similarity of near-duplicates.
+
+    Raises:
+        BuildError: A source that cannot be used, or an impossible threshold.
+        FolderError: Rows that cannot be used.
+    """
+    from medteb_mteb.build.training import read_held_out
+
+    return read_held_out(against or (), threshold)
