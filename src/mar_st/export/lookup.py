@@ -172,6 +172,7 @@ def _write_documents(encoder: TorchEncoder, vectors: Path, documents: str | Path
     from mar_st.encode.folder import VectorFolder
 
     folder = VectorFolder.open(vectors)
+    folder.verify()
     if folder.dim != encoder.dim:
         raise ExportError(
             f"The vectors in {vectors} have {folder.dim} dimensions, the encoder's {encoder.dim}. Encode the "

@@ -94,6 +94,9 @@ def build_index(
     if queries is not None and folder.similarity == "cosine":
         queries = unit(queries)
     corpus = corpus if corpus is not None else encoded_corpus(folder)
+    if not str(out).startswith(MILVUS) and (Path(out) / MANIFEST).is_file():
+        raise IndexingError(f"{out} holds an index already. Give another folder, or use 'mar index-update'.")
+    folder.verify()  # damage would be copied, and get a digest of its own
     if str(out).startswith(MILVUS):
         from mar_st.index.milvus import build_milvus
 
@@ -110,9 +113,6 @@ def build_index(
         )
     need("faiss")
     out = Path(out)
-    if (out / MANIFEST).is_file():
-        raise IndexingError(f"{out} holds an index already. Give another folder, or use 'mar index-update'.")
-    folder.verify()  # damage would be copied, and get a digest of its own
     asked: dict[str, Any] = {
         "vectors": _digest(folder), "corpus": None if corpus is None else str(corpus), "kind": kind,
         "params": dict(params or {}), "memory_limit": memory_limit, "recall": recall, "bm25": bm25,

@@ -134,6 +134,7 @@ def _shards(folder: VectorFolder) -> list[Part]:
             f"{folder.path} holds {folder.dtype} vectors; what they were rounded from cannot be learnt. "
             "Encode with --dtype float16 or float32."
         )
+    folder.verify()  # what is learnt from damage is not found again
     names = (shard_name(number) for number in range(len(folder.manifest["shards"])))
     return [_safetensors(folder.path / SHARDS / f"{name}.safetensors") for name in names]
 

@@ -268,6 +268,7 @@ def test_damage_is_not_built_on(index: Path, small: Library, tmp_path: Path) -> 
     flip(path, path.stat().st_size - 4, b"\x01\x02")
     for use in (
         lambda: build_index(vectors, tmp_path / "other", kind="exact", progress=False),
+        lambda: build_index(vectors, f"milvus:{tmp_path}/other.db", kind="exact", progress=False),
         lambda: add(index, vectors, corpus=small.corpus, progress=False),
     ):
         with pytest.raises(MarError, match="holds other bytes than were written"):

@@ -157,6 +157,7 @@ class MilvusIndex(Index):
             )
         if self.has_texts and corpus is None:
             raise IndexingError(f"The index {self.name} keeps texts, so give the corpus of what is added.")
+        vectors.verify()
         ids = vectors.ids.to_pylist()
         there = self._present(ids)
         if replace and len(there) < len(ids):
