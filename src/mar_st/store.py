@@ -25,6 +25,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
+from mar_st.arrays import load_array
 from mar_st.errors import MarError
 from mar_st.files import move_folder, write_text
 
@@ -128,7 +129,7 @@ class Part:
             StoreError: Not a matrix of floats, row after row.
         """
         try:
-            array = np.load(path, mmap_mode="r", allow_pickle=False)
+            array: Any = load_array(path, mapped=True)
         except (OSError, ValueError) as error:
             raise StoreError(f"{path} cannot be read as an array of vectors ({error}).") from error
         if array.ndim != 2 or array.dtype.kind != "f" or not array.flags.c_contiguous:

@@ -147,8 +147,7 @@ def _settings(given: list[str]) -> dict[str, Any]:
 
 
 def _query_vectors(path: Path) -> Any:
-    import numpy as np
-
+    from mar_st.arrays import load_array
     from mar_st.index.errors import IndexingError
 
     if path.is_dir():
@@ -156,7 +155,7 @@ def _query_vectors(path: Path) -> Any:
 
         return VectorFolder.open(path)[:]
     try:
-        return np.load(path, allow_pickle=False).astype(np.float32)
+        return load_array(path).astype("float32")
     except (OSError, ValueError) as error:
         raise IndexingError(f"{path} is neither a folder of vectors nor an .npy file ({error}).") from error
 

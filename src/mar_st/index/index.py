@@ -38,6 +38,9 @@ MOST = 100_000
 #: How far scores by cosine may be beyond 1: vectors in float16 are not quite of length 1.
 COSINE_TOLERANCE = 0.01
 
+#: Largest value of a query's vector; its products with vectors of documents stay finite in float32.
+LARGEST_VALUE = 1e15
+
 #: Filters whose rows are remembered.
 _REMEMBERED = 64
 
@@ -176,7 +179,7 @@ class Index(ABC):
         """Query vectors as the index compares them, `(n, dim)` float32, C-contiguous.
 
         Raises:
-            IndexingError: They have another shape, or values that are not finite.
+            IndexingError: They have another shape, or values that are not finite or beyond `LARGEST_VALUE`.
         """
         given = np.asarray(vectors)
         if given.ndim != 2 or given.shape[1] != self.dim or given.dtype.kind not in "fiu":
@@ -186,6 +189,8 @@ class Index(ABC):
         given = np.ascontiguousarray(given, dtype=np.float32)
         if not np.isfinite(given).all():
             raise IndexingError("Vectors of queries hold NaN or infinite values.")
+        if np.abs(given).max(initial=0) > LARGEST_VALUE:
+            raise IndexingError(f"Vectors of queries hold values beyond {LARGEST_VALUE:g}. Normalise them.")
         return unit(given) if self.similarity == "cosine" else given
 
 

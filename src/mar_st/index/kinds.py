@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from mar_st.arrays import load_array
 from mar_st.index import flat
 from mar_st.index.errors import IndexingError, need
 
@@ -242,14 +243,13 @@ def bits(vectors: np.ndarray, means: np.ndarray | None) -> np.ndarray:
 def _array(path: Path, *, mapped: bool = False) -> np.ndarray:
     """The array of an `.npy` file; a damaged header is named."""
     try:
-        found: np.ndarray = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+        return load_array(path, mapped=mapped)
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, EOFError, SyntaxError) as error:
+    except (OSError, ValueError) as error:
         raise IndexingError(
             f"{path} is no readable array ({error}). Copy the index again, or build it anew."
         ) from error
-    return found
 
 
 def _read(path: Path, *, binary: bool) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mar_st.arrays import load_array
 from mar_st.files import check_file
 from mar_st.index.documents import Documents
 from mar_st.index.errors import IndexingError
@@ -112,8 +113,8 @@ def _compare(path: Path, entry: Mapping[str, Any], check: Check) -> None:
 def _rows(path: Path, deleted: int, count: int) -> np.ndarray:
     """Rows that were deleted, ascending int64."""
     try:
-        rows: np.ndarray = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, SyntaxError) as error:
+        rows = load_array(path)
+    except ValueError as error:
         raise IndexingError(f"{path} is damaged ({error}). Copy the index again.") from error
     ascending = rows.shape == (deleted,) and rows.dtype == np.int64 and bool((np.diff(rows) > 0).all())
     if not ascending or rows[0] < 0 or rows[-1] >= count:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mar_st.arrays import load_array
 from mar_st.encode.processor import processor
 from mar_st.native.build import BuildError, close_with, library
 from mar_st.native.description import Description, Layer, Model, Step
@@ -124,7 +125,7 @@ def _weights(path: Path) -> np.ndarray:
         ValueError: It is no `.npy` file, or is cut.
         OSError: It cannot be read.
     """
-    found: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    found = load_array(path, mapped=True)
     if not isinstance(found, np.memmap) or found.dtype != np.uint8 or found.ndim != 1:
         raise EncoderError(f"{path.name} holds no plain bytes")
     if found.ctypes.data % 64:

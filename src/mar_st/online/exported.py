@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from mar_st.online.front import Front
-from mar_st.online.listing import Listing
+from mar_st.online.listing import FILE, Listing
 from mar_st.online.protocol import EncoderError, find_prompt
 from mar_st.online.runtimes import open_runtime
 
@@ -89,7 +89,13 @@ class ExportedEncoder:
             return vectors
         for pack in self._front.packs([prompt + text for text in texts], prompt):
             with self._lock:
-                vectors[start : start + pack.count] = self._runtime.run(pack.inputs)[: pack.count]
+                found = self._runtime.run(pack.inputs)
+                if found.ndim != 2 or found.shape[1] != self.dim:
+                    raise EncoderError(
+                        f"{self.variant.name} gives vectors {found.shape}, {FILE} says {self.dim} numbers. "
+                        "Export the encoder again."
+                    )
+                vectors[start : start + pack.count] = found[: pack.count]
             start += pack.count
         return vectors
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mar_st.arrays import load_array
 from mar_st.online.listing import TABLES, TOKENIZER
 from mar_st.online.packages import optional
+from mar_st.online.protocol import EncoderError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,7 +50,13 @@ class QueryTokenizer:
     """
 
     def __init__(self, path: Path, max_length: int, side: str = "right") -> None:
-        self._tokenizer: Any = optional("tokenizers").Tokenizer.from_file(str(path))
+        try:
+            self._tokenizer: Any = optional("tokenizers").Tokenizer.from_file(str(path))
+        except Exception as error:  # it raises nothing more special
+            reason = " ".join(str(error).split())[:200]
+            raise EncoderError(
+                f"{path} cannot be read ({reason}); copy or export the encoder again."
+            ) from error
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(max_length, direction=side)
         self._special = self._tokenizer.num_special_tokens_to_add(False)
@@ -75,17 +83,37 @@ class EmbeddingTable:
 
     Args:
         path: An `.npy` file `(vocabulary, hidden)`.
+
+    Raises:
+        EncoderError: The file is damaged, or holds something else.
     """
 
     def __init__(self, path: Path) -> None:
-        header: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+        try:
+            header: Any = load_array(path, mapped=True)
+        except (ValueError, OSError) as error:
+            raise EncoderError(
+                f"{path} cannot be read ({error}); copy or export the encoder again."
+            ) from error
+        fits = header.ndim == 2 and header.dtype in (np.float16, np.float32) and header.flags.c_contiguous
+        if not fits or not isinstance(header, np.memmap):
+            raise EncoderError(
+                f"{path} holds {header.dtype} {header.shape}; expected rows of float16 or float32. Copy or "
+                "export the encoder again."
+            )
         self._dtype, self._start = header.dtype, int(header.offset)
-        self.width = int(header.shape[1])
+        self._rows, self.width = map(int, header.shape)
         self._file = path.open("rb", buffering=0)
         self._mapped = None if hasattr(os, "pread") else header
 
     def __getitem__(self, ids: np.ndarray) -> np.ndarray:
-        """Rows, float32 `(len(ids), width)`."""
+        """Rows, float32 `(len(ids), width)`.
+
+        Raises:
+            EncoderError: There are not as many rows as the tokenizer has tokens.
+        """
+        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self._rows:
+            raise EncoderError(f"A token has no row among {self._rows} embeddings. Export the encoder again.")
         if self._mapped is not None:
             found: np.ndarray = self._mapped[ids].astype(np.float32)
             return found

@@ -20,6 +20,9 @@ FILE = "export.json"
 TABLES = {"float32": "embeddings.float32.npy", "float16": "embeddings.float16.npy"}
 TOKENIZER = "tokenizer.json"
 
+#: What a number of `export.json` may be.
+MOST = 2**24
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -157,7 +160,29 @@ class Listing(ExportListing):
     def of(cls, content: dict[str, Any]) -> Self:
         """See `ExportListing`."""
         variants = {name: Variant(**entry) for name, entry in content.pop("variants").items()}
-        return cls(variants=variants, **content)
+        found = cls(variants=variants, **content)
+        found.check()
+        return found
+
+    def check(self) -> None:
+        """Make sure that settings are of their types and within their ranges, before anything is computed.
+
+        Raises:
+            TypeError: One is not.
+        """
+        if not isinstance(self.model.get("identity"), str):
+            raise TypeError("'identity' of 'model' is a text")
+        least = {"dim": 1, "max_length": 1, "positions": 0, "filler": 0}
+        for name, low in least.items():
+            value = getattr(self, name)
+            if type(value) is not int or not low <= value <= MOST:
+                raise TypeError(f"{name!r} is a whole number from {low} to {MOST}, not {str(value)[:40]}")
+        if not isinstance(self.pooling["mode"], str) or type(self.normalised) is not bool:
+            raise TypeError("'mode' of 'pooling' is a text, and 'normalised' true or false")
+        if not all(isinstance(text, str | None) for text in self.prompts.values()):
+            raise TypeError("'prompts' are texts")
+        if self.truncation not in ("right", "left") or self.chosen not in self.variants:
+            raise TypeError("'truncation' is right or left, and 'chosen' names one of 'variants'")
 
     def needed(self) -> list[str]:
         """See `ExportListing`."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mar_st.online.packages import optional
+from mar_st.online.protocol import EncoderError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,8 +110,10 @@ def open_runtime(folder: Path, variant: Variant, threads: int | None) -> Runtime
     """Load the graph of a variant.
 
     Raises:
-        EncoderError: The runtime is not installed.
+        EncoderError: The runtime is not known or not installed.
     """
+    if variant.runtime not in RUNTIMES:
+        raise EncoderError(f"{variant.graph} is for {variant.runtime!r}; known are {', '.join(RUNTIMES)}.")
     return RUNTIMES[variant.runtime](folder / variant.graph, variant.options, threads or processors())
 
 

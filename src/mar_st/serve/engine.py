@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from mar_st.errors import MarError
+from mar_st.index.index import LARGEST_VALUE
 from mar_st.online import DeadlinePassed, MicroBatcher, QueueFull
 from mar_st.online.batcher import Closed
 from mar_st.online.protocol import encoder_name
@@ -228,7 +229,7 @@ class Engine:
         """The vector of a request as float32 `(dim,)`.
 
         Raises:
-            ApiError: 400: no list of `dim` finite numbers.
+            ApiError: 400: no list of `dim` finite numbers, or one that is too large to be compared.
         """
         dim = self.dim
         if not isinstance(vector, list) or not set(map(type, vector)) <= {float, int}:
@@ -237,8 +238,8 @@ class Engine:
             raise bad(f"'vector' has {len(vector)} numbers; the index has {dim} dimensions.", "vector")
         with np.errstate(over="ignore"):
             found = np.array(vector, dtype=np.float64).astype(np.float32)
-        if not np.isfinite(found).all():
-            raise bad("'vector' holds numbers that float32 cannot hold.", "vector")
+        if not (np.abs(found) <= LARGEST_VALUE).all():
+            raise bad(f"'vector' holds numbers beyond {LARGEST_VALUE:g}.", "vector")
         return found
 
     def check_filter(self, where: dict[str, Any] | None) -> Filter | None:

@@ -6,6 +6,7 @@ import logging
 import time
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mar_st.serve.errors import ApiError
@@ -57,6 +58,9 @@ RULES = {
 }
 _OTHER = Rule()
 
+#: Places of a traceback that are logged.
+_FRAMES = 8
+
 #: Paths that end in a name of the caller's choice are counted together.
 MODEL = "/v1/models/"
 
@@ -104,11 +108,11 @@ class Gate:
             await error_reply(error).send(watch)
         except Exception as error:
             self.metrics.errors.labels("internal").inc()
-            # Neither the message of the exception nor any value, since both may hold the text of a query.
-            where = "".join(traceback.format_tb(error.__traceback__))
-            _LOG.error("%s in a request:\n%s", type(error).__name__, where)
-            if status:
-                raise ConnectionError("The answer broke off.") from None
+            # Neither the message of the exception nor any value, since both may hold the text of a query; and
+            # one line, as whoever finds a request that fails may send it often.
+            _LOG.error("%s in a request, at %s", type(error).__name__, _places(error))
+            if status:  # what runs the application closes the connection
+                return
             await error_reply(
                 ApiError(500, "internal", "The server made an error; its log says where.")
             ).send(watch)
@@ -134,6 +138,12 @@ class Gate:
             raise ApiError(
                 403, "no_api_keys", "This answers only where the server was started with API keys."
             )
+
+
+def _places(error: Exception) -> str:
+    """Where an exception was raised, innermost first."""
+    frames = traceback.extract_tb(error.__traceback__)[: -_FRAMES - 1 : -1]
+    return " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames)
 
 
 def _check_host(headers: list[tuple[bytes, bytes]], hosts: frozenset[str]) -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mar_st.errors import MarError
 from mar_st.online import DeadlinePassed
 
 if TYPE_CHECKING:
@@ -154,7 +153,7 @@ class SearchStage:
                 rerank=first.rerank,
                 deadline=max(ask.deadline for ask in group),
             )
-        except MarError as error:
+        except DeadlinePassed as error:  # nobody of them waits any more
             return [(ask, error) for ask in group]
         except Exception as error:
             if len(group) > 1:  # one caller's query must not fail the others'

@@ -215,3 +215,28 @@ def test_an_export_is_verified(exported, tmp_path):  # noqa: F811
     assert sorted(problem.file.rpartition("/")[2] for problem in verify(copy).problems) == [
         "embeddings.float16.npy", "tokenizer.json"
     ]  # fmt: skip
+
+
+SETTINGS = [
+    *(("dim", value) for value in (31, 33, 1, 2**32 + 32, "32", None)),
+    *(("max_length", value) for value in (0, 2.5, 2**40)),
+    *(("positions", value) for value in (-1, 2**40)),
+    *(("filler", value) for value in (-1, 10**6, True)),
+    *(("prompts", value) for value in (3, {"query": 3})),
+    *(("variants", value) for value in ({}, [])),
+    ("pooling", {}), ("pooling", "cls"), ("truncation", "up"), ("chosen", "nix"), ("normalised", "yes"),
+    ("model", {}), ("files", {}), ("surprise", 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), SETTINGS)
+def test_a_listing_with_a_wrong_setting_is_one_clear_error(exported, tmp_path, name, value):  # noqa: F811
+    out, _ = exported
+    copy = tmp_path / "copy"
+    shutil.copytree(out, copy)
+    content = json.loads((copy / "export.json").read_text(encoding="utf-8"))
+    (copy / "export.json").write_text(json.dumps(content | {name: value}), encoding="utf-8")
+    with pytest.raises(EncoderError) as error:
+        load_query_encoder(copy, backend="openvino-fp32", threads=1).encode(["头疼"])
+    assert "xport" in str(error.value)
+    assert "\n" not in str(error.value)

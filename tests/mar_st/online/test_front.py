@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mar_st.online.front import EmbeddingTable, Front
+from mar_st.online.front import EmbeddingTable, Front, QueryTokenizer
 from mar_st.online.listing import Listing
+from mar_st.online.protocol import EncoderError
 from tests.mar_st.conftest import make_tokenizer
 
 
@@ -62,3 +63,38 @@ def test_weights_of_pooling_leave_out_the_prompt(tmp_path):
     np.testing.assert_allclose(weights[0], [0, 0, 0, 0.5, 0.5] + [0] * 11)
     np.testing.assert_allclose(weights[1], [0] * 8 + [0.25] * 4 + [0] * 4)
     assert weights.dtype == np.float32
+
+
+@pytest.mark.parametrize("how", ["header", "cut", "one dimension", "integers", "columns first", "gone"])
+def test_a_damaged_table_is_one_clear_error(tmp_path, how):
+    path = tmp_path / "table.npy"
+    rows = np.ones((50, 7), dtype=np.float16)
+    np.save(path, {"one dimension": rows[0], "integers": rows.astype(np.int32),
+                   "columns first": np.asfortranarray(rows)}.get(how, rows))  # fmt: skip
+    content = bytearray(path.read_bytes())
+    if how == "header":
+        content[20:40] = b"(" * 20
+    path.write_bytes(content[:-2] if how == "cut" else content)
+    if how == "gone":
+        path.unlink()
+    with pytest.raises(EncoderError, match=r"table\.npy .* export the encoder again|Copy or export"):
+        EmbeddingTable(path)
+
+
+def test_a_damaged_tokenizer_is_one_clear_error(tmp_path):
+    make_front(tmp_path)
+    (tmp_path / "tokenizer.json").write_text('{"version": ', encoding="utf-8")
+    with pytest.raises(EncoderError, match=r"tokenizer\.json cannot be read"):
+        QueryTokenizer(tmp_path / "tokenizer.json", 100)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_tokens_without_a_row_are_refused(tmp_path, mapped, monkeypatch):
+    if mapped:
+        monkeypatch.delattr("os.pread")
+    np.save(tmp_path / "table.npy", np.ones((5, 3), dtype=np.float16))
+    table = EmbeddingTable(tmp_path / "table.npy")
+    assert table[np.array([4, 0])].shape == (2, 3)
+    for ids in ([5], [-1], [0, 10**12]):
+        with pytest.raises(EncoderError, match="no row among 5"):
+            table[np.array(ids)]

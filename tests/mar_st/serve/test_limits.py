@@ -10,9 +10,11 @@ import numpy as np
 import orjson
 import pytest
 
-from mar_st.index import Searcher
+from mar_st.index import IndexingError, Searcher
 from mar_st.online import DeadlinePassed
 from mar_st.serve.lengths import PER_TOKEN, counted_part
+from mar_st.serve.metrics import Metrics
+from mar_st.serve.searching import Ask, SearchStage
 from tests.mar_st.serve.fakes import DIM, DOCUMENTS, FakeEncoder, FakeSearcher, vector_of
 from tests.mar_st.serve.servers import make_index
 
@@ -194,3 +196,32 @@ def test_every_leg_of_a_search_looks_at_the_deadline(searcher, options):
     if "hybrid" in options:
         with pytest.raises(DeadlinePassed):
             searcher.index.find_words([made_text(50)], 3, None, deadline=time.monotonic() - 1)
+
+
+def test_one_callers_vector_fails_no_other_in_its_batch(searcher):
+    class Raising(FakeSearcher):
+        def search_vectors(self, vectors, texts=None, k=10, **options):
+            searcher.index.checked(vectors)
+            return super().search_vectors(vectors, texts, k, **options)
+
+    loop = asyncio.new_event_loop()
+    vectors = [np.full(DIM, value, dtype=np.float32) for value in (1, 1e20, 2)]
+    asks = [
+        Ask("x", 3, None, False, 0, time.monotonic() + 20, loop.create_future(), vector) for vector in vectors
+    ]
+    stage = SearchStage(Raising(DOCUMENTS), max_batch=8, metrics=Metrics())
+    found = [result for _, result in stage._search(asks)]
+    stage.close()
+    loop.close()
+    assert [isinstance(result, IndexingError) for result in found] == [False, True, False]
+    assert len(found[0]) == len(found[2]) == 3
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_values_of_vectors_are_finite_and_not_too_large(searcher, similarity, monkeypatch):
+    monkeypatch.setattr(searcher.index, "similarity", similarity)
+    largest = searcher.index.search(np.full((1, DIM), 1e15, dtype=np.float32), 3)
+    assert np.isfinite(largest[1]).all()
+    for value in (1.1e15, 3e38, -3e38, np.inf, np.nan):
+        with pytest.raises(IndexingError, match=r"beyond 1e[+]15|NaN or infinite"):
+            searcher.index.search(np.full((1, DIM), value, dtype=np.float32), 3)

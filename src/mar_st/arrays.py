@@ -1,0 +1,33 @@
+"""Reading `.npy` files that may be damaged."""
+
+from __future__ import annotations
+
+from tokenize import TokenError
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["load_array"]
+
+
+def load_array(path: Path, *, mapped: bool = False) -> np.ndarray:
+    """Return the array of an `.npy` file; pickles are refused.
+
+    numpy reads a header as a Python literal, so what is raised for a damaged one depends on the damage.
+
+    Args:
+        path: The file.
+        mapped: Map it into memory, to be read only.
+
+    Raises:
+        ValueError: The file is damaged.
+        OSError: It cannot be read.
+    """
+    try:
+        found: np.ndarray = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+    except (EOFError, SyntaxError, TokenError, TypeError, ArithmeticError, MemoryError) as error:
+        raise ValueError(f"its header is damaged: {error}") from error
+    return found
