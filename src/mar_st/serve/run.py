@@ -141,7 +141,7 @@ def worker(index: str, encoder: str | None, settings: ServeSettings, folder: Pat
         gc.collect()
         gc.freeze()
         return app
-    except MarError as error:
+    except (MarError, OSError) as error:  # such as a full disk, or files that may not be read
         if settings.workers == 1:
             raise
         from uvicorn.config import STARTUP_FAILURE

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 import time
 from contextlib import suppress
 
 import httpx
+import pytest
+from uvicorn.config import STARTUP_FAILURE
 
+from mar_st.serve.run import worker
+from mar_st.serve.settings import ServeSettings
 from tests.mar_st.serve.fakes import DIM
 from tests.mar_st.serve.test_connections import JSON, connect, post, read_all
 
@@ -64,3 +69,19 @@ def test_an_error_of_the_server_is_one_line_without_the_query(make_client, caplo
     assert all("\n" not in line and "坏" not in line for line in lines)
     assert "KeyError in a request, at fakes.py:" in lines[0]
     assert " < " in lines[0]
+
+
+def test_a_worker_that_may_not_read_says_so_in_one_line(monkeypatch, caplog, tmp_path):
+    def fail(*_args, **_settings):
+        raise OSError(errno.EROFS, "Read-only file system", "/nowhere/index")
+
+    monkeypatch.setattr("mar_st.serve.app.create_app", fail)
+    monkeypatch.setattr("mar_st.serve.run.join_fleet", lambda *_: None)
+    with caplog.at_level(logging.ERROR), pytest.raises(SystemExit) as stopped:
+        worker("index", None, ServeSettings(workers=2), tmp_path)
+    assert stopped.value.code == STARTUP_FAILURE
+    (record,) = caplog.records
+    assert record.getMessage() == "[Errno 30] Read-only file system: '/nowhere/index'"
+    assert record.exc_info is None
+    with pytest.raises(OSError, match="Read-only"):  # `mar` makes one line of it
+        worker("index", None, ServeSettings(workers=1), tmp_path)
