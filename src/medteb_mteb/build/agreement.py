@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from medteb_mteb.build.grades import GRADES, POSITIVE, by_pair, value
-from medteb_mteb.build.intervals import interval, rounded
+from medteb_mteb.build.intervals import exact_interval, interval, rounded
 from medteb_mteb.build.records import BuildError
 
 if TYPE_CHECKING:
@@ -124,7 +124,10 @@ def _beyond_chance(observed: float, expected: float) -> float:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A coefficient with its 95 % percentile bootstrap interval over queries."""
+    """A coefficient with its 95 % percentile bootstrap interval over queries.
+
+    Of an agreement of all or none the interval is exact (Clopper-Pearson), of as many trials as queries.
+    """
 
     value: float
     low: float
@@ -268,5 +271,8 @@ def _estimates(counts: NDArray[np.int64], level: Level, queries: NDArray[np.int6
     result = {}
     for name, function in functions.items():
         low, high = interval(_ByQuery(patterns, table, function))
-        result[name] = Estimate(function(counts, None), low, high)
+        value = function(counts, None)
+        if name == "agreement" and value in (0.0, 1.0):  # where all are alike a bootstrap knows no doubt
+            low, high = exact_interval(int(value) * len(table), len(table))
+        result[name] = Estimate(value, low, high)
     return result

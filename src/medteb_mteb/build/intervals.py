@@ -1,4 +1,4 @@
-"""Bootstrap intervals of what a build reports, by `medteb_mteb.report`."""
+"""Intervals of what a build reports: bootstrap by `medteb_mteb.report`, exact ones of shares, and power."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from medteb_mteb.report.intervals import bootstrap_interval
 if TYPE_CHECKING:
     from medteb_mteb.report.intervals import Sample
 
-__all__ = ["interval", "rounded"]
+__all__ = ["exact_interval", "interval", "rounded", "smallest_difference"]
 
 
 def interval(sample: Sample) -> tuple[float, float]:
@@ -20,6 +20,30 @@ def interval(sample: Sample) -> tuple[float, float]:
     except ValueError:
         return float("nan"), float("nan")
     return found.low, found.high
+
+
+def exact_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
+    """Clopper-Pearson interval of a share: never [1, 1], also where every trial was a success."""
+    from scipy.stats import binomtest
+
+    if not trials:
+        return float("nan"), float("nan")
+    found = binomtest(successes, trials).proportion_ci(level, method="exact")
+    return float(found.low), float(found.high)
+
+
+def smallest_difference(queries: int, deviation: float = 0.3) -> float:
+    """The true difference of two systems' mean scores that a paired test finds four times in five.
+
+    Two-sided at 5 %, by the normal approximation: `(z(0.975) + z(0.8)) * deviation / sqrt(queries)`.
+
+    Args:
+        queries: Number of queries.
+        deviation: Standard deviation of the differences per query, an assumption.
+    """
+    from scipy.stats import norm
+
+    return float((norm.ppf(0.975) + norm.ppf(0.8)) * deviation / math.sqrt(queries))
 
 
 def rounded(value: float) -> float | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import math
 import random
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import numpy as np
 
 from medteb_mteb.build.agreement import fleiss_kappa
 from medteb_mteb.build.grades import GRADES, POSITIVE
-from medteb_mteb.build.intervals import interval
+from medteb_mteb.build.intervals import exact_interval
 from medteb_mteb.build.records import BuildError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Review:
         unanswered: Pairs left out because someone has not.
         agreement: Share of their answers that equal the labels, over all pairs that were labelled: positives
             and negatives count by their shares there, not by those in the sample.
-        low: Lower end of its 95 % bootstrap interval over pairs.
+        low: Lower end of its 95 % interval, from exact (Clopper-Pearson) ones of positives and of negatives.
         high: Upper end.
         kappa: Fleiss' kappa of the clinicians among themselves; `None` for one clinician.
         kappa_with_labels: The same with the labels as one more rater.
@@ -112,6 +113,12 @@ def export_review(
     if not known:
         raise BuildError("There are no labels to review: all pairs were discarded, or none was judged.")
     share = len(sides[1]) / known if positives is None else positives
+    if positives is None and not round(min(size, known) * share):
+        raise BuildError(
+            f"A sheet of {min(size, known)} pairs would hold no positive: {len(sides[1])} of {known} labels "
+            "are. A review without one says nothing about what answers. Give --positives 0.5 or a larger "
+            "--size; --positives 0 reviews negatives alone."
+        )
     if not 0 <= share <= 1:
         raise BuildError(f"The share of positives lies between 0 and 1; got {share}.")
     wanted = {1: round(min(size, known) * share)}
@@ -178,7 +185,7 @@ def import_review(sheet: Path, answered: Mapping[str, Path]) -> Review:
     given = np.array([[found[row] for row in rows] for found in answers.values()])
     equal = (given == truth).mean(0)
     weights = _weights(truth, key["labelled"])
-    low, high = interval(_WeightedShare(equal, weights))
+    low, high = _interval(equal, truth, weights)
     voters = np.vstack([given, truth])
     majority = given.mean(0)
     return Review(
@@ -245,19 +252,19 @@ def _weights(truth: np.ndarray, labelled: Mapping[str, int]) -> np.ndarray:
     return weights
 
 
-@dataclass(frozen=True)
-class _WeightedShare:
-    """Share of equal answers, pairs by their weights, as a sample for the bootstrap."""
+def _interval(equal: np.ndarray, truth: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """95 % interval of the weighted share of equal answers, from exact ones of positives and of negatives.
 
-    equal: np.ndarray
-    weights: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.equal)
-
-    def statistic(self, weights: np.ndarray) -> np.ndarray:
-        """See `medteb_mteb.report.intervals.Sample`."""
-        return np.asarray(weights @ (self.equal * self.weights) / (weights @ self.weights))
+    Each has the level that lets both hold together (Bonferroni), so it is rather too wide than too narrow.
+    """
+    sides = [truth == side for side in (0, 1) if (truth == side).any()]
+    bounds = np.zeros(2)
+    for drawn in sides:
+        share, level = weights[drawn].sum() / weights.sum(), 1 - 0.05 / len(sides)
+        number, right = int(drawn.sum()), float(equal[drawn].sum())
+        low = exact_interval(math.floor(right), number, level)[0]
+        bounds += share * np.array([low, exact_interval(math.ceil(right), number, level)[1]])
+    return float(bounds[0]), float(bounds[1])
 
 
 def _votes(given: np.ndarray) -> np.ndarray:

@@ -30,6 +30,9 @@ def assemble(
         ),
     ] = None,
     keep_away: KeepAwayOption = None,
+    small: Annotated[
+        bool, typer.Option("--small", help="Write a test much smaller than --test asks for.")
+    ] = False,
     leaks: Annotated[str, typer.Option(help="Test queries found in it: drop, keep or fail.")] = "drop",
     threshold: Annotated[float, typer.Option(help="Similarity of near-duplicate queries.")] = 0.6,
     seed: Annotated[int, typer.Option(help="Seed of split and lists.")] = 42,
@@ -53,6 +56,7 @@ def assemble(
         leaks=leaks,  # type: ignore[arg-type]
         threshold=threshold,
         seed=seed,
+        small=small,
     )
     built = run(
         read_labels(labels),
@@ -71,6 +75,7 @@ def assemble(
             },
             "triples": built.triples,
             "statistics": built.statistics,
+            "notes": built.notes,
         }
         typer.echo(json.dumps(content, ensure_ascii=False, indent=2))
         return
@@ -80,4 +85,6 @@ def assemble(
     typer.echo(f"training triples: {built.triples:,}")
     for what, number in built.statistics.items():
         typer.echo(f"  {what}: {number:,}")
+    for note in built.notes:
+        typer.echo(note)
     typer.echo(f"score models on it: MEDTEB_DATA={out} mteb run -t {next(iter(built.editions))} -m MODEL")

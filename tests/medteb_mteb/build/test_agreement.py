@@ -170,3 +170,11 @@ def test_intervals_are_those_of_resampled_queries():
     values = [gwet_ac1(items[draw.integers(0, 12, 12)].reshape(-1, 2)) for _ in range(2000)]
     low, high = np.quantile(values, [0.025, 0.975])
     assert (found.low, found.high) == pytest.approx((low, high), abs=0.03)
+
+
+def test_agreement_of_all_pairs_is_not_certain():
+    """Four queries that agree leave room for a true agreement of 40 %: 0.025 ** (1 / 4)."""
+    given = [Judgement(f"q{i}", f"d{j}", judge, "SD"[j]) for i in range(4) for j in (0, 1) for judge in "ab"]
+    found = agreement(given).labels["agreement"]
+    assert (found.value, found.high) == (1.0, 1.0)
+    assert found.low == pytest.approx(0.025**0.25)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -211,3 +212,15 @@ def test_mteb_scores_models_on_it(tmp_path, built):
     revisions = {task: edition.digest for task, edition in built.editions.items()}
     assert {(task, revision) for task, revision, _ in found} == set(revisions.items())
     assert all(score > 0.5 for _, _, score in found)
+
+
+def test_a_test_much_smaller_than_asked_for_is_refused(tmp_path):
+    few = Assembly("c", "mit", test=300, threshold=0.8)
+    message = r"has 10 queries where 300 were asked for: 10 of 10 judged .* difference of 0\.266 .*--small"
+    with pytest.raises(BuildError, match=message):
+        assemble(LABELS, QUERIES, DOCUMENTS, tmp_path / "few", few)
+    assert not (tmp_path / "few" / "MedTEBRetrieval").exists()
+    built = assemble(LABELS, QUERIES, DOCUMENTS, tmp_path / "small", dataclasses.replace(few, small=True))
+    assert built.editions["MedTEBRetrieval"].counts["queries"] == 10
+    (note,) = built.notes
+    assert "With 10 test queries a difference of 0.266" in note

@@ -56,7 +56,9 @@ def test_perfect_answers_agree_in_every_notation(sheet):
     letters = answer(sheet, "li.csv", lambda label, row: "A" if label else "c")
     numbers = answer(sheet, "wang.csv", lambda label, row: "是" if label else "0")
     found = import_review(sheet, {"li": letters, "wang": numbers})
-    assert (found.pairs, found.unanswered, found.agreement, found.low, found.high) == (50, 0, 1.0, 1.0, 1.0)
+    assert (found.pairs, found.unanswered, found.agreement, found.high) == (50, 0, 1.0, 1.0)
+    # By hand: all of 10 positives and of 40 negatives, each with 97.5 %, weighted by their shares.
+    assert found.low == pytest.approx(0.2 * 0.0125 ** (1 / 10) + 0.8 * 0.0125 ** (1 / 40))
     assert found.kappa == found.kappa_with_labels == 1.0
     assert found.by_reviewer == {"li": 1.0, "wang": 1.0}
 
@@ -121,3 +123,10 @@ def test_a_text_that_looks_like_a_formula_is_no_formula(tmp_path):
     sheet = tmp_path / "s.csv"
     export_review(LABELS[:1], {"q0": Text("q0", "=HYPERLINK(1)")}, DOCUMENTS, sheet)
     assert rows_of(sheet)[0]["query"] == "'=HYPERLINK(1)"
+
+
+def test_a_sheet_without_a_positive_is_refused(tmp_path):
+    few = [label for label in LABELS if label.relevance == 0] + [next(one for one in LABELS if one.relevance)]
+    with pytest.raises(BuildError, match=r"would hold no positive: 1 of .*--positives 0\.5"):
+        export_review(few, QUERIES, DOCUMENTS, tmp_path / "x.csv", size=5)
+    assert export_review(few, QUERIES, DOCUMENTS, tmp_path / "y.csv", size=5, positives=0.0) == 5

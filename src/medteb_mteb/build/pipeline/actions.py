@@ -245,6 +245,8 @@ def _(step: steps.Assemble, job: Job) -> Outcome:
         ],
         held_out=job.held_out(step, step.threshold),
     )
+    for note in built.notes:
+        job.say(note)
     return Outcome(
         {
             "editions": {

@@ -293,6 +293,7 @@ class Assemble(StepBase):
     list_positives: int = Field(default=10, ge=1)
     against: Annotated[tuple[str, ...], Input(("triples", "pairs", "alignment"))] = ()
     leaks: Literal["drop", "keep", "fail"] = "drop"
+    small: bool | None = None
     threshold: float = Field(default=0.6, gt=0, le=1)
     seed: int = 42
 
@@ -315,6 +316,7 @@ class Assemble(StepBase):
             leaks=self.leaks,
             threshold=self.threshold,
             seed=self.seed,
+            small=bool(self.small),
         )
 
     def check(self, pipeline: Pipeline) -> None:
