@@ -4,7 +4,7 @@
     python benchmarks/judge_faults.py --judgements 2000 --rate 0.05
     python benchmarks/judge_faults.py --forgetful         # an endpoint that ignores Idempotency-Key
 
-First the judgements are made by an endpoint without faults. Then anew, by one with all of them (see
+First the judgements are made by an endpoint without faults. Then again, by one with all of them (see
 `tests/medteb_mteb/build/judge/fault_server.py`: five of the line, seven of the answer, each with the given
 probability), in a process that is killed by SIGKILL some seconds after its first request and started again,
 until it ends; and then with `--retry-failed` until nothing has failed, killed likewise. The endpoint keeps

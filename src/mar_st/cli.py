@@ -109,7 +109,7 @@ def train(
         bool, typer.Option(help="Try every stage for 20 steps: save, kill, resume, evaluate, load.")
     ] = False,
 ) -> None:
-    """Train a model from a recipe; a run that was interrupted goes on where it stopped."""
+    """Train a model from a recipe; a run that was interrupted resumes where it stopped."""
     from mar_st.recipe import load_recipe
 
     if dtype is not None and not tiny:

@@ -2,7 +2,7 @@
 
 A rehearsal is the real run with `max_steps` 20 and checkpoints every 10: the same data code, the same losses,
 the same batch sizes. Each stage is stopped two steps after its first checkpoint, as by a crash, and a fresh
-call goes on with it.
+call resumes with it.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = pr
 
     Args:
         recipe: The recipe as it will be run, or a shrunk one (`mar_st.tiny.shrink`).
-        out: Folder of the rehearsal; made anew.
+        out: Folder of the rehearsal; made again.
         say: Receives one line per stage.
 
     Returns:

@@ -112,7 +112,7 @@ class _Contrastive(_Stage):
         default=0.0,
         ge=0,
         lt=1,
-        description="share of a text's tokens that are hidden from the encoder, drawn anew each time",
+        description="share of a text's tokens that are hidden from the encoder, drawn again each time",
     )
     negatives: int | None = Field(
         default=None, ge=0, description="hard negatives per row, instead of the data's"
@@ -167,7 +167,7 @@ class AlignStage(_Stage):
         default=0.0,
         ge=0,
         lt=1,
-        description="share of a text's tokens that are hidden from the encoder, drawn anew each time",
+        description="share of a text's tokens that are hidden from the encoder, drawn again each time",
     )
     contrastive_weight: float = Field(default=1.0, ge=0, description="of Asym-InfoNCE")
     mse_weight: float = Field(

@@ -88,7 +88,7 @@ def write_evaluation(folder: Path, *, queries: int = 20, documents: int = 100) -
     """Write the first queries of the packaged edition with their documents and some more, for quick checks.
 
     Args:
-        folder: Where to; made anew.
+        folder: Where to; made again.
         queries: Queries kept.
         documents: Documents kept besides those in the qrels of the kept queries.
 

@@ -80,7 +80,7 @@ def train(
 
     Args:
         recipe: What to train.
-        out: Run folder. A finished stage is kept; an unfinished one goes on from its last checkpoint.
+        out: Run folder. A finished stage is kept; an unfinished one resumes from its last checkpoint.
         save_steps: Steps between checkpoints.
         say: Receives one line per stage.
         until: Name of the last stage to run; default all.
@@ -258,7 +258,7 @@ class Run:
         if folder.is_symlink():  # a stage of the store, from a run with --stages
             folder.unlink()
         elif folder.exists() and (not stale.exists() or stale.read_text() != identity):
-            self.say(f"stage {stage.name}: the recipe or the data changed, so it is trained anew")
+            self.say(f"stage {stage.name}: the recipe or the data changed, so it is trained again")
             shutil.rmtree(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write_text(stale, identity)

@@ -104,7 +104,7 @@ def run_command(
         "results"
     ),
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Evaluate anew where results exist.")
+        bool, typer.Option("--overwrite", help="Evaluate again where results exist.")
     ] = False,
     batch_size: Annotated[int, typer.Option(help="Texts encoded at once.", min=1)] = 32,
     device: Annotated[str | None, typer.Option(help="Torch device, e.g. cpu or cuda:0.")] = None,
@@ -257,7 +257,7 @@ def edition_stats(
     names: Annotated[
         list[str] | None, typer.Argument(help="Task names or data folders; none for all editions in force.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Compute them anew.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Compute them again.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Compute mteb's descriptive statistics and keep them beside the data, by the data's digest."""

@@ -294,7 +294,7 @@ def _keep_off_the_hub(aliases: Mapping[str, str]) -> None:
 
 
 def _keep_editions_apart() -> None:
-    """Has a task evaluated anew when the saved result was measured on other data.
+    """Has a task evaluated again when the saved result was measured on other data.
 
     mteb's default strategy reuses a complete result whatever its dataset revision; with editions that would
     report the score of one edition under another. Only tasks that set ``revision_matters`` are affected.

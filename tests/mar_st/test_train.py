@@ -209,7 +209,7 @@ def test_joint_with_lora_is_merged(unfinished, recipe_file):
 
 @pytest.mark.slow
 def test_two_processes_train_one_run(recipe_file, tmp_path):
-    """Both take part in every stage, the first one writes, and the run goes on in a single process."""
+    """Both take part in every stage, the first one writes, and the run resumes in a single process."""
     recipe = load_recipe(recipe_file, [f"stages.{index}.epochs=0.4" for index in range(4)])
     path = tmp_path / "short.yaml"
     path.write_text(yaml.safe_dump(recipe.model_dump(mode="json"), allow_unicode=True), encoding="utf-8")

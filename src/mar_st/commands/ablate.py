@@ -34,7 +34,7 @@ def ablate(
         bool, typer.Option("--tiny", help="With --rehearse: small random encoders, packaged data.")
     ] = False,
 ) -> None:
-    """Train a grid of recipes and seeds and write one table; an interrupted study goes on."""
+    """Train a grid of recipes and seeds and write one table; an interrupted study resumes."""
     import os
 
     from mar_st.study import load_study

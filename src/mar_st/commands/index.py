@@ -34,7 +34,7 @@ Add = Annotated[Path | None, typer.Option(help="Folder of vectors of new documen
 Replace = Annotated[Path | None, typer.Option(help="Folder of new vectors of documents that are there.")]
 Delete = Annotated[list[str] | None, typer.Option(help="Id to delete; may be repeated.")]
 DeleteFrom = Annotated[Path | None, typer.Option(help="File of ids to delete, one per line.")]
-Compact = Annotated[bool, typer.Option("--compact", help="Build one segment anew of what is left.")]
+Compact = Annotated[bool, typer.Option("--compact", help="Build one segment of what is left.")]
 
 
 def index(

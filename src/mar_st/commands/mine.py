@@ -64,7 +64,7 @@ def mine(
     seed: Annotated[int, typer.Option(help="Seed.")] = 42,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest.")] = False,
 ) -> None:
-    """Mine hard negatives for training pairs; a run that was interrupted goes on where it stopped."""
+    """Mine hard negatives for training pairs; a run that was interrupted resumes where it stopped."""
     import json
     import sys
 

@@ -38,7 +38,7 @@ Name = Annotated[str | None, typer.Option(help="Name of the model; default that 
 DocumentEncoder = Annotated[
     str | None, typer.Option(help="Model that encodes documents, named NAME-document.")
 ]
-Reranker = Annotated[str | None, typer.Option(help="A CrossEncoder that ranks hits anew on request.")]
+Reranker = Annotated[str | None, typer.Option(help="A CrossEncoder that reranks hits on request.")]
 Backend = Annotated[
     str,
     typer.Option(

@@ -3,7 +3,7 @@
 torch multiplies float32 matrices with MKL, which on processors of other makers than its own does without
 their 512-bit units: there oneDNN, which torch brings along, is about twice as fast. Processors with a matrix
 unit (AMX) have the kernel of `mar_st.encode.amx`. In bfloat16 torch uses oneDNN too, but lays the weights out
-anew in every product; here they are laid out once, and attention is that of `mar_st.encode.cpu_attention`.
+again in every product; here they are laid out once, and attention is that of `mar_st.encode.cpu_attention`.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Shard:
             begin, end = entry["data_offsets"]
             kind = np.dtype(_TYPES[entry["dtype"]])
             if header.start + end > content.size:
-                raise MarError(f"{path} is cut short. Encode again, or copy it anew.")
+                raise MarError(f"{path} is cut short. Encode again, or copy it again.")
             flat = np.frombuffer(content, kind, (end - begin) // kind.itemsize, header.start + begin)
             tensors[name] = flat.reshape(entry["shape"])
         table = read_table(folder / f"{shard_name(number)}.arrow")

@@ -1,6 +1,6 @@
 """Building an index folder of a folder of vectors and its corpus.
 
-Every step writes its files aside and moves them; a build that was killed goes on with the steps that are
+Every step writes its files aside and moves them; a build that was killed resumes with the steps that are
 missing. The manifest is written last, so an index that can be opened is whole.
 """
 

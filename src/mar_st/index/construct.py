@@ -1,7 +1,7 @@
 """Building the FAISS part of a segment: written aside, moved when it is whole.
 
 Training uses a fixed sample and FAISS's fixed seeds. A graph (`hnsw`) takes long, so it is saved every few
-minutes and goes on from there; levels are drawn anew for every block, so that a build that was killed gives
+minutes and resumes from there; levels are drawn again for every block, so that a build that was killed gives
 what it would have given. (With several threads FAISS links neighbours in the order in which threads come by:
 two builds of a graph then differ, killed or not.)
 """
@@ -50,7 +50,7 @@ def construct(
 ) -> None:
     """Write the vectors and the index of a segment.
 
-    What is there already, whole, is kept: a build that was killed goes on.
+    What is there already, whole, is kept: a build that was killed resumes.
 
     Args:
         folder: The segment's folder; it exists.

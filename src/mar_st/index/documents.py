@@ -141,7 +141,7 @@ class DocumentWriter:
         )
         raise IndexingError(
             f"The metadata field {name!r} is of type {wanted} in this index; document {self.ids[odd]!r} has "
-            f"{column[odd]!r}. Give it the same type, or build the index anew."
+            f"{column[odd]!r}. Give it the same type, or build the index again."
         )
 
 
@@ -194,7 +194,7 @@ class Documents:
             raise
         except (OSError, KeyError, pa.ArrowException) as error:
             raise IndexingError(
-                f"The documents in {folder} are damaged ({error}). Build the index anew."
+                f"The documents in {folder} are damaged ({error}). Build the index again."
             ) from error
         # A list: one number is looked up in it faster than in an array.
         self._starts = [0, *accumulate(len(batch) for batch in self._batches)]

@@ -275,7 +275,7 @@ class FolderIndex(Index):
                 if now["generation"] == manifest["generation"]:
                     raise IndexingError(
                         f"The index {folder} lacks {error.filename or error}. Copy it there, or build it "
-                        "anew."
+                        "again."
                     ) from error
                 manifest = now  # it was compacted meanwhile
         raise IndexingError(f"The index {folder} changes faster than it can be opened.")

@@ -162,13 +162,13 @@ class Searchable:
             if shape != expected:
                 raise IndexingError(
                     f"{self.folder / name} holds values of shape {shape}; {expected} is expected. Copy the "
-                    "index again, or build it anew."
+                    "index again, or build it again."
                 )
         types = {"exact": ("float32",), "hnsw": ("float32", "float16")}.get(self.kind, ("float16",))
         if self.vectors.dtype.name not in types or not self.vectors.flags.c_contiguous:
             raise IndexingError(
                 f"{self.folder / VECTORS} holds {self.vectors.dtype}; {' or '.join(types)} is expected, row "
-                "after row. Copy the index again, or build it anew."
+                "after row. Copy the index again, or build it again."
             )
 
     def search(
@@ -248,7 +248,7 @@ def _array(path: Path, *, mapped: bool = False) -> np.ndarray:
         raise
     except (OSError, ValueError) as error:
         raise IndexingError(
-            f"{path} is no readable array ({error}). Copy the index again, or build it anew."
+            f"{path} is no readable array ({error}). Copy the index again, or build it again."
         ) from error
 
 
@@ -261,7 +261,7 @@ def _read(path: Path, *, binary: bool) -> Any:
         if not path.is_file():
             raise FileNotFoundError(path) from error
         reason = " ".join(str(error).split())[-200:]
-        raise IndexingError(f"{path} cannot be read ({reason}). Build the index anew.") from error
+        raise IndexingError(f"{path} cannot be read ({reason}). Build the index again.") from error
 
 
 def _stored(index: Any) -> np.ndarray:

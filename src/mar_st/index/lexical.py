@@ -205,12 +205,12 @@ class LexicalSegment:
             raise
         except (OSError, ValueError, EOFError, SyntaxError, TypeError, KeyError, IndexError) as error:
             raise IndexingError(
-                f"{folder / FOLDER} is damaged ({error}). Copy the index again, or build it anew."
+                f"{folder / FOLDER} is damaged ({error}). Copy the index again, or build it again."
             ) from error
         if not fits:
             raise IndexingError(
                 f"The files of {folder / FOLDER} do not belong to the {count} documents of the segment. Copy "
-                "the index again, or build it anew."
+                "the index again, or build it again."
             )
 
     def frequency(self, word: str) -> int:

@@ -55,7 +55,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         kind, version = content["format"], content["version"]
     except (ValueError, KeyError, TypeError) as error:
-        raise IndexingError(f"{path} is damaged ({error!r}). Build the index anew.") from error
+        raise IndexingError(f"{path} is damaged ({error!r}). Build the index again.") from error
     if (kind, version) != (FORMAT, VERSION):
         raise IndexingError(
             f"{folder} holds {kind} version {version}; this reads {FORMAT} version {VERSION}."

@@ -56,7 +56,7 @@ class Segment:
         if len(self.documents) != entry["count"]:
             raise IndexingError(
                 f"{self.folder} holds {len(self.documents)} documents; {entry['count']} were written. "
-                "Copy the index again, or build it anew."
+                "Copy the index again, or build it again."
             )
         self.deleted: np.ndarray | None = None
         if entry["deleted"]:
@@ -107,7 +107,7 @@ class Segment:
 def _compare(path: Path, entry: Mapping[str, Any], check: Check) -> None:
     found = check_file(path, entry, check)
     if found is not None:
-        raise IndexingError(f"{path} {found}. Copy the index again, or build it anew.")
+        raise IndexingError(f"{path} {found}. Copy the index again, or build it again.")
 
 
 def _rows(path: Path, deleted: int, count: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Changing an index without building it anew.
+"""Changing an index without rebuilding it.
 
 What is added becomes a segment of its own, coded as the first one is; small segments are merged, so that
 their number stays the logarithm of what was added. What is deleted is noted and no longer found; its room is

@@ -34,7 +34,7 @@ PASSES = 16
 #: data-parallel modules exchange their buffers in each.
 SHARED = 4
 
-#: Texts of a pass at least, so that no pass is one text (which compiled code would be made anew for).
+#: Texts of a pass at least, so that no pass is one text (which compiled code would be made again for).
 FEWEST = 4
 
 
@@ -160,6 +160,6 @@ def some_rows(features: dict[str, Any], chosen: Tensor | slice, spans: np.ndarra
         if isinstance(value, Tensor):
             value = value[chosen]
             if value.ndim >= 2 and value.shape[1] == width > end - first > 0:
-                value = value[:, first:end].contiguous()  # other strides, or a view, would be compiled anew
+                value = value[:, first:end].contiguous()  # other strides, or a view, would be compiled again
         found[name] = value
     return found

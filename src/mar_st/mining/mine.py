@@ -1,4 +1,4 @@
-"""Mining: search, filter, choose; block after block of queries, so that a killed run goes on."""
+"""Mining: search, filter, choose; block after block of queries, so that a killed run resumes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def mine(
         rules: Filters and choice.
         scorer: Gives the scores that margins look at; default the first retriever.
         symmetric: Queries are documents as well (paraphrases).
-        work: Folder of finished blocks; a call that was killed goes on from there. Default: none is kept.
+        work: Folder of finished blocks; a call that was killed resumes from there. Default: none is kept.
         show_progress: Show a progress bar.
 
     Raises:

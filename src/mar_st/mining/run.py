@@ -42,7 +42,7 @@ def mine_to(
     batch_size: int = 64,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Mine hard negatives for a data entry and write them; a call that was killed goes on where it stopped.
+    """Mine hard negatives for a data entry and write them; a call that was killed resumes where it stopped.
 
     Args:
         entry: The data; `symmetric` entries search among their queries too.

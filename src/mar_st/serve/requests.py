@@ -73,7 +73,7 @@ class SearchRequest(BaseModel):
     ] = None
     hybrid: Annotated[bool, Field(description="BM25 takes part; needs `query`.")] = False
     rerank: Annotated[
-        Positive | None, Field(description="How many hits a cross-encoder ranks anew; needs `query`.")
+        Positive | None, Field(description="How many hits a cross-encoder reranks; needs `query`.")
     ] = None
     truncate: Annotated[
         bool, Field(description="Cut a query that is too long for the model instead of refusing it.")

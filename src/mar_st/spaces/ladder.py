@@ -86,7 +86,7 @@ def align_ladder(
     where the teacher is a model; of the layers of `student` where one is given; else it is a new encoder.
     `full` is a copy of the teacher. `lookup` sums vectors of n-grams that a regression on the teacher's
     vectors of the queries finds (of the documents, where there are no queries). All learn from the same
-    texts and the same stored vectors. A call that was killed goes on with the rung and the step where it
+    texts and the same stored vectors. A call that was killed resumes with the rung and the step where it
     stopped; finished rungs are kept.
 
     Args:

@@ -62,7 +62,7 @@ def align_space(
     options: Options | None = None,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
-    """Train a query encoder for the space of a teacher; a call that was killed goes on where it stopped.
+    """Train a query encoder for the space of a teacher; a call that was killed resumes where it stopped.
 
     Args:
         teacher: See `open_teacher`.

@@ -1,4 +1,4 @@
-"""Checkpoints from which a killed run goes on as if nothing had happened."""
+"""Checkpoints from which a killed run resumes as if nothing had happened."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ class Meter:
                 self._temperatures["temperature"] = loss
 
     def record(self) -> dict[str, float | None]:
-        """Fields of a log record about the steps since the last one; then the count begins anew.
+        """Fields of a log record about the steps since the last one; then the count begins again.
 
         Every process has to call it at the same step. Throughput is that of all processes, memory that of
         this one. `mfu` is `None` where the device's peak is not known, as on a CPU.

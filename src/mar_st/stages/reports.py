@@ -15,7 +15,7 @@ from mar_st.errors import MarError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-#: Stages write event files of their own, which a resumed run goes on with, wherever tensorboard is installed.
+#: Stages write event files of their own, which a resumed run continues, wherever tensorboard is installed.
 OWN = "tensorboard"
 
 

@@ -226,7 +226,7 @@ def fit(
     no_duplicates: bool = True,
     learning_rate_mapping: dict[str, float] | None = None,
 ) -> None:
-    """Train `model` in place; a run that was killed goes on from its last checkpoint.
+    """Train `model` in place; a run that was killed resumes from its last checkpoint.
 
     Under `torchrun`, `accelerate launch` or `deepspeed` every process calls it; a batch is shared by all.
 
@@ -317,7 +317,7 @@ def _train(trainer: StageTrainer, stage: Stage, settings: Settings) -> None:
     if arguments.world_size > 1:
         torch.distributed.barrier()
     if checkpoint is not None and not (Path(checkpoint) / random_state_name(arguments)).is_file():
-        logger.warning("%s is of another number of processes; dropout begins anew.", checkpoint)
+        logger.warning("%s is of another number of processes; dropout begins again.", checkpoint)
     arguments.eval_on_start = arguments.eval_strategy != "no" and checkpoint is None
     try:
         with (

@@ -47,7 +47,7 @@ def run_study(
 ) -> Path | None:
     """Train and score every row with every seed, then write the table.
 
-    A run that was killed goes on where it stopped: finished stages lie in `stages`, finished scores in
+    A run that was killed resumes where it stopped: finished stages lie in `stages`, finished scores in
     `out/scores`. Several processes may work on one study, each on its own device: a run that another process
     has in hand is left to it, and the last one to finish writes the table.
 
@@ -85,7 +85,7 @@ def run_study(
     if failed:
         raise StudyError(
             f"{len(failed)} of {len(runs)} runs failed: {'; '.join(failed)}. What was finished is kept; the "
-            "same command goes on with the rest."
+            "same command resumes with the rest."
         )
     if waiting:
         say(f"{len(waiting)} runs are in the hands of other processes; the last one writes the table")

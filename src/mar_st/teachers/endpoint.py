@@ -192,7 +192,7 @@ class EndpointTeacher:
             what = f"status {status}" if status else type(error).__name__
             raise EndpointError(
                 f"{self.base_url} refused a request for {len(texts)} vectors ({what}: {str(error)[:200]}). "
-                f"{self.journal.rows} vectors bought so far are kept; the same command goes on from there."
+                f"{self.journal.rows} vectors bought so far are kept; the same command resumes from there."
             ) from error
         rows = sorted(answer.data, key=lambda entry: entry.index)
         if len(rows) != len(texts):
@@ -261,7 +261,7 @@ class Journal:
                 raise EndpointError(
                     f"{self.about['base_url']} gave {found.shape[1]} dimensions, before it gave "
                     f"{self._dim}. The model behind the name has changed; delete {self.folder} to buy all "
-                    "vectors anew."
+                    "vectors again."
                 )
             records = np.empty(len(keys), dtype=self._record)
             records["key"], records["vector"] = keys, found

@@ -149,7 +149,7 @@ def pool(
     """Search with every retriever and write `out/pools.jsonl`.
 
     A row is `{"query-id", "corpus-ids", "ranks"}`, the ids best first, `ranks` by retriever in their order
-    (`null` where it did not find the document). A killed run goes on after the last finished shard of the
+    (`null` where it did not find the document). A killed run resumes after the last finished shard of the
     last retriever; vectors are kept in the store.
 
     Args:

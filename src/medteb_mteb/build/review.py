@@ -1,6 +1,6 @@
 """A sample of labels for clinicians: written without the labels, compared when it comes back.
 
-Source: the validation of the benchmark, where clinicians labelled 5,000 pairs anew (CARE paper).
+Source: the validation of the benchmark, where clinicians labelled 5,000 pairs again (CARE paper).
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def anonymize(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
 ) -> None:
-    """Replace identifiers of persons in texts; an interrupted run goes on. Nothing is sent anywhere."""
+    """Replace identifiers of persons in texts; an interrupted run resumes. Nothing is sent anywhere."""
     from medteb_mteb.commands.errors import UserError
 
     wanted = [name for part in kinds for name in part.split(",") if name] if kinds else None

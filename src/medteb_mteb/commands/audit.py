@@ -39,7 +39,7 @@ def audit(
 ) -> None:
     """Judge the best documents of an existing benchmark again, and report what its qrels miss.
 
-    Goes on where it stopped when it is given again; nothing that was judged is paid twice. Exit code 1:
+    Resumes where it stopped when it is given again; nothing that was judged is paid twice. Exit code 1:
     judgements are missing still.
     """
     from mar_st.store import store_root
@@ -81,7 +81,7 @@ def audit(
         show_progress=not quiet,
     )
     if not report.complete:
-        typer.echo("medteb: judgements are missing; the same command goes on", err=True)
+        typer.echo("medteb: judgements are missing; the same command resumes", err=True)
         raise typer.Exit(1)
     given = read_judging(out / "judged")
     pairs = [pair[:2] for pair in given.failed]

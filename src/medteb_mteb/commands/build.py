@@ -25,7 +25,7 @@ def build(
         bool, typer.Option("--dry-run", help="Only say what would be done and asked, and what that costs.")
     ] = False,
     redo: Annotated[
-        bool, typer.Option("--redo", help="Make steps anew that have changed; old folders are moved aside.")
+        bool, typer.Option("--redo", help="Make steps again that have changed; old folders are moved aside.")
     ] = False,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Ask LLMs again for what failed in earlier runs.")
@@ -34,9 +34,9 @@ def build(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
 ) -> None:
-    """Build a benchmark and training data, step by step, from one file; a killed build goes on.
+    """Build a benchmark and training data, step by step, from one file; a killed build resumes.
 
-    Exit code 1: a judge or writer stopped, for instance at its budget (the same command goes on), or training
+    Exit code 1: a judge or writer stopped, for instance at its budget (the same command resumes), or training
     data of the build holds queries of its tests.
     """
     from medteb_mteb.build import pipeline as building
@@ -62,7 +62,9 @@ def build(
     if not report.complete:
         stopped = report.steps[-1]
         typer.echo(
-            f"medteb: step {stopped.name!r} stopped: {stopped.stopped}. The same command goes on.", err=True
+            f"medteb: step {stopped.name!r} stopped: {stopped.stopped}. "
+            "Run the same command again to resume.",
+            err=True,
         )
         raise typer.Exit(1)
     if report.leakage is not None and report.leakage["leaks"]:
@@ -113,7 +115,7 @@ def forecast_text(found: Forecast) -> str:
     if not total["exact"]:
         lines.append("(about: no text dropped, all pools full, texts of the mean length)")
     if any(step.fate == "changed" for step in found.steps):
-        lines.append("what has changed is made anew with --redo")
+        lines.append("what has changed is made again with --redo")
     return "\n".join(lines)
 
 

@@ -22,7 +22,7 @@ def dedup(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
 ) -> None:
-    """Keep the first of texts that are nearly the same, by their characters; a killed run goes on."""
+    """Keep the first of texts that are nearly the same, by their characters; a killed run resumes."""
     from medteb_mteb.build.near_duplicates import NearDuplicates
     from medteb_mteb.build.step import run_step
 

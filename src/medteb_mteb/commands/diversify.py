@@ -50,7 +50,7 @@ def diversify(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
 ) -> None:
-    """Drop texts with more than one near neighbour among those kept before them; a killed run goes on.
+    """Drop texts with more than one near neighbour among those kept before them; a killed run resumes.
 
     The first 5,000 texts are kept. What is dropped is written beside what is kept, with its nearest
     neighbour.

@@ -45,7 +45,7 @@ def judge(
     """Have every judge grade every pair of the pools; a judgement that was paid for is never bought again.
 
     Exit code 1: something is left to ask for, or a judge has failed on too many pairs. What was answered is
-    kept, and the same command goes on.
+    kept, and the same command resumes.
     """
     from medteb_mteb.build import judge as judging
 
@@ -76,7 +76,11 @@ def judge(
     for result in report.judges:
         if result.stopped:
             left = result.outcome.left
-            more = f" {left} of {report.pairs} pairs are left. The same command goes on." if left else ""
+            more = (
+                f" {left} of {report.pairs} pairs are left. Run the same command again to resume."
+                if left
+                else ""
+            )
             typer.echo(f"medteb: {result.name} stopped: {result.stopped}.{more}", err=True)
     if not report.complete:
         raise typer.Exit(1)

@@ -50,7 +50,7 @@ class RunOptions:
         benchmarks: Names of benchmarks known to mteb.
         models: Names of models, or local model folders.
         output: Folder of results in mteb's own layout, and of scores per item.
-        overwrite: Evaluate anew even where results exist.
+        overwrite: Evaluate again even where results exist.
         batch_size: Texts encoded at once.
         device: Torch device, None for the best there is.
         save_predictions: Keep mteb's predictions (runs, similarities) too.

@@ -67,7 +67,7 @@ def sts(
 ) -> None:
     """Have an LLM rewrite queries with a synonym, and make an STS edition and training rows of it.
 
-    Exit code 1: something is left to ask for; what was answered is kept, and the same command goes on.
+    Exit code 1: something is left to ask for; what was answered is kept, and the same command resumes.
     """
     from medteb_mteb.build import sts as building
     from medteb_mteb.build.training import training_queries
@@ -99,7 +99,7 @@ def sts(
     )
     _show(report, report_text(report), as_json=as_json)
     if not report.complete:
-        typer.echo(f"medteb: stopped: {report.stopped}. The same command goes on.", err=True)
+        typer.echo(f"medteb: stopped: {report.stopped}. Run the same command again to resume.", err=True)
         raise typer.Exit(1)
 
 

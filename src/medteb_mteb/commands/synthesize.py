@@ -75,7 +75,7 @@ def queries_command(
 ) -> None:
     """Write queries that documents answer; the pairs are training data.
 
-    Exit code 1: something is left to ask for; what was answered is kept, and the same command goes on.
+    Exit code 1: something is left to ask for; what was answered is kept, and the same command resumes.
     """
     from medteb_mteb.build import synthetic
 
@@ -137,7 +137,7 @@ def tasks_command(
 ) -> None:
     """Think of retrieval tasks and write examples of each: a query, a positive, a hard negative.
 
-    Exit code 1: something is left to ask for; what was answered is kept, and the same command goes on.
+    Exit code 1: something is left to ask for; what was answered is kept, and the same command resumes.
     """
     from medteb_mteb.build import synthetic
 
@@ -182,7 +182,7 @@ def _print_cost(cost: Cost, *, as_json: bool) -> None:
 def _print_report(report: SynthesisReport, *, as_json: bool) -> None:
     typer.echo(json.dumps(report.to_json(), ensure_ascii=False, indent=2) if as_json else _text(report))
     if not report.complete:
-        typer.echo(f"medteb: stopped: {report.stopped}. The same command goes on.", err=True)
+        typer.echo(f"medteb: stopped: {report.stopped}. Run the same command again to resume.", err=True)
         raise typer.Exit(1)
 
 

@@ -63,7 +63,7 @@ def triples(
 ) -> None:
     """Have an LLM say which documents answer a query and which do not, and write training triples.
 
-    Exit code 1: something is left to ask for; what was answered is kept, and the same command goes on.
+    Exit code 1: something is left to ask for; what was answered is kept, and the same command resumes.
     """
     from medteb_mteb.build import training
 
@@ -108,7 +108,7 @@ def triples(
     )
     typer.echo(json.dumps(report.to_json(), ensure_ascii=False, indent=2) if as_json else report_text(report))
     if not report.complete:
-        typer.echo(f"medteb: stopped: {report.stopped}. The same command goes on.", err=True)
+        typer.echo(f"medteb: stopped: {report.stopped}. Run the same command again to resume.", err=True)
         raise typer.Exit(1)
 
 

@@ -207,7 +207,7 @@ def save_item_scores(path: Path, scores: ItemScores) -> None:
 
 
 def save_no_item_scores(path: Path, task: AbsTask, reason: str) -> None:
-    """Writes down why a result has no per-item scores, so that it need not be evaluated anew to find out."""
+    """Writes down why a result has no per-item scores, so that it need not be evaluated again to find out."""
     _write(
         path,
         {

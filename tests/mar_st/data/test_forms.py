@@ -138,7 +138,7 @@ def test_weights_multiply_rows(weight, rows):
     data = to_dataset(triples, negatives=1, seed=0, weight=weight)
     assert len(data) == rows
     assert data.to_dict() == to_dataset(triples, negatives=1, seed=0, weight=weight).to_dict()
-    if weight > 2:  # drawn anew, not repeated
+    if weight > 2:  # drawn again, not repeated
         assert data["negative_1"][:10] != data["negative_1"][10:20]
         assert data["query"][:10] == data["query"][10:20]
 

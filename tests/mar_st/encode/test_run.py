@@ -1,4 +1,4 @@
-"""Encoding a corpus: resumed = uninterrupted, appended = anew, shared out = alone, byte for byte."""
+"""Encoding a corpus: resumed = uninterrupted, appended = at once, shared out = alone, byte for byte."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def test_a_killed_run_goes_on_and_gives_the_same(triples, documents, tmp_path):
     resumed = mine([table], triples, documents, rules=rules, work=tmp_path, show_progress=False)
     assert resumed == expected
     assert table.searched[0] == list(range(12, 18))  # the first two blocks are not searched again
-    # Other settings start anew.
+    # Other settings start again.
     table = Table()
     mine([table], triples, documents, rules=Rules(negatives=3), work=tmp_path, show_progress=False)
     assert table.searched[0] == list(range(6))

@@ -42,7 +42,7 @@ def test_memory_is_given_back_when_the_process_has_grown_by_half():
     held[0] += 1
     step(callback)
     assert trims == [held[0]]
-    # What it works with now is measured anew.
+    # What it works with now is measured again.
     for _ in range(SETTLE):
         step(callback)
     step(callback)

@@ -116,7 +116,7 @@ def row_of(
         elif wanted not in (type_of(value), "number" if type_of(value) == "integer" else None):
             raise IndexingError(
                 f"Document {document.id!r} has {name}={value!r}; the collection has "
-                f"{f'{name} as {wanted}' if wanted else 'no such field'}. Build the collection anew."
+                f"{f'{name} as {wanted}' if wanted else 'no such field'}. Build the collection again."
             )
         row[f"metadata_{list(fields).index(name)}"] = value
     return row

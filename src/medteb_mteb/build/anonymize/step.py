@@ -57,7 +57,7 @@ class Anonymise:
             all other keys are left out, since a bare name or number in a column cannot be told.
         ids: What becomes of ids that came with the texts: `check` keeps them and refuses those that are an
             identifier themselves, `keep` keeps them unseen, `digest` makes new ones from the anonymised text.
-            An id that `read_texts` made from the content is always made anew: with it guesses of what was
+            An id that `read_texts` made from the content is always made again: with it guesses of what was
             replaced could be tested.
         id_label: Column that ids were read from; `check` reads it as their label.
         known: Identifiers that are known beforehand.

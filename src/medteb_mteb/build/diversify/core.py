@@ -94,7 +94,7 @@ def diversify(
         dtype: Type of the products that sort out far neighbours (`bfloat16`, `float32`); default the faster
             one. Of no effect on the result.
         tile: Kept vectors that are compared with at once. Of no effect on the result.
-        journal: File that decisions are written to as they fall; a run that was killed goes on from it.
+        journal: File that decisions are written to as they fall; a run that was killed resumes from it.
         show_progress: Show a bar.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Decisions on disk as they fall, so that a run that is killed goes on where it was."""
+"""Decisions on disk as they fall, so that a run that is killed resumes where it was."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Prompt:
         return tokens_of(self.system) + tokens_of(self.user), answer_tokens(len(self.keys))
 
     def salt(self) -> str:
-        """Empty: what is asked for anew has other delimiters, and so other words."""
+        """Empty: what is asked for again has other delimiters, and so other words."""
         return ""
 
 

@@ -204,7 +204,7 @@ class Database(ABC, Generic[AccountT]):
                 sqlite3.SQLITE_CANTOPEN: "Make it and its folder writable, or give another journal",
             }.get(code, "See whether the disk is full or failing")
             raise JournalError(
-                f"{self.path} cannot be used ({error}). {todo}; the same command goes on with all that was "
+                f"{self.path} cannot be used ({error}). {todo}; the same command resumes with all that was "
                 "written before."
             ) from error
 

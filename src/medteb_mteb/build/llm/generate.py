@@ -70,7 +70,7 @@ def generate(
     has failed. Killed at any moment and called again, nothing is bought twice but what was under way (and
     not even that, where the endpoint honours `Idempotency-Key`), and nothing that came in is lost.
 
-    A known answer is read anew by every call. If a changed reader rejects it, its prompt has failed; only
+    A known answer is read again by every call. If a changed reader rejects it, its prompt has failed; only
     `retry_failed` asks again.
 
     Args:

@@ -75,7 +75,7 @@ def _answers(database: Path, log: Path) -> Iterator[Row]:
         base, ahead = (_bytes(stack, file) for file in (database, log))
         frames = range(_LOG, len(ahead) - _FRAME - PAGE + 1, _FRAME + PAGE)
         numbers = {int.from_bytes(ahead[place : place + 4], "big"): place + _FRAME for place in frames}
-        # Where the log has old pages, left from before it was begun anew, the database has newer ones.
+        # Where the log has old pages, left from before it was begun again, the database has newer ones.
         views = [_Pages(base, ahead, newer) for newer in (numbers, {})]
         for data in (base, ahead):
             for match in _HEADER.finditer(data):

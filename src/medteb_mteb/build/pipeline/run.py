@@ -107,7 +107,7 @@ def build(
     """Do the steps of a pipeline file in their order.
 
     Every step has a folder of its name in the build's folder. What is finished is kept; what was interrupted
-    goes on. A step whose settings or inputs have changed is not made anew unless `redo` says so; its old
+    goes on. A step whose settings or inputs have changed is not made again unless `redo` says so; its old
     folder is then moved aside. Judgements and other answers that were paid for are in journals, and never
     bought again.
 
@@ -115,8 +115,8 @@ def build(
         file: The pipeline, see `medteb_mteb.build.pipeline.schema.Pipeline`.
         until: Name of the last step to do; default all.
         resume: Refuse to start from nothing.
-        redo: Make steps anew that have changed.
-        retry_failed: Ask again for what failed in earlier runs, and make anew what comes of it.
+        redo: Make steps again that have changed.
+        retry_failed: Ask again for what failed in earlier runs, and make again what comes of it.
         show_progress: Show bars.
         say: Receives lines for people.
 
@@ -306,7 +306,7 @@ class Build:
         also = f", and {', '.join(after)} after it" if after else ""
         return (
             f"Step {step.name!r} was made with other settings or inputs than it has now{also}. Give "
-            "--redo to make it anew (what was paid for stays in the journals), or another 'out'."
+            "--redo to make it again (what was paid for stays in the journals), or another 'out'."
         )
 
     def _set_aside(self, step: StepBase, say: Callable[[str], None]) -> None:

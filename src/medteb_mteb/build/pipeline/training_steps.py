@@ -69,7 +69,7 @@ class Sts(Written):
     """See `medteb sts`."""
 
     WRITES = "editions"
-    # Its answers are in the journal; what it made of them is made anew.
+    # Its answers are in the journal; what it made of them is made again.
     ATOMIC = True
     TASKS = ("MedTEBSTS",)
     TRAINS = True

@@ -186,7 +186,7 @@ def fill(disk):
 @pytest.mark.parametrize("room", [True, False])
 def test_a_full_disk(clean, make_server, endpoint, judges_of, content, small_disk, monkeypatch, room):
     """The room kept in reserve takes the answers under way; without it there is one clear error."""
-    monkeypatch.setattr("medteb_mteb.build.llm.database.SYNC_SECONDS", 60)  # the log is not used anew
+    monkeypatch.setattr("medteb_mteb.build.llm.database.SYNC_SECONDS", 60)  # the log is not used again
     source, expected = clean(3, 20)
     server = endpoint(latency=0.05)
     path = small_disk / "journal.sqlite"
@@ -206,7 +206,7 @@ def test_a_full_disk(clean, make_server, endpoint, judges_of, content, small_dis
         assert sum(server.sold.values()) == report.judges[0].bought
         assert report.judges[0].outcome.left > 0
     else:
-        with pytest.raises(JournalError, match=r"full.*Make room; the same command goes on"):
+        with pytest.raises(JournalError, match=r"full.*Make room; the same command resumes"):
             run(source, config, journal=path)
     fill(small_disk)
     with pytest.raises(JournalError, match=r"no room|disk is full|is full or failing"):

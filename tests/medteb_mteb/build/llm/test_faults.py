@@ -196,7 +196,7 @@ def test_an_answer_that_cannot_be_written_down(ask, prompts, write, monkeypatch,
     server = FaultEndpoint(answer=write)
     with running(server) as url, monkeypatch.context() as patch:
         patch.setattr(AnswerJournal, "add", failing)
-        with pytest.raises(JournalError, match=r"disk I/O error.*the same command goes on"):
+        with pytest.raises(JournalError, match=r"disk I/O error.*the same command resumes"):
             ask(prompts(9), llm_at(url, concurrency=2))
         assert server.made <= 3
         patch.undo()

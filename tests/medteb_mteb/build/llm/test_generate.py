@@ -1,4 +1,4 @@
-"""Answers are bought once, kept, and read anew."""
+"""Answers are bought once, kept, and read again."""
 
 from __future__ import annotations
 

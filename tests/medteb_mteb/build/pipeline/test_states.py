@@ -108,14 +108,14 @@ def test_killed_before_any_record_it_comes_to_the_same(quiet, write, endpoint, t
         assert runs > 3
         assert made(tmp_path / "build") == whole
         assert endpoint.requests == 2 * asked
-        # And made anew, killed again and again, with each old folder moved aside once.
+        # And made again, killed again and again, with each old folder moved aside once.
         other = write(url, steps=[*CLEAN, {**POOL, "size": 5}, *STEPS[3:-1], {**STS, "version": "2.0.0"}])
         for n in itertools.count(1):
             if dies(lambda: quiet(other, redo=True), n) is not None:
                 break
-    anew = {path.name for path in (tmp_path / "build").iterdir() if ".old-" in path.name}
-    assert anew <= {f"{name}.old-1" for name in ("pool", "judge", "labels", "assemble", "sts")}
-    assert {"pool.old-1", "labels.old-1", "sts.old-1"} <= anew
+    again = {path.name for path in (tmp_path / "build").iterdir() if ".old-" in path.name}
+    assert again <= {f"{name}.old-1" for name in ("pool", "judge", "labels", "assemble", "sts")}
+    assert {"pool.old-1", "labels.old-1", "sts.old-1"} <= again
     for task in ("MedTEBRetrieval", "MedTEBSTS"):
         name = "assemble" if task == "MedTEBRetrieval" else "sts"
         manifest = (tmp_path / "build" / "data" / task / "manifest.json").read_bytes()

@@ -336,7 +336,7 @@ def test_the_command_stops_with_exit_code_1(options, capsys):
         assert run_command(*options(url, budget_tokens=10_000), "--already-anonymous") == 1
     captured = capsys.readouterr()
     assert "nothing is written yet" in captured.out
-    assert "The same command goes on" in captured.err
+    assert "Run the same command again to resume" in captured.err
 
 
 @pytest.mark.parametrize("text", ["1,2", "a,b,c", "1/0,0,1"])

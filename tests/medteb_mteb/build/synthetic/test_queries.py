@@ -340,7 +340,7 @@ def test_what_is_left_is_exit_code_1(documents, endpoint, tmp_path, llm_file, sy
     code, printed, err = synthesize("queries", documents, tmp_path / "out", *options)
     assert code == 1
     assert "not complete" in printed
-    assert "The same command goes on" in err
+    assert "Run the same command again to resume" in err
 
 
 def test_estimates_count_the_forms_of_the_queries(documents, endpoint, tmp_path):

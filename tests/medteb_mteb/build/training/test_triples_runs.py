@@ -145,7 +145,7 @@ def test_the_command_says_when_something_is_left(command, given, tmp_path, monke
     assert code == 1
     assert out.endswith("not complete\n")
     assert "stopped" in err
-    assert "The same command goes on." in err
+    assert "Run the same command again to resume." in err
 
 
 def test_a_damaged_journal_is_repaired_by_the_same_command(command, given, tmp_path, monkeypatch, sort):
