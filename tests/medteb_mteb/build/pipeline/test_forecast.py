@@ -63,8 +63,10 @@ def test_editions_that_nothing_may_come_near_to_are_not_counted_as_texts(write, 
 def test_what_failed_is_reckoned_with_where_it_is_asked_again(write, quiet, endpoint, monkeypatch):
     asked = {**ASKED, "documents": "documents"}
     with rule_judges.serving(endpoint) as url:
-        llm = {"name": "asker", "model": "rule-questions", "base_url": url}
-        path = write(url, steps=[*CLEAN, POOL, JUDGE, asked], llm=llm)
+        llm = {"name": "asker", "model": "rule-questions", "base_url": url, "unreadable": None}
+        path = write(
+            url, steps=[*CLEAN, POOL, JUDGE, asked], llm=llm, judge={"max_failed": 1.0, "unreadable": None}
+        )
         for model in ("rule-words", "rule-questions"):
             monkeypatch.setitem(rule_judges.ANSWERS, model, lambda messages: "我不知道")
         assert quiet(path).complete
