@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from mar_st.schema import Side
 
 PREFIX = "openai:"
-KEY_VARIABLE = "OPENAI_API_KEY"
+#: Variable with the key for any endpoint, and the one for OpenAI's own address, which is sent to no other.
+KEY_VARIABLE, OPENAI_VARIABLE = "MAR_ENDPOINT_KEY", "OPENAI_API_KEY"
+OPENAI_HOST = "api.openai.com"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 #: Characters of one request at most, unless a single text has more.
 CHARACTERS = 60_000
@@ -40,7 +42,8 @@ class EndpointTeacher:
 
     Answers go into a journal as they come: records of a text's key and its vector, appended and flushed. A
     process that is killed loses the requests under way and no more; a torn last record is cut off. The key
-    for the service comes from `OPENAI_API_KEY` and is written nowhere; a server on this machine needs none.
+    for the service comes from `MAR_ENDPOINT_KEY`, or for OpenAI's own address from `OPENAI_API_KEY`, which is
+    sent to no other. It is written nowhere; a server on this machine needs none.
 
     Args:
         model: Name of the model at the endpoint.
@@ -172,14 +175,21 @@ class EndpointTeacher:
             raise ImportError(
                 "An embeddings endpoint needs the openai package: pip install openai"
             ) from error
+        address = urlsplit(self.base_url)
         key = os.environ.get(KEY_VARIABLE)
+        if not key and address.scheme == "https" and address.hostname == OPENAI_HOST:
+            key = os.environ.get(OPENAI_VARIABLE)
         if not key and not self.local:
             raise EndpointError(
-                f"Set {KEY_VARIABLE} to the key for {self.base_url}; it is read from there alone."
+                f"Set {KEY_VARIABLE} to the key for {self.base_url}. {OPENAI_VARIABLE} is sent to "
+                f"https://{OPENAI_HOST} alone."
             )
-        return openai.OpenAI(
+        client = openai.OpenAI(
             base_url=self.base_url, api_key=key or "none", max_retries=self.retries, timeout=120.0
         )
+        if address.hostname != OPENAI_HOST:  # the client reads these from the environment by itself
+            client.organization = client.project = None
+        return client
 
     def _request(self, client: Any, texts: list[str]) -> None:
         """One request; its vectors go into the journal."""

@@ -34,6 +34,7 @@ class Fake(ThreadingHTTPServer):
         self.sold: list[str] = []
         self.requests = 0
         self.keys: list[str] = []
+        self.headers: list[dict[str, str]] = []
         self.failures: dict[int, tuple[int, str]] = {}
         self.dim = DIM
         self.lock = threading.Lock()
@@ -47,6 +48,7 @@ class Handler(BaseHTTPRequestHandler):
         with server.lock:
             server.requests += 1
             server.keys.append(self.headers["Authorization"])
+            server.headers.append(dict(self.headers))
             failure = server.failures.get(server.requests)
         if self.path != "/v1/embeddings" or failure:
             status, message = failure or (404, "no such path")
@@ -161,16 +163,29 @@ def test_prompts_are_sent_and_told_apart(server, tmp_path):
 
 
 def test_the_key_comes_from_the_environment_and_is_written_nowhere(server, tmp_path, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "secret-key-123")
+    monkeypatch.setenv("MAR_ENDPOINT_KEY", "secret-key-123")
     teacher = _teacher(server, tmp_path)
     teacher.vectors(TEXTS, "document")
     assert set(server.keys) == {"Bearer secret-key-123"}
     for path in tmp_path.rglob("*"):
         assert path.is_dir() or b"secret-key-123" not in path.read_bytes()
     assert "secret" not in json.dumps(teacher.identity("query"))
-    monkeypatch.delenv("OPENAI_API_KEY")
-    with pytest.raises(EndpointError, match="Set OPENAI_API_KEY"):
+    monkeypatch.delenv("MAR_ENDPOINT_KEY")
+    with pytest.raises(EndpointError, match="Set MAR_ENDPOINT_KEY"):
         EndpointTeacher("m", "https://example.invalid/v1", tmp_path).vectors(["头疼"], "query")
+
+
+def test_the_key_and_names_for_openai_are_sent_to_no_other_address(server, tmp_path, monkeypatch):
+    for name in ("OPENAI_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+        monkeypatch.setenv(name, "secret-key-123")
+    monkeypatch.delenv("MAR_ENDPOINT_KEY", raising=False)
+    _teacher(server, tmp_path).vectors(TEXTS, "document")
+    assert set(server.keys) == {"Bearer none"}
+    assert not any("secret-key-123" in value for headers in server.headers for value in headers.values())
+    with pytest.raises(EndpointError, match="Set MAR_ENDPOINT_KEY"):
+        EndpointTeacher("m", "https://example.invalid/v1", tmp_path).vectors(["头疼"], "query")
+    with pytest.raises(EndpointError, match="Set MAR_ENDPOINT_KEY"):
+        EndpointTeacher("m", "https://api.openai.com.example.invalid/v1", tmp_path).vectors(["头疼"], "query")
 
 
 def test_another_width_is_another_model(server, tmp_path):
