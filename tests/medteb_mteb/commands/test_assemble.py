@@ -48,7 +48,7 @@ def test_a_training_set_is_kept_out_of_the_test(medteb, tmp_path):
         "train.jsonl", [{"query": "感冒吃什么？", "positive": "x"}, {"query": "痛风吃什么", "positive": "y"}]
     )
     args = ["assemble", *GIVEN, "data", *NAMED, "--test", "10", "--against", "train.jsonl"]
-    code, out, _ = medteb(*args, "--json")
+    code, out, _ = medteb(*args, "--small", "--json")
     assert code == 0
     found = json.loads(out)
     assert found["editions"]["MedTEBRetrieval"]["counts"]["queries"] == 8
