@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -93,11 +92,10 @@ def one_faiss_thread():
     faiss.omp_set_num_threads(before)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _without_open_channels():
+@pytest.fixture(scope="module")
+def closed_channels():
     """Close the channels to Milvus: processes that other tests fork would hang in gRPC's threads."""
     yield
-    if "pymilvus" in sys.modules:
-        from pymilvus.client.connection_manager import ConnectionManager
+    from pymilvus.client.connection_manager import ConnectionManager
 
-        ConnectionManager.get_instance().close_all()
+    ConnectionManager.get_instance().close_all()

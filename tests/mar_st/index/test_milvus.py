@@ -17,6 +17,8 @@ from mar_st.index.milvus import rows
 from mar_st.index.milvus.client import connect, is_newer
 from tests.mar_st.index.conftest import clustered, make_library
 
+pytestmark = pytest.mark.usefixtures("closed_channels")
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):

@@ -101,6 +101,9 @@ class WithTemplates:
         return call
 
 
+pytestmark = pytest.mark.usefixtures("closed_channels")
+
+
 @pytest.fixture(scope="module")
 def collection(tmp_path_factory):
     """An index whose ids and metadata hold every odd character; each document is found by its own vector."""
