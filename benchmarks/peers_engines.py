@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 import traceback
+from abc import ABC, abstractmethod
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ class SentenceTransformers:
             return self.one(text)
 
 
-class Plain:
+class Plain(ABC):
     """Tokens of one text by `tokenizers`, and the mean of a graph's token vectors, of length 1."""
 
     def __init__(self, request: dict[str, Any]) -> None:
@@ -80,9 +81,9 @@ class Plain:
         self._tokenizer.enable_truncation(request["max_length"])
         self._prompt = request["prompt"]
 
+    @abstractmethod
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
         """Vectors of tokens, `(1, tokens, dim)`."""
-        raise NotImplementedError("an engine says how its graph is run")
 
     def one(self, text: str) -> np.ndarray:
         ids = np.array([self._tokenizer.encode(self._prompt + text).ids], dtype=np.int64)

@@ -22,6 +22,7 @@ from mar_st.commands.search import search
 from mar_st.commands.serve import serve
 from mar_st.commands.trim import trim
 from mar_st.commands.verify import verify
+from mar_st.commands.version import Version
 
 app = typer.Typer(
     name="mar",
@@ -33,20 +34,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(value: bool) -> None:
-    if value:
-        from importlib.metadata import version
-
-        print(f"medteb {version('medteb')}")
-        raise typer.Exit
-
-
 @app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
-    ] = False,
-) -> None:
+def _root(version: Version = False) -> None:
     del version
 
 

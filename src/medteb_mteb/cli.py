@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mar_st.commands.version import Version
 from medteb_mteb.commands.anonymize import anonymize
 from medteb_mteb.commands.assemble import assemble
 from medteb_mteb.commands.audit import audit
@@ -65,20 +66,8 @@ app.add_typer(trec_app, name="trec")
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def _print_version(value: bool) -> None:
-    if value:
-        from importlib.metadata import version
-
-        print(f"medteb {version('medteb')}")
-        raise typer.Exit
-
-
 @app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
-    ] = False,
-) -> None:
+def _root(version: Version = False) -> None:
     del version
 
 

@@ -58,7 +58,7 @@ class VectorFolder:
         """Open a folder; only the manifest is read. A shard is checked when it is first asked for.
 
         Raises:
-            VectorsError: It is no folder of vectors, not finished, of another version, or files are missing
+            VectorsError: The folder holds no vectors, is unfinished or of another version, or files are missing
                 or cut.
         """
         root = Path(path)
@@ -280,7 +280,7 @@ def text_digests(texts: Sequence[str]) -> list[bytes]:
 
 
 def shard_entry(root: Path, number: int) -> dict[str, Any]:
-    """What the manifest says of a finished shard, whose content is compared with its own digests first.
+    """Return the manifest's entry of a finished shard, after comparing its content with its own digests.
 
     Raises:
         MarError: The disk gives back other bytes than were written.
@@ -309,7 +309,7 @@ def read_manifest(root: Path) -> dict[str, Any]:
     """The manifest of a folder of vectors, checked.
 
     Raises:
-        VectorsError: It is no folder of vectors, not finished, of another version, or damaged.
+        VectorsError: The folder holds no vectors, or is unfinished, of another version or damaged.
     """
     if not (root / MANIFEST).is_file():
         if (root / SHARDS).is_dir():
