@@ -54,7 +54,7 @@ class Entry(NamedTuple):
 
     @property
     def document(self) -> str:
-        """The text that is encoded: title, newline, text, or the text alone (`mar_st.texts.join_document`)."""
+        """The encoded text: title, newline, text, or the text alone (`mar_st.texts.join_document`)."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 

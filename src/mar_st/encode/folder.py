@@ -58,8 +58,8 @@ class VectorFolder:
         """Open a folder; only the manifest is read. A shard is checked when it is first asked for.
 
         Raises:
-            VectorsError: The folder holds no vectors, is unfinished or of another version, or files are missing
-                or cut.
+            VectorsError: The folder holds no vectors, is unfinished or of another version, or files are
+                missing or cut.
         """
         root = Path(path)
         manifest = read_manifest(root)
