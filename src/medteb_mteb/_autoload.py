@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 # Registration needs these whole. If one of them is what pulled mteb in, it is still half-way through its
 # own import when mteb is done; registration then waits until that module calls `finish`.
 _NEEDED = tuple(
-    f"medteb_mteb.{name}" for name in ("tasks", "benchmarks", "models", "bm25", "encoders", "statistics")
+    f"medteb_mteb.{name}"
+    for name in ("tasks", "benchmarks", "models", "bm25", "encoders", "statistics", "judged_task")
 )
 
 

@@ -144,6 +144,8 @@ def run_command(
         print(json.dumps({**outcome.table.to_json(), "errors": outcome.errors}, ensure_ascii=False, indent=2))
     elif as_markdown:
         print(outcome.table.to_markdown())
+        for line in outcome.table.warnings():
+            print(f"medteb: {line}", file=sys.stderr)
     else:
         _print_table(outcome.table)
     if outcome.errors:
@@ -160,7 +162,7 @@ def _print_table(table: ResultTable) -> None:
         console = Console(highlight=False, width=200)
     console.print(table.to_rich())
     console.print("[low, high]: 95 % bootstrap interval over the test items.", markup=False)
-    for line in [*table.comparison_lines(), *table.notes()]:
+    for line in [*table.comparison_lines(), *table.warnings(), *table.notes()]:
         console.print(line, markup=False)
 
 

@@ -133,6 +133,26 @@ def test_results_are_reused_until_data_or_model_change(medteb, make_folder, enco
     assert "saved before" in err
 
 
+def test_holes_are_shown_beside_the_score(medteb, make_folder, encoder_folder, tmp_path):
+    folder = make_folder("Retrieval")
+    arguments = ("run", "--data", folder, "-m", encoder_folder, "--output-folder", tmp_path / "out")
+    code, out, err = medteb(*arguments, "--json")
+    assert code == 0, err
+    holes = json.loads(out)["rows"][0]["scores"][folder.name]["holes"]
+    assert holes["judged_at_10"] is None
+    assert "not known" in holes["note"]
+    (folder / "judged_negatives.tsv").write_text("query-id\tcorpus-id\nq1\td2\n")
+    code, out, err = medteb(*arguments, "--markdown")
+    assert code == 0, err
+    assert "is of other data" in err  # a result without these scores is not taken for one with them
+    assert "| judged@10 | condensed nDCG@10 | bpref |" in out
+    assert "medteb: warning: tiny-retrieval, local/tiny-encoder: only" in err
+    code, out, err = medteb(*arguments, "--json")
+    assert "saved before" in err
+    holes = json.loads(out)["rows"][0]["scores"][folder.name]["holes"]
+    assert holes["judged_at_10"] == pytest.approx(5 / 18, abs=1e-5)  # of 6 documents for each of 3 queries
+
+
 def test_a_failing_task_loses_nothing_else(medteb, make_folder, encoder_folder, tmp_path, monkeypatch):
     from mteb.abstasks import AbsTaskPairClassification
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from medteb_mteb.build.card import write_card
 from medteb_mteb.build.intervals import smallest_difference
-from medteb_mteb.build.layout import write_qrels, write_rows, write_texts
+from medteb_mteb.build.layout import write_disputed, write_qrels, write_rows, write_texts
 from medteb_mteb.build.place import placing, refuse_taken
 from medteb_mteb.build.records import BuildError
 from medteb_mteb.build.split import THRESHOLD, near_duplicates, split_queries
@@ -170,7 +170,7 @@ def assemble(
             **{name: number for name, number in sorted(counts.items()) if number},
         }
         kept = _corpus(chosen, disputed, documents, how)
-        editions = [_retrieval(part, chosen, kept, queries, documents, how, statistics)]
+        editions = [_retrieval(part, chosen, disputed, kept, queries, documents, how, statistics)]
         lists = _lists(chosen, how, counts)
         if lists:
             editions.append(_reranking(part, chosen, lists, queries, documents, how))
@@ -259,6 +259,7 @@ def _lists(chosen: Qrels, how: Assembly, counts: Counter[str]) -> dict[str, list
 def _retrieval(
     out: Path,
     chosen: Qrels,
+    disputed: Mapping[str, set[str]],
     corpus: list[str],
     queries: Mapping[str, Text],
     documents: Mapping[str, Text],
@@ -270,12 +271,15 @@ def _retrieval(
     write_texts(folder / "corpus.jsonl", (documents[name] for name in corpus), titles=True)
     write_texts(folder / "queries.jsonl", (queries[name] for name in chosen), titles=False)
     write_qrels(folder, chosen)
+    doubtful = {query: sorted(disputed.get(query, set()) & inside) for query in chosen}
+    write_disputed(folder, doubtful)
     sizes = [sum(1 for relevance in row.values() if relevance) for row in chosen.values()]
     labelled = sum(1 for row in chosen.values() for name in row if name in inside)
     numbers = {
         **statistics,
         "positives per query": f"{min(sizes)} to {max(sizes)}, mean {fmean(sizes):.2f}",
         "labelled pairs in the corpus": labelled,
+        **({"disputed pairs in the corpus": number} if (number := sum(map(len, doubtful.values()))) else {}),
         "characters per query": _lengths(queries[name].text for name in chosen),
         "characters per document": _lengths(documents[name].full for name in corpus),
     }

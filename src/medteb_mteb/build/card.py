@@ -22,7 +22,8 @@ _CATEGORY = {
 }
 _ABOUT = {
     "MedTEBRetrieval": "Queries, a corpus, and the documents that answer each query (`qrels/test.tsv`). "
-    "`labels.tsv` has the documents judged not to answer as well; all others were not judged.",
+    "`labels.tsv` has the documents judged not to answer as well, `disputed.tsv`, where there is one, the "
+    "pairs that the judges do not agree on; all others were not judged.",
     "MedTEBReranking": "For each query a list of candidates in random order (`top_ranked.jsonl`), positives "
     "and negatives drawn from what was judged.",
     "MedTEBSTS": "Pairs of questions; 1 where they ask the same.",

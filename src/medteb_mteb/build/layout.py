@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from medteb_mteb.folders.judged import DISPUTED
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from medteb_mteb.build.records import Text
 
-__all__ = ["Qrels", "write_qrels", "write_rows", "write_texts"]
+__all__ = ["Qrels", "write_disputed", "write_qrels", "write_rows", "write_texts"]
 
 #: Query -> document -> relevance.
 Qrels = dict[str, dict[str, int]]
@@ -48,3 +50,15 @@ def write_qrels(folder: Path, qrels: Qrels) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = ["query-id\tcorpus-id\tscore", *(f"{q}\t{d}\t{relevance}" for q, d, relevance in kept)]
         path.write_bytes(("\n".join(lines) + "\n").encode())
+
+
+def write_disputed(folder: Path, disputed: Mapping[str, Sequence[str]]) -> None:
+    """`disputed.tsv` with the pairs that the judges do not agree on; none where there are none.
+
+    Args:
+        folder: Folder of the edition.
+        disputed: Query -> documents of its corpus.
+    """
+    lines = [f"{query}\t{name}" for query, names in disputed.items() for name in names]
+    if lines:
+        (folder / DISPUTED).write_bytes(("\n".join(["query-id\tcorpus-id", *lines]) + "\n").encode())

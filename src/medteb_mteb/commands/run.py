@@ -22,6 +22,7 @@ from medteb_mteb.commands.errors import UserError
 from medteb_mteb.local_models import resolve_model
 from medteb_mteb.report import (
     Entry,
+    Holes,
     NoItemScoresError,
     ResultTable,
     item_scores,
@@ -252,7 +253,21 @@ def _entry(model_run: _ModelRun, task: AbsTask, result: TaskResult, note: str = 
         dataset_revision=result.dataset_revision,
         sample=sample,
         note=note,
+        holes=_holes(task, result),
     )
+
+
+def _holes(task: AbsTask, result: TaskResult) -> Holes | None:
+    """How much of a ranking was judged, for retrieval tasks whose data this project reads."""
+    from medteb_mteb.judged_task import JudgedRetrieval
+
+    if not isinstance(task, JudgedRetrieval) or task.metadata.type != "Retrieval":
+        return None
+    scores = result.scores[task.eval_splits[0]][0]
+    if "bpref" in scores:
+        return Holes.of_scores(scores, known=True)
+    task.load_data()  # a result without these scores does not say whether the data list the negatives
+    return Holes.of_scores(scores, task.judged.known)
 
 
 def _tasks(options: RunOptions) -> list[AbsTask]:

@@ -20,6 +20,7 @@ from medteb_mteb.editions import (
     sha256_of,
     verify,
 )
+from medteb_mteb.folders.judged import judged_files
 from medteb_mteb.folders.problems import FolderError
 from medteb_mteb.folders.rows import SUFFIXES, TREC_SUFFIXES
 
@@ -54,7 +55,8 @@ class Layout:
     Attributes:
         path: The folder, absolute.
         split: The split to evaluate.
-        tables: Files by role: ``corpus``, ``queries``, ``qrels``, ``top_ranked``, or ``rows`` and ``train``.
+        tables: Files by role: ``corpus``, ``queries``, ``qrels``, ``top_ranked``, ``judged``, or ``rows`` and
+            ``train``.
         settings: Declared settings.
         licence: Licence as declared, if any.
         edition: The edition, when the folder has a manifest (its files are verified).
@@ -220,7 +222,10 @@ def _tables(folder: Path, header: dict[str, Any], split: str) -> dict[str, list[
         missing = [role for role in ("corpus", "queries", "qrels") if not tables.get(role)]
         if missing:
             raise FolderError(folder, [f"no {' and no '.join(missing)} for split {split!r}. {_EXPECTED}"])
-        return tables
+        judged = judged_files(folder)
+        if outside := [path for path in judged if leads_outside(path, folder)]:
+            raise FolderError(folder, [f"{outside[0]} is a symbolic link out of the folder"])
+        return tables | ({"judged": judged} if judged else {})
     rows = _find(folder, configs, "rows", ("default",), split, any_split=False)
     if not rows:
         found = ", ".join(sorted(item.name for item in folder.iterdir())) or "nothing"

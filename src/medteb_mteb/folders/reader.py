@@ -52,8 +52,9 @@ def read_folder(path: Path | str, split: str = "test", *, check_manifest: bool =
     """Checks a folder in the Hub layout and reads it, straight from its files.
 
     Found from the files present, unless the manifest or the README header declares it, is the task type:
-    retrieval, reranking, STS, pair classification, classification or clustering. Other files
-    (``judged_negatives.tsv``, ``grades.tsv``, ``labels.json``, a ``train/`` folder, ...) are left alone.
+    retrieval, reranking, STS, pair classification, classification or clustering. Of a retrieval folder the
+    judged pairs are read too (`medteb_mteb.folders.judged`). Other files (``labels.json``, a ``train/``
+    folder, ...) are left alone.
 
     Args:
         path: The folder.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from medteb_mteb.folders.judged import Judged, read_judged
 from medteb_mteb.folders.layout import alternatives
 from medteb_mteb.folders.rows import Cell, Row, as_id, as_number, as_text, read_rows
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from medteb_mteb.folders.layout import Layout
     from medteb_mteb.folders.problems import Problems
 
-__all__ = ["RetrievalData", "read_retrieval"]
+__all__ = ["RetrievalData", "collect_retrieval", "read_retrieval"]
 
 Qrels = dict[str, dict[str, int]]
 
@@ -28,12 +29,14 @@ class RetrievalData:
         queries: Queries of this split as ``{"id", "text"}``, in file order.
         qrels: Query id -> document id -> score; every query has at least one score above 0.
         top_ranked: Query id -> candidate document ids in file order, or None for retrieval.
+        judged: Which other pairs were judged.
     """
 
     corpus: list[dict[str, str]]
     queries: list[dict[str, str]]
     qrels: Qrels
     top_ranked: dict[str, list[str]] | None
+    judged: Judged = field(default_factory=Judged)
 
 
 def read_retrieval(layout: Layout, problems: Problems) -> RetrievalData:
@@ -44,6 +47,13 @@ def read_retrieval(layout: Layout, problems: Problems) -> RetrievalData:
     Raises:
         FolderError: With every problem found, each with file and line.
     """
+    data = collect_retrieval(layout, problems)
+    problems.raise_if_any()
+    return data
+
+
+def collect_retrieval(layout: Layout, problems: Problems) -> RetrievalData:
+    """As `read_retrieval`, but leaves it to the caller what to do about the problems that it records."""
     corpus = _texts(read_rows(layout.tables["corpus"], problems), problems, with_title=True)
     queries = _texts(read_rows(layout.tables["queries"], problems), problems, with_title=False)
     qrels, _ = _qrels(layout.tables["qrels"], problems, queries, corpus)
@@ -66,12 +76,12 @@ def read_retrieval(layout: Layout, problems: Problems) -> RetrievalData:
                 row = queries[identifier][0]
                 problems.add(row.file, row.line, "candidates", f"query {identifier!r} has no top_ranked list")
         top_ranked = {identifier: top_ranked[identifier] for identifier in qrels if identifier in top_ranked}
-    problems.raise_if_any()
     return RetrievalData(
         corpus=[{"id": key, **values} for key, (_, values) in corpus.items()],
         queries=[{"id": key, "text": values["text"]} for key, (_, values) in queries.items() if key in qrels],
         qrels=qrels,
         top_ranked=top_ranked,
+        judged=read_judged(layout.tables.get("judged", []), problems, qrels, queries, corpus),
     )
 
 

@@ -59,15 +59,21 @@ def read_rows(files: Iterable[Path], problems: Problems) -> list[Row]:
     return [row for file in files for row in iter_rows(file, problems)]
 
 
-def iter_rows(file: Path, problems: Problems) -> Iterator[Row]:
-    """The rows of one file, one at a time; see `read_rows`."""
+def iter_rows(file: Path, problems: Problems, *, may_be_empty: bool = False) -> Iterator[Row]:
+    """The rows of one file, one at a time; see `read_rows`.
+
+    Args:
+        file: The file.
+        problems: Receives unreadable lines, and a file without rows unless it `may_be_empty`.
+        may_be_empty: Whether a file without rows is in order.
+    """
     readers = {".jsonl": _read_jsonl, ".tsv": _read_tsv, ".parquet": _read_parquet}
     readers |= dict.fromkeys(TREC_SUFFIXES, _read_qrels)
     reader = readers.get(file.suffix.lower())
     if reader is None:
         problems.add(file, None, "format", f"expected one of {', '.join(SUFFIXES)}")
         return
-    empty = True
+    empty = not may_be_empty
     for row in reader(file, problems):
         empty = False
         yield row

@@ -22,6 +22,7 @@ from mteb.types import Licenses
 from medteb_mteb.folders.layout import Layout, TaskType, inspect_folder
 from medteb_mteb.folders.problems import FolderError
 from medteb_mteb.folders.reader import TaskFolder, detect_type, read_folder
+from medteb_mteb.judged_task import JudgedRetrieval
 from medteb_mteb.statistics import LocalMetadata, LocalStatistics
 
 if TYPE_CHECKING:
@@ -104,8 +105,8 @@ class _ClusteringOfAllRows(AbsTaskClustering):
 
 
 _BASES: dict[TaskType, type[AbsTask]] = {
-    "Retrieval": AbsTaskRetrieval,
-    "Reranking": AbsTaskRetrieval,
+    "Retrieval": JudgedRetrieval,
+    "Reranking": JudgedRetrieval,
     "STS": AbsTaskSTS,
     "PairClassification": AbsTaskPairClassification,
     "Classification": AbsTaskClassification,
@@ -142,6 +143,8 @@ def load_into(task: AbsTask, folder: TaskFolder | Path | str) -> None:
             "top_ranked": {q: list(ids) for q, ids in data.top_ranked.items()} if data.top_ranked else None,
         }
         cast("AbsTaskRetrieval", task).dataset = {"default": {folder.split: split}}
+        if isinstance(task, JudgedRetrieval):
+            task.judged = data.judged
     else:
         names = _column_names(task)
         task.dataset = DatasetDict(

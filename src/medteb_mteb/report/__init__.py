@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from medteb_mteb.report.holes import Holes
 from medteb_mteb.report.intervals import (
     AveragePrecisionSample,
     Comparison,
@@ -28,6 +29,7 @@ __all__ = [
     "Comparison",
     "CorrelationSample",
     "Entry",
+    "Holes",
     "Interval",
     "ItemScores",
     "MeanSample",

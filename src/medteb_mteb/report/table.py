@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from medteb_mteb.report.holes import HEADERS
 from medteb_mteb.report.intervals import LEVEL, RESAMPLES, SEED, bootstrap_interval, compare
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from medteb_mteb.report.holes import Holes
     from medteb_mteb.report.intervals import Comparison, Interval, Sample
 
 __all__ = ["Entry", "ResultTable"]
@@ -30,6 +32,7 @@ class Entry:
         dataset_revision: Revision of the data.
         sample: Per-item scores, or None.
         note: Why there is no interval, or empty.
+        holes: Of a retrieval task how much of the ranking was judged; None for other tasks.
     """
 
     model: str
@@ -40,6 +43,7 @@ class Entry:
     dataset_revision: str
     sample: Sample | None = None
     note: str = ""
+    holes: Holes | None = None
 
 
 @dataclass
@@ -155,6 +159,19 @@ class ResultTable:
         """Why scores have no interval, one line per pair."""
         return [f"{e.task}, {e.model}: no interval, {e.note}" for e in self.entries if e.note]
 
+    def warnings(self) -> list[str]:
+        """Scores that stand on too few judgements, or on nobody knows how many; one line each."""
+        lines = []
+        for entry in self.entries:
+            if entry.holes is None:
+                continue
+            where = f"{entry.task}, {entry.model}"
+            if entry.holes.reason:
+                lines.append(f"{where}: judged@10 {entry.holes.reason}")
+            elif text := entry.holes.warning():
+                lines.append(f"warning: {where}: {text}")
+        return lines
+
     def _json_cell(self, model: str, task: str) -> dict[str, Any]:
         entry = self._by_key[model, task]
         interval = self.interval(model, task)
@@ -166,20 +183,39 @@ class ResultTable:
             "items": interval.items if interval else None,
             "dataset_revision": entry.dataset_revision,
             "note": entry.note or None,
+            "holes": entry.holes.to_json() if entry.holes is not None else None,
         }
 
     def _cells(self) -> list[list[str]]:
         with_mean = len(self.tasks) > 1
         metrics = {entry.task: _metric_name(entry.metric) for entry in self.entries}
-        header = ["model", *(f"{task} ({metrics[task]})" if task in metrics else task for task in self.tasks)]
+        header = ["model"]
+        for task in self.tasks:
+            header.append(f"{task} ({metrics[task]})" if task in metrics else task)
+            header += self._hole_headers(task)
         rows = [header + ["mean"] * with_mean]
         for model in self.models:
-            row = [model, *(self._cell(model, task) for task in self.tasks)]
+            row = [model]
+            for task in self.tasks:
+                row.append(self._cell(model, task))
+                row += self._hole_cells(model, task)
             if with_mean:
                 mean = self.mean(model)
                 row.append("-" if mean is None else f"{mean:.4f}")
             rows.append(row)
         return rows
+
+    def _hole_headers(self, task: str) -> list[str]:
+        """All measures where one model has them, one column that says so where they are not known."""
+        found = [entry.holes for entry in self.entries if entry.task == task and entry.holes is not None]
+        if not found:
+            return []
+        return list(HEADERS if any(holes.judged is not None for holes in found) else HEADERS[:1])
+
+    def _hole_cells(self, model: str, task: str) -> list[str]:
+        entry, headers = self.entry(model, task), self._hole_headers(task)
+        cells = entry.holes.cells() if entry is not None and entry.holes is not None else ["-"] * len(HEADERS)
+        return cells[: len(headers)]
 
     def _cell(self, model: str, task: str) -> str:
         entry = self.entry(model, task)

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.tasks import CMedQAv1, CMedQAv2
 from mteb.timing import TimingStack
 
 from medteb_mteb.editions import DATA_VARIABLE
+from medteb_mteb.judged_task import JudgedRetrieval
 from medteb_mteb.statistics import LocalMetadata, LocalStatistics
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class DataUnavailableError(RuntimeError):
     """The data of a public task could be had neither from the Hub nor from a local copy."""
 
 
-class _LocalCopy(LocalStatistics, AbsTaskRetrieval):
+class _LocalCopy(LocalStatistics, JudgedRetrieval):
     """Reads ``$MEDTEB_DATA/<task name>/`` if it exists, and the Hub otherwise.
 
     The dataset revision of a local copy is the digest of its files (of its manifest if it has one), so such a

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.abstasks.task_metadata import TaskMetadata
 
 from medteb_mteb.editions import EditionError
+from medteb_mteb.judged_task import JudgedRetrieval
 from medteb_mteb.tasks._edition_task import CITATION, NO_REVISION, REFERENCE, EditionTask
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ INSTRUCTION = (
 WHOLE_LIST = 1000
 
 
-class MedTEBReranking(EditionTask, AbsTaskRetrieval):
+class MedTEBReranking(EditionTask, JudgedRetrieval):
     """Chinese medical reranking, MAP over the whole candidate list (MedTEB, section on reranking)."""
 
     metadata = TaskMetadata(

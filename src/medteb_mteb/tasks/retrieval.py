@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.abstasks.task_metadata import TaskMetadata
 
+from medteb_mteb.judged_task import JudgedRetrieval
 from medteb_mteb.tasks._edition_task import CITATION, NO_REVISION, REFERENCE, EditionTask
 
 INSTRUCTION = "Given a Chinese medical question, retrieve medical documents that answer the question."
 
 
-class MedTEBRetrieval(EditionTask, AbsTaskRetrieval):
+class MedTEBRetrieval(EditionTask, JudgedRetrieval):
     """Chinese medical retrieval, nDCG@10 (MedTEB, section on retrieval)."""
 
     metadata = TaskMetadata(

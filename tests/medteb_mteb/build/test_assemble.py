@@ -14,7 +14,8 @@ from medteb_mteb.build.assemble import Assembly, assemble
 from medteb_mteb.build.grades import Label
 from medteb_mteb.build.records import BuildError, Text
 from medteb_mteb.editions import verify
-from medteb_mteb.folders import inspect_folder
+from medteb_mteb.folders import inspect_folder, read_folder
+from medteb_mteb.measures import means, score_queries
 
 DISEASES = ["感冒", "高血压", "糖尿病", "偏头痛", "胃炎", "湿疹", "哮喘", "肺炎", "痛风", "贫血"]
 QUERIES = {f"q{i}": Text(f"q{i}", f"得了{name}应该吃什么药好") for i, name in enumerate(DISEASES)}
@@ -117,6 +118,24 @@ def test_a_disputed_document_that_answers_another_query_stays(tmp_path):
     how = Assembly("c", "mit", test=10, threshold=0.8)
     built = assemble(labels, QUERIES, DOCUMENTS, tmp_path / "out", how)
     assert built.editions["MedTEBRetrieval"].counts["corpus"] == 30
+
+
+def test_disputed_pairs_of_the_corpus_are_listed_and_left_out_when_scored(tmp_path, built):
+    assert not (
+        built.editions["MedTEBRetrieval"].path / "disputed.tsv"
+    ).exists()  # their documents are not there
+    how = Assembly("c", "mit", test=4, threshold=0.8, corpus="all")
+    edition = assemble(LABELS, QUERIES, DOCUMENTS, tmp_path / "all", how).editions["MedTEBRetrieval"]
+    rows = (edition.path / "disputed.tsv").read_text().splitlines()
+    judged = read_folder(edition.path).retrieval.judged
+    assert len(rows) == 1 + 4 == 1 + len(judged.disputed)
+    assert all(names == {f"d{query[1:]}c"} for query, names in judged.disputed.items())
+    assert edition.to_manifest()["statistics"]["disputed pairs in the corpus"] == 4
+    assert judged.known
+    # A ranking that begins with the disputed document is not wrong about it.
+    run = {query: {f"d{query[1:]}c": 2.0, f"d{query[1:]}a": 1.0} for query in judged.disputed}
+    qrels = read_folder(edition.path).retrieval.qrels
+    assert means(score_queries(qrels, judged, run).values()).ndcg == 1.0
 
 
 def test_grades_are_kept_as_relevance(tmp_path):

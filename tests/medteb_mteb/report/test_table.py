@@ -6,7 +6,7 @@ import json
 import numpy as np
 from rich.console import Console
 
-from medteb_mteb.report import Entry, MeanSample, ResultTable
+from medteb_mteb.report import Entry, Holes, MeanSample, ResultTable
 
 
 def entry(model, task, values, **changes):
@@ -67,6 +67,7 @@ def test_json_is_strict_and_says_how_intervals_were_made():
         "items": None,
         "dataset_revision": "data",
         "note": "because",
+        "holes": None,
     }
     assert document["rows"][1]["mean"] is None
     (comparison,) = document["comparisons"]
@@ -86,3 +87,32 @@ def test_terminal_table_shows_the_brackets_of_intervals():
     console.print(table.to_rich())
     interval = table.interval("a", "T1")
     assert f"[{interval.low:.4f}, {interval.high:.4f}]" in console.file.getvalue()
+
+
+def test_holes_stand_beside_the_score_and_are_warned_of():
+    few = Holes.of_scores({"judged_at_10": 0.136, "bpref": 0.5, "condensed_ndcg_at_10": 0.658}, known=True)
+    most = Holes.of_scores({"judged_at_10": 0.8, "bpref": 0.5, "condensed_ndcg_at_10": 0.3}, known=True)
+    old = Holes.of_scores({"ndcg_at_10": 0.3}, known=True)
+    entries = [
+        entry("a", "T1", [0.1, 0.2], holes=few),
+        entry("b", "T1", [0.1, 0.2], holes=most),
+        entry("c", "T1", [0.1, 0.2], holes=old),
+        entry("a", "T2", [0.1, 0.2], holes=Holes.of_scores({"ndcg_at_10": 0.3}, known=False)),
+    ]
+    table = ResultTable(["a", "b", "c"], ["T1", "T2"], entries)
+    header, _, first, *_, third = table.to_markdown().splitlines()
+    assert "| T1 (nDCG@10) | judged@10 | condensed nDCG@10 | bpref | T2 (nDCG@10) | judged@10 |" in header
+    assert "| 13.6% | 0.6580 | 0.5000 |" in first
+    assert "| not known |" in first
+    assert "| not known | - | - |" in third
+    low, saved_before, unknown = table.warnings()
+    assert low.startswith("warning: T1, a: only 13.6% of the first 10 documents were judged")
+    assert "medteb pool -r RUN" in low
+    assert saved_before == "T1, c: judged@10 not in the saved result; run again with --overwrite"
+    assert unknown == "T2, a: judged@10 not known: the data list no judged negatives"
+    cells = table.to_json()["rows"][0]["scores"]
+    assert cells["T1"]["holes"]["judged_at_10"] == 0.136
+    assert cells["T2"]["holes"] == {
+        "judged_at_10": None, "bpref": None, "condensed_ndcg_at_10": None,
+        "note": "not known: the data list no judged negatives",
+    }  # fmt: skip

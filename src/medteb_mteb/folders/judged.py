@@ -1,0 +1,153 @@
+"""Which pairs of a test were judged: not only the positives, also the negatives and what judges dispute.
+
+Qrels mostly list positives. Without the negatives nobody can tell a wrong document from one that nobody has
+looked at, and a new retriever is marked down for finding what the old ones did not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from medteb_mteb.folders.rows import as_id, as_number, iter_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from medteb_mteb.folders.problems import Problems
+    from medteb_mteb.folders.rows import Row
+
+__all__ = ["DISPUTED", "Judged", "judged_files", "read_judged"]
+
+#: Pairs that the judges do not agree on.
+DISPUTED = "disputed.tsv"
+#: Files beside the tables that list judged pairs, and the column that says more about a pair.
+_FILES = {"judged_negatives.tsv": "", "labels.tsv": "score", "grades.tsv": "grade", DISPUTED: ""}
+#: Bytes in which a header has to end.
+_HEADER = 4096
+
+_POSITIVE_LETTERS = ("S", "A")
+_LETTERS = (*_POSITIVE_LETTERS, "B", "C", "D")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What is known about the pairs of a test beyond its positives.
+
+    Attributes:
+        negatives: Query id -> ids of the documents judged not to answer.
+        disputed: Query id -> ids of the documents that the judges do not agree on; neither right nor wrong.
+        sources: Names of the files that say so.
+        contradictions: Pairs that are positive in one file and negative in the other; the qrels count.
+        dangling: Pairs of these files whose query or document is not there.
+    """
+
+    negatives: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    disputed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    sources: tuple[str, ...] = ()
+    contradictions: int = 0
+    dangling: int = 0
+
+    @property
+    def known(self) -> bool:
+        """Whether the negatives are listed, so that unjudged documents can be told from wrong ones."""
+        return any(self.negatives.values())
+
+    @property
+    def pairs(self) -> int:
+        """Number of judged negatives."""
+        return sum(map(len, self.negatives.values()))
+
+
+def judged_files(folder: Path) -> list[Path]:
+    """The files of a folder that list judged pairs; one with other columns is some other file."""
+    return [folder / name for name in _FILES if (folder / name).is_file() and _lists_pairs(folder / name)]
+
+
+def _lists_pairs(file: Path) -> bool:
+    with file.open("rb") as stream:
+        header = stream.readline(_HEADER).removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
+    columns = {"query-id", "corpus-id", _FILES[file.name]} - {""}
+    return columns <= set(header.rstrip("\r\n").split("\t"))
+
+
+def read_judged(
+    files: Iterable[Path],
+    problems: Problems,
+    qrels: Mapping[str, Mapping[str, int]],
+    queries: Iterable[str],
+    documents: Iterable[str],
+) -> Judged:
+    """The judged negatives and the disputed pairs of a retrieval folder.
+
+    Negatives are the qrels' zeros (as for `trec_eval`, a grade below 0 means in the pool and not judged), the
+    pairs of `judged_negatives.tsv`, the zeros of `labels.tsv` and the letters below A of `grades.tsv`.
+
+    Args:
+        files: See `judged_files`.
+        problems: Receives rows that cannot be used.
+        qrels: Relevance by query and document.
+        queries: Ids of the queries; those of other splits, which the qrels lack, are passed over.
+        documents: Ids of the documents.
+    """
+    known_queries, known_documents = set(queries), set(documents)
+    negatives = {q: {d for d, score in row.items() if score == 0} for q, row in qrels.items()}
+    disputed: dict[str, set[str]] = {}
+    sources = ["qrels"] if any(negatives.values()) else []
+    contradictions = dangling = 0
+    for file in files:
+        used = False
+        for query, document, positive in _pairs(file, problems):
+            used = True
+            if query not in known_queries or document not in known_documents:
+                dangling += 1
+            elif query not in qrels:
+                continue
+            elif file.name == DISPUTED:
+                disputed.setdefault(query, set()).add(document)
+            elif positive != (qrels.get(query, {}).get(document, 0) > 0):
+                contradictions += 1
+            elif not positive:
+                negatives.setdefault(query, set()).add(document)
+        if used:
+            sources.append(file.name)
+    for query, found in disputed.items():
+        # A pair with a label is decided, whatever an older list says.
+        found -= negatives.get(query, set()) | {d for d, score in qrels.get(query, {}).items() if score > 0}
+    return Judged(
+        {query: frozenset(found) for query, found in negatives.items() if found},
+        {query: frozenset(found) for query, found in disputed.items() if found},
+        tuple(sources),
+        contradictions,
+        dangling,
+    )
+
+
+def _pairs(file: Path, problems: Problems) -> Iterable[tuple[str, str, bool]]:
+    """Query, document, and whether the pair is positive."""
+    for row in iter_rows(file, problems, may_be_empty=True):
+        query, document = as_id(row.values["query-id"]), as_id(row.values["corpus-id"])
+        if query is None or document is None:
+            problems.add(row.file, row.line, "id", "query-id and corpus-id must be non-empty text")
+            continue
+        positive = _positive(row, _FILES[file.name], problems)
+        if positive is not None:
+            yield query, document, positive
+
+
+def _positive(row: Row, column: str, problems: Problems) -> bool | None:
+    if not column:
+        return False
+    value = row.values[column]
+    if column == "grade":
+        if value in _LETTERS:
+            return value in _POSITIVE_LETTERS
+        message = f"the grade {value!r} is none of {', '.join(_LETTERS)}"
+        problems.add(row.file, row.line, "score", message)
+        return None
+    score = as_number(value)
+    if score is None:
+        problems.add(row.file, row.line, "score", f"score must be a number, got {value!r}")
+        return None
+    return score > 0 if score >= 0 else None

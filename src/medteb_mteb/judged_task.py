@@ -1,0 +1,89 @@
+"""Retrieval tasks whose data say which pairs were judged: disputed pairs are left out, holes are measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from mteb.abstasks.retrieval import AbsTaskRetrieval
+from mteb.models import (
+    CrossEncoderProtocol,
+    EncoderProtocol,
+    SearchCrossEncoderWrapper,
+    SearchEncoderWrapper,
+    SearchProtocol,
+)
+
+from medteb_mteb import _autoload
+from medteb_mteb.folders.judged import Judged
+from medteb_mteb.measures import means, score_queries, without_disputed
+
+if TYPE_CHECKING:
+    from mteb.models import ModelMeta
+    from mteb.types import RetrievalOutputType
+
+__all__ = ["JudgedRetrieval"]
+
+
+class JudgedRetrieval(AbsTaskRetrieval):
+    """mteb's retrieval with `judged_at_10`, `bpref` and `condensed_ndcg_at_10` where the data allow it.
+
+    Attributes:
+        judged: Which pairs were judged; `load_into` sets it.
+    """
+
+    judged: Judged = Judged()
+    #: Scores beside the main one in the results of a task whose judged negatives are known.
+    JUDGED_SCORES: ClassVar[tuple[str, ...]] = ("judged_at_10", "bpref", "condensed_ndcg_at_10")
+
+    def task_specific_scores(
+        self,
+        scores: dict[str, dict[str, float]],
+        qrels: Any,
+        results: dict[str, dict[str, float]],
+        hf_split: str,
+        hf_subset: str,
+    ) -> dict[str, float]:
+        """The scores of `medteb_mteb.measures`; none where the judged negatives are not known."""
+        found = super().task_specific_scores(scores, qrels, results, hf_split, hf_subset)
+        if not self.judged.known:
+            return found
+        own = means(score_queries(qrels, self.judged, results).values()).to_json()
+        return found | {name: value for name in self.JUDGED_SCORES if (value := own[name]) is not None}
+
+    def _evaluate_subset(self, model: Any, data_split: Any, **kwargs: Any) -> Any:
+        if any(self.judged.disputed.values()):
+            model = _WithoutDisputed(model, self.judged)
+        return super()._evaluate_subset(model, data_split, **kwargs)
+
+
+class _WithoutDisputed:
+    """A model whose rankings lack the documents that judges do not agree on.
+
+    The ranking itself is cut, before it is saved or scored, so that every evaluator that reads the saved run
+    gives the same score.
+    """
+
+    def __init__(self, model: Any, judged: Judged) -> None:
+        self._judged = judged
+        if isinstance(model, EncoderProtocol) and not isinstance(model, SearchProtocol):
+            model = SearchEncoderWrapper(model)
+        elif isinstance(model, CrossEncoderProtocol):
+            model = SearchCrossEncoderWrapper(model)
+        self._model = model
+
+    @property
+    def mteb_model_meta(self) -> ModelMeta:
+        """The model's."""
+        meta: ModelMeta = self._model.mteb_model_meta
+        return meta
+
+    def index(self, *args: Any, **kwargs: Any) -> None:
+        """As the model does."""
+        self._model.index(*args, **kwargs)
+
+    def search(self, *args: Any, **kwargs: Any) -> RetrievalOutputType:
+        """What the model finds, less the disputed documents of each query."""
+        return without_disputed(self._model.search(*args, **kwargs), self._judged)
+
+
+_autoload.finish(__name__)

@@ -1,0 +1,123 @@
+"""How much of a ranking was judged, and scores that do not count what nobody has judged as wrong.
+
+By trec_eval's definitions: `judged@k` is the share of judged documents among the first k (of fewer, where
+fewer were retrieved); condensed nDCG is nDCG of the ranking without its unjudged documents, as `trec_eval -J`
+has it (T. Sakai, SIGIR 2007); `bpref` counts judged negatives above each positive (C. Buckley, E. Voorhees,
+SIGIR 2004).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from medteb_mteb.folders.judged import Judged
+
+__all__ = ["DEPTH", "ENOUGH_JUDGED", "QueryScores", "means", "ranked", "score_queries", "without_disputed"]
+
+#: Documents of a ranking that are looked at.
+DEPTH = 10
+#: Share of judged documents below which a comparison by nDCG misleads.
+ENOUGH_JUDGED = 0.8
+
+
+@dataclass(frozen=True)
+class QueryScores:
+    """Scores of one ranking.
+
+    Attributes:
+        ndcg: nDCG@10, unjudged documents counted as wrong.
+        judged: Share of the first 10 documents that were judged; None where nothing was retrieved.
+        bpref: bpref.
+        condensed: nDCG@10 of the judged documents alone.
+    """
+
+    ndcg: float
+    judged: float | None
+    bpref: float
+    condensed: float
+
+    def to_json(self) -> dict[str, float | None]:
+        """By the names that results bear."""
+        return {
+            "ndcg_at_10": self.ndcg,
+            "judged_at_10": self.judged,
+            "bpref": self.bpref,
+            "condensed_ndcg_at_10": self.condensed,
+        }
+
+
+def ranked(scores: Mapping[str, float]) -> list[str]:
+    """Documents best first; equal scores in trec_eval's order, by id from the last."""
+    return sorted(scores, key=lambda document: (scores[document], document), reverse=True)
+
+
+def without_disputed(run: Mapping[str, Mapping[str, float]], judged: Judged) -> dict[str, dict[str, float]]:
+    """A run without the documents that the judges of a query do not agree on: neither right nor wrong."""
+    return {
+        query: {d: s for d, s in found.items() if d not in judged.disputed.get(query, ())}
+        for query, found in run.items()
+    }
+
+
+def score_queries(
+    qrels: Mapping[str, Mapping[str, int]], judged: Judged, run: Mapping[str, Mapping[str, float]]
+) -> dict[str, QueryScores]:
+    """Scores of every query that has a positive; disputed documents are left out of its ranking first.
+
+    Args:
+        qrels: Relevance by query and document.
+        judged: Which other pairs were judged. Where it is not `known` all but `ndcg` mean nothing.
+        run: Scores by query and document, higher is better. A query that it lacks has found nothing.
+    """
+    import pytrec_eval
+
+    positives = {q: {d: s for d, s in row.items() if s > 0} for q, row in qrels.items()}
+    everything = {
+        query: {**dict.fromkeys(judged.negatives.get(query, ()), 0), **row}
+        for query, row in positives.items()
+        if row
+    }
+    run = without_disputed({query: run.get(query, {}) for query in everything}, judged)
+    condensed = {q: {d: s for d, s in found.items() if d in everything[q]} for q, found in run.items()}
+
+    def evaluate(of: Mapping[str, Mapping[str, float]], measure: str) -> dict[str, float]:
+        # A query with an empty ranking scores 0; trec_eval skips it.
+        found = {query: dict(row) for query, row in of.items() if row}
+        name = measure.replace(".", "_")
+        scored = pytrec_eval.RelevanceEvaluator(everything, {measure}).evaluate(found) if found else {}
+        return {query: float(scored[query][name]) if query in scored else 0.0 for query in everything}
+
+    ndcg, bpref = evaluate(run, f"ndcg_cut.{DEPTH}"), evaluate(run, "bpref")
+    alone = evaluate(condensed, f"ndcg_cut.{DEPTH}")
+    return {
+        query: QueryScores(ndcg[query], _judged(run[query], row), bpref[query], alone[query])
+        for query, row in everything.items()
+    }
+
+
+def means(scores: Iterable[QueryScores]) -> QueryScores:
+    """Means over queries; of `judged` over those that retrieved something.
+
+    Raises:
+        ValueError: There are no queries.
+    """
+    rows = list(scores)
+    if not rows:
+        raise ValueError("There are no queries to take a mean of.")
+    shares = [row.judged for row in rows if row.judged is not None]
+    return QueryScores(
+        fmean(row.ndcg for row in rows),
+        fmean(shares) if shares else None,
+        fmean(row.bpref for row in rows),
+        fmean(row.condensed for row in rows),
+    )
+
+
+def _judged(found: Mapping[str, float], row: Mapping[str, int]) -> float | None:
+    first = ranked(found)[:DEPTH]
+    return sum(document in row for document in first) / len(first) if first else None

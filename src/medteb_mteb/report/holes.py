@@ -1,0 +1,76 @@
+"""What a score stands on: how much of the ranking was judged, and the scores that do not depend on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.measures import ENOUGH_JUDGED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["HEADERS", "Holes"]
+
+#: Columns of a table, see `Holes.cells`.
+HEADERS = ("judged@10", "condensed nDCG@10", "bpref")
+
+UNKNOWN = "not known: the data list no judged negatives"
+OLD = "not in the saved result; run again with --overwrite"
+
+
+@dataclass(frozen=True)
+class Holes:
+    """The measures of `medteb_mteb.measures` for one model on one retrieval task.
+
+    Attributes:
+        judged: Share of the first 10 documents that were judged, or None.
+        bpref: bpref, or None.
+        condensed: nDCG@10 of the judged documents alone, or None.
+        reason: Why there are none; empty where there are.
+    """
+
+    judged: float | None = None
+    bpref: float | None = None
+    condensed: float | None = None
+    reason: str = UNKNOWN
+
+    @classmethod
+    def of_scores(cls, scores: Mapping[str, Any], known: bool) -> Holes:
+        """From mteb's scores of a split.
+
+        Args:
+            scores: Scores by name.
+            known: Whether the data say which pairs were judged.
+        """
+        found = [scores.get(name) for name in ("judged_at_10", "bpref", "condensed_ndcg_at_10")]
+        if not known:
+            return cls()
+        if all(value is None for value in found):
+            return cls(reason=OLD)
+        judged, bpref, condensed = (None if value is None else float(value) for value in found)
+        return cls(judged, bpref, condensed, reason="")
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values; `note` says why there are none."""
+        return {
+            "judged_at_10": self.judged,
+            "bpref": self.bpref,
+            "condensed_ndcg_at_10": self.condensed,
+            "note": self.reason or None,
+        }
+
+    def cells(self) -> list[str]:
+        """Cells of a table, in the order of `HEADERS`."""
+        share = "not known" if self.judged is None else f"{self.judged:.1%}"
+        return [share, *("-" if value is None else f"{value:.4f}" for value in (self.condensed, self.bpref))]
+
+    def warning(self) -> str:
+        """What to do where too little was judged; empty where enough was, or where it is not known."""
+        if self.judged is None or self.judged >= ENOUGH_JUDGED:
+            return ""
+        return (
+            f"only {self.judged:.1%} of the first 10 documents were judged; nDCG@10 counts the others as "
+            "wrong. Compare by condensed nDCG@10 and bpref, or have them judged: keep the run "
+            "(--save-predictions), add it to the pools (medteb pool -r RUN), judge, assemble a new version."
+        )
