@@ -77,7 +77,7 @@ def _need_peft() -> None:
 
 
 def has_adapter(transformer: Transformer) -> bool:
-    """Whether the encoder carries a LoRA adapter that has not been merged."""
+    """Return True if the encoder carries a LoRA adapter that has not been merged."""
     return bool(getattr(transformer.model, "_hf_peft_config_loaded", False))
 
 

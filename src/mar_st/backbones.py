@@ -42,7 +42,7 @@ class BackboneError(MarError):
 
 @dataclass(frozen=True)
 class Shape:
-    """What an encoder looks like.
+    """Architecture of an encoder: its configuration and the dtype of its published weights.
 
     Attributes:
         name: Where it comes from, for messages.

@@ -19,7 +19,7 @@ WHOLE = {"cpu": 50e6, "cuda": 10e9}
 
 @dataclass(frozen=True)
 class Speed:
-    """What was measured.
+    """Measured training speed of this machine.
 
     Attributes:
         flops: Operations per second (as `training_flops` counts them) of forward and backward passes.

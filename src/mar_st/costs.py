@@ -1,4 +1,4 @@
-"""What one pass through an encoder costs: floating-point operations by formula, memory by a dry run.
+"""Cost of one pass through an encoder: floating-point operations by formula, memory by a dry run.
 
 The dry run executes the real architecture, forward and backward, on tensors that have shapes and no storage,
 and keeps account of the bytes alive. It needs no weights, no memory and no device, and it sees what a formula

@@ -1,4 +1,4 @@
-"""What a saved MAR is made of, read from its files without loading weights."""
+"""Description of a saved MAR, read from its files without loading weights."""
 
 from __future__ import annotations
 

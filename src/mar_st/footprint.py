@@ -1,4 +1,4 @@
-"""What a stage occupies: device memory and disk, in bytes.
+"""Device memory and disk space that a stage needs, in bytes.
 
 On every device:
 

@@ -1,4 +1,4 @@
-"""What a stage of a recipe depends on, as a digest: two stages of equal digests train equal weights.
+"""Digest of everything a stage of a recipe depends on: stages with equal digests train equal weights.
 
 The digest of a stage covers its hyperparameters, the content of the data it uses, seed, precision and
 prompts, the major versions of the training libraries, and the lineage of each encoder that goes into it: the
@@ -97,16 +97,16 @@ def trained_sides(stage: Stage) -> tuple[Side, ...]:
 
 
 def joins(stage: Stage) -> bool:
-    """Whether a stage works on both encoders in one space, and so leaves a MAR."""
+    """Return True if a stage works on both encoders in one space, so that its result is a MAR."""
     return isinstance(stage, AlignStage | JointStage)
 
 
 def projects(recipe: Recipe, stage: Stage) -> bool:
-    """Whether a stage puts the projection of a backbone behind it.
+    """Return True if a stage adds the backbone's projection to its encoder.
 
-    The projection leads into the space of the other side, so it comes with the first stage that joins the
-    sides; before, the encoder is trained as it is (HotelMatch and LEAF start from encoders without one). In
-    a recipe without such a stage it is there from the first stage that trains vectors.
+    The projection maps into the space of the other side, so the first stage that joins the two sides adds it;
+    earlier stages train the encoder without one (HotelMatch and LEAF start from such encoders). In a recipe
+    that never joins the sides, the first stage that trains vectors adds it.
     """
     if isinstance(stage, RetroMAEStage):
         return False

@@ -57,12 +57,12 @@ class Stopped(BaseException):
 
 @dataclass
 class StageReport:
-    """What a rehearsed stage did.
+    """Result of one rehearsed stage.
 
     Attributes:
         name: Name of the stage.
         folder: Its folder in the run.
-        resumed_from: Step that the second call went on from.
+        resumed_from: Step that the second call resumed from.
         steps: Steps done.
         losses: Loss of every step, by step.
         seconds: Wall-clock time of every step.

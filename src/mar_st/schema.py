@@ -1,4 +1,4 @@
-"""What a recipe may say: backbones, data, stages (`mar_st.stage_schema`), evaluation.
+"""Schema of a recipe: backbones, data, stages (`mar_st.stage_schema`), evaluation.
 
 Unknown keys and impossible combinations fail before anything is loaded.
 """
@@ -112,7 +112,7 @@ class Recipe(Strict):
 
     @property
     def asymmetric(self) -> bool:
-        """Whether the result is a MAR, with two encoders."""
+        """True if the result is a MAR, with two encoders."""
         return self.stages[-1].stage in ("align", "joint")
 
     def _check_sides(self) -> None:

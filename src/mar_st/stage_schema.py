@@ -1,4 +1,4 @@
-"""What the stages of a recipe may say."""
+"""Schema of the stages of a recipe."""
 
 from __future__ import annotations
 

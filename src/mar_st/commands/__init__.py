@@ -1,1 +1,1 @@
-"""What the commands of `mar` do; `mar_st.cli` only parses."""
+"""Implementation of the `mar` commands; `mar_st.cli` only parses their arguments."""

@@ -206,7 +206,7 @@ class _Rows:
         return self.entry.path
 
     def form(self) -> str:
-        """What the columns of the first row say."""
+        """Kind of data, derived from the columns of the first row."""
         if self.folder is not None:
             return "triples"
         _, first = next(iter(self), ("", {}))

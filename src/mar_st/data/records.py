@@ -1,4 +1,4 @@
-"""What reading gives: triples of texts, or single texts, and an account of what was left out."""
+"""Records of training data: triples of texts or single texts, and counts of the rows left out."""
 
 from __future__ import annotations
 

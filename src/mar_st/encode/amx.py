@@ -52,7 +52,7 @@ def kernel() -> Any | None:
 
 
 def _computes(library: Any) -> bool:
-    """Whether the kernel gives the product that torch gives."""
+    """Return True if the kernel's product of two test matrices agrees with torch's."""
     generator = torch.Generator().manual_seed(0)
     x, w = torch.randn(37, 64, generator=generator), torch.randn(96, 64, generator=generator)
     found = PackedLinear(w, None, library)(x)
@@ -97,5 +97,5 @@ def _room(library: Any) -> int:
 
 
 def fits(layer: nn.Linear) -> bool:
-    """Whether the kernel takes a layer of such sizes."""
+    """Return True if the kernel supports a layer of this size."""
     return not (layer.in_features % _STEP or layer.out_features % _STEP)

@@ -113,10 +113,10 @@ def _no_mask(*_: Any, **__: Any) -> None:
 
 
 def can_pack(transformer: Any) -> bool:
-    """Whether a transformer on its device can be given texts laid end to end.
+    """Return True if a transformer, on its current device, accepts packed texts (laid end to end).
 
-    On a GPU only in half precision, which flash attention needs. Whether the backbone then gives the same
-    vectors is tried by the engine: an architecture may look at its neighbours elsewhere than in attention.
+    On a GPU this needs half precision, as flash attention does. The engine then tests that packing leaves the
+    vectors unchanged: an architecture may mix neighbouring tokens elsewhere than in attention.
     """
     model = transformer.model
     if transformer.backend != "torch" or not getattr(model, "is_backend_compatible", lambda: False)():

@@ -88,7 +88,7 @@ class VectorFolder:
 
     @property
     def normalised(self) -> bool:
-        """Whether the vectors have length 1."""
+        """True if the vectors have length 1."""
         return bool(self.manifest["settings"]["normalised"])
 
     @property

@@ -1,9 +1,9 @@
-"""What computes the linear layers of a model on a CPU: torch, or something faster that is as accurate.
+"""Choice of the kernel for a model's linear layers on a CPU: torch, or a faster one of equal accuracy.
 
-torch multiplies float32 matrices with MKL, which on processors of other makers than its own does without
-their 512-bit units: there oneDNN, which torch brings along, is about twice as fast. Processors with a matrix
-unit (AMX) have the kernel of `mar_st.encode.amx`. In bfloat16 torch uses oneDNN too, but lays the weights out
-again in every product; here they are laid out once, and attention is that of `mar_st.encode.cpu_attention`.
+torch multiplies float32 matrices with MKL, which leaves the 512-bit units of non-Intel processors unused;
+oneDNN, which torch ships, is about twice as fast there. On processors with a matrix unit (AMX) the kernel of
+`mar_st.encode.amx` is used. In bfloat16 torch uses oneDNN as well, but reorders the weights in every product;
+here they are reordered once, and `mar_st.encode.cpu_attention` computes attention.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _ROWS = 512
 
 
 def best_kernel(dtype: torch.dtype = torch.float32) -> Kernel:
-    """What computes linear layers in float32 or bfloat16 fastest on this processor.
+    """Return the fastest kernel for float32 or bfloat16 linear layers on this processor.
 
-    It goes by what the processor says of itself, not by time: a run that is resumed must find the same.
+    The choice follows the processor's flags, not a measurement, so that a resumed run makes the same one.
     """
     from mar_st.encode.amx import kernel
 
@@ -146,7 +146,7 @@ def _ops() -> Any:
 
 
 def has_onednn(dtype: torch.dtype = torch.float32) -> bool:
-    """Whether this torch has oneDNN's linear layer, and it computes what torch does."""
+    """Return True if this torch has oneDNN's linear layer and its results agree with torch's own."""
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     generator = torch.Generator().manual_seed(0)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ShardEncoder:
-    """What an actor of the pool does: shard numbers to the same numbers, when their files are written."""
+    """Actor of the pool: takes shard numbers, writes those shards, returns the numbers with any error."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -26,7 +26,7 @@ class ShardEncoder:
         self._worker: Worker | None = None
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """Encode the shards of a batch; `error` says what the user can mend."""
+        """Encode the shards of a batch; `error` holds the message of an error that the user can fix."""
         said = ""
         try:
             self._worker = self._worker or Worker(self._job)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Processor:
-    """What Linux says of the first processor; empty elsewhere.
+    """The first processor as Linux describes it (`/proc/cpuinfo`); empty on other systems.
 
     Attributes:
         maker: Such as `GenuineIntel`.

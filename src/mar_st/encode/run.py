@@ -188,7 +188,7 @@ def _alone(root: Path) -> Iterator[None]:
 
 
 def _kernel(root: Path, settings: Settings, kinds: set[str]) -> Kernel:
-    """What computes linear layers: as the folder was begun, on a machine that has a better one too."""
+    """Return the kernel for linear layers; a folder begun with one kernel is finished with the same."""
     if kinds != {"cpu"} or settings.precision == "fp32":
         return "torch"
     begun = root / BEGUN

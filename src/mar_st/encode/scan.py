@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Scan:
-    """What a pass over a corpus found.
+    """Counts, digests and shard positions found by one pass over a corpus.
 
     Attributes:
         source: The corpus.

@@ -1,4 +1,4 @@
-"""What a folder of vectors is made with; whoever goes on with it must ask for the same."""
+"""Settings that a folder of vectors is encoded with; a resumed run must use the same."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _TYPES = {"F32": np.float32, "F16": np.float16, "I8": np.int8, "U8": np.uint8}
 
 @dataclass(frozen=True)
 class Header:
-    """What a safetensors file says of itself.
+    """Header of a safetensors file.
 
     Attributes:
         tensors: Name -> `dtype`, `shape`, `data_offsets` (from `start`).

@@ -69,7 +69,7 @@ class FrontEnd(Protocol):
 
 
 def front_end(module: nn.Module, **options: Any) -> FrontEnd:
-    """What fits the first module of a route.
+    """Return the front end for the first module of a route.
 
     Args:
         module: The first module.
@@ -119,7 +119,7 @@ class TokenFrontEnd:
         self._offset = int(module._infer_flatten_position_offset()) if packed else 0
 
     def window(self, texts: Sequence[str], budget: int) -> Window:
-        """See `FrontEnd`."""
+        """Tokenise the distinct texts and group them into batches, as `FrontEnd.window`."""
         kept, inverse = distinct(texts)
         if not kept:
             return Window(inverse, [], inverse)
@@ -148,7 +148,7 @@ class TokenFrontEnd:
         return Window(lengths, batches, inverse, columns, constants=constants)
 
     def features(self, window: Window, rows: np.ndarray) -> dict[str, Any]:
-        """See `FrontEnd`."""
+        """Pack or pad the tokens of a batch, as `FrontEnd.features`."""
         make = self._pack if self.packed else self._pad
         return {**make(window, rows), **window.constants}
 
@@ -199,13 +199,13 @@ class PlainFrontEnd:
         self._lock = threading.Lock()
 
     def window(self, texts: Sequence[str], budget: int) -> Window:
-        """See `FrontEnd`."""
+        """Group the distinct texts into batches by their number of characters, as `FrontEnd.window`."""
         kept, inverse = distinct(texts)
         lengths = np.array([len(self.prompt) + len(text) + 2 for text in kept], dtype=np.int64)
         return Window(lengths, token_batches(lengths, budget, rows=self.rows), inverse, texts=kept)
 
     def features(self, window: Window, rows: np.ndarray) -> dict[str, Any]:
-        """See `FrontEnd`."""
+        """Let the module preprocess the texts of a batch, as `FrontEnd.features`."""
         texts = [window.texts[row] for row in rows]
         with self._lock:
             found: dict[str, Any] = self.module.preprocess(

@@ -99,7 +99,7 @@ class Worker:
                 give(item)
 
     def facts(self) -> dict[str, Any]:
-        """What the vectors are, for the manifest."""
+        """Describe the vectors for the manifest: width, similarity, prompt and maximum length."""
         engine = self.engine
         return {
             "dim": engine.dim,

@@ -34,13 +34,13 @@ class ExportError(MarError):
 
 @dataclass(frozen=True)
 class Parts:
-    """What a query encoder is made of.
+    """Parts of a query encoder, taken from its sentence-transformers modules.
 
     Attributes:
         transformer: The sentence-transformers Transformer.
         pooling: Its pooling mode.
-        include_prompt: Whether the tokens of the prompt are pooled.
-        tail: What comes after pooling, in order.
+        include_prompt: True if the tokens of the prompt are pooled too.
+        tail: Modules after pooling, in order.
     """
 
     transformer: Any
@@ -154,7 +154,7 @@ def _additive(seen: torch.Tensor) -> torch.Tensor:
 
 
 def is_causal(model: Any) -> bool:
-    """Whether a transformer's tokens see only those before them."""
+    """Return True if a transformer uses causal attention: each token sees only those before it."""
     for module in model.modules():
         found = getattr(module, "is_causal", None)
         if found is not None:

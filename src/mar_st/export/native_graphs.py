@@ -255,7 +255,7 @@ class _Describer:
         return {"model": common, "layers": layers}
 
     def steps(self, tail: Sequence[Any]) -> list[dict[str, Any]]:
-        """What comes after pooling."""
+        """Describe the modules after pooling."""
         found: list[dict[str, Any]] = []
         for module in tail:
             name = type(module).__name__

@@ -44,13 +44,13 @@ PACKAGED_QUERIES = "package:medteb_mteb/MedTEBRetrieval"
 
 @dataclass(frozen=True)
 class Limits:
-    """What a variant may lose to be chosen.
+    """Limits within which a variant may be chosen.
 
     Attributes:
-        loss: nDCG@10 on the task.
-        cosine: Mean cosine to the original's vectors, where there is no task.
-        alone: Cosine between a text's vectors computed alone and with others. Answers must not depend on who
-            else asks, as they do where all activations of a batch share a scale.
+        loss: Largest loss of nDCG@10 on the task.
+        cosine: Lowest mean cosine to the original's vectors, where there is no task.
+        alone: Lowest cosine between a text's vector computed alone and in a batch. Answers must not depend on
+            concurrent requests, as they do where all activations of a batch share one scale.
     """
 
     loss: float = 0.002
@@ -58,7 +58,7 @@ class Limits:
     alone: float = 0.9999
 
     def hold(self, report: dict[str, Any]) -> bool:
-        """Whether a variant is within them."""
+        """Return True if a variant is within the limits."""
         if report["alone_cosine"] < self.alone:
             return False
         if "ndcg_loss" in report:

@@ -190,7 +190,7 @@ def _finish(
 
 
 def segment_entry(part: Path, kind: str, params: Mapping[str, Any], count: int) -> dict[str, Any]:
-    """What a manifest says of a finished segment."""
+    """Return the manifest entry of a finished segment."""
     return {
         "name": part.name, "count": count, "live": count, "deleted": None, "kind": kind,
         "params": dict(params), "files": finish_segment(part),
@@ -314,7 +314,10 @@ def _check(folder: VectorFolder, kind: str, recall: float, tokens: str, queries:
 
 
 def _plan(out: Path, asked: dict[str, Any]) -> dict[str, Any]:
-    """What an earlier build of the same decided; of another build nothing is kept."""
+    """Return the plan of an interrupted build with the same arguments, or start a new one.
+
+    Segments that were written with other arguments are deleted.
+    """
     if (out / _PLAN).is_file():
         plan: dict[str, Any] = json.loads((out / _PLAN).read_text(encoding="utf-8"))
         if plan["asked"] == json.loads(json.dumps(asked)):

@@ -1,4 +1,4 @@
-"""What an index keeps of its documents: ids and metadata in columns, titles and texts to be read for hits.
+"""The documents of an index: ids and metadata in columns, titles and texts to be read for hits.
 
 Two Arrow files, memory-mapped: `rows.arrow` (one batch: `id`, then the metadata, which filters read whole)
 and `documents.arrow` (batches: `title`, `text`, of which a search reads the few rows it found).

@@ -46,7 +46,7 @@ class _Written(str):
 
 @dataclass(frozen=True)
 class Condition:
-    """What one field must be.
+    """Condition on the value of one metadata field.
 
     Attributes:
         field: Name of the metadata field.
@@ -71,7 +71,7 @@ class Filter:
 
     @property
     def impossible(self) -> bool:
-        """Whether no document can pass, as a typed condition leaves no value."""
+        """True if no document can pass because a condition allows no value of the field's type."""
         return any(condition.any_of == () for condition in self.conditions)
 
     def typed(self, fields: Mapping[str, FieldType]) -> Filter:

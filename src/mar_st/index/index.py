@@ -58,7 +58,7 @@ class Found(NamedTuple):
 
 
 class Index(ABC):
-    """What all indexes can do; safe to search from several threads.
+    """Common interface of all indexes; safe to search from several threads.
 
     Attributes:
         name: Folder or address.
@@ -289,7 +289,7 @@ class FolderIndex(Index):
         return int(self.manifest["generation"])
 
     def changed(self) -> bool:
-        """Whether the folder holds a newer index than this one."""
+        """Return True if the folder holds a newer generation of the index than the one opened."""
         return bool(read_manifest(self.folder)["generation"] != self.generation)
 
     def verify(self) -> None:
@@ -304,7 +304,7 @@ class FolderIndex(Index):
     def find(
         self, vectors: np.ndarray, k: int, where: Filter | None, settings: Mapping[str, int] | None = None
     ) -> Found:
-        """See `Index`."""
+        """Search all segments and merge their best rows, as `Index.find`."""
         wanted = {**self.settings, **(settings or {})}
         best = []
         masks = self._masks_of(where)
@@ -334,7 +334,7 @@ class FolderIndex(Index):
     def find_words(
         self, texts: Sequence[str], k: int, where: Filter | None, *, deadline: float | None = None
     ) -> Found:
-        """See `Index`.
+        """Search the words of all segments (BM25), as `Index.find_words`.
 
         Raises:
             IndexingError: The index was built without BM25.
@@ -347,7 +347,7 @@ class FolderIndex(Index):
         return _found(*self._words.search(texts, k, self._masks_of(where), deadline=deadline))
 
     def documents(self, keys: Sequence[Key]) -> list[Stored]:
-        """See `Index`."""
+        """Read the documents of some hits from their segments, as `Index.documents`."""
         found = []
         starts = self._starts.tolist()
         for key in map(int, keys):
@@ -356,7 +356,7 @@ class FolderIndex(Index):
         return found
 
     def ids(self, found: Found) -> list[list[str]]:
-        """See `Index`."""
+        """Return the ids of the hits, as `Index.ids`."""
         lengths = [len(keys) for keys in found.keys]
         rows = np.array([key for keys in found.keys for key in keys], dtype=np.int64)
         if len(self.segments) == 1 and len(lengths) == 1:

@@ -212,7 +212,7 @@ class Searchable:
     def _candidates(
         self, queries: np.ndarray, k: int, mask: Mask | None, wanted: Mapping[str, int]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """What the index itself finds: its own scores and rows, `(queries, candidates)`."""
+        """Return the candidates of the FAISS index: its own scores and rows, `(queries, candidates)`."""
         faiss = need("faiss")
         count = min(len(self), k * wanted["rescore"] if self.kind != "hnsw" or self._rescored else k)
         chosen = {} if mask is None else {"sel": mask.selector()}

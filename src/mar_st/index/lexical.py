@@ -300,7 +300,7 @@ class Lexical:
         return dict(islice(counts.items(), MOST_WORDS))
 
     def _weight(self, number: int, frequencies: list[int]) -> float:
-        """What the scores of a word in a segment must be multiplied with to have the idf of all segments."""
+        """Return the factor that gives a word's scores in one segment the idf of all segments."""
         if len(self.segments) == 1 or not frequencies[number]:
             return 1.0
         total = sum(segment.count for segment in self.segments)

@@ -1,4 +1,4 @@
-"""What a search answers with, and the fusion of several rankings."""
+"""Search results, and the fusion of several rankings."""
 
 from __future__ import annotations
 

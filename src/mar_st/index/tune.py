@@ -42,7 +42,7 @@ LADDERS: dict[Kind, list[dict[str, int]]] = {
 
 
 class Searched(Protocol):
-    """What finds rows of a source by vectors."""
+    """Object that searches the rows of a source by vectors."""
 
     def search(
         self, queries: np.ndarray, k: int, *, settings: Mapping[str, int]

@@ -156,7 +156,7 @@ def compact(index: str | Path, *, progress: bool = True) -> dict[str, Any]:
 
 
 def worn(manifest: dict[str, Any]) -> bool:
-    """Whether so much was added or deleted that an index should be compacted."""
+    """Return True if so many documents were added or deleted that the index should be compacted."""
     first, *others = manifest["segments"]
     dead = sum(segment["count"] - segment["live"] for segment in manifest["segments"])
     return bool(dead + sum(segment["live"] for segment in others) > WORN * first["count"])

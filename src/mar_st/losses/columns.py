@@ -112,7 +112,7 @@ def _embed(model: nn.Module, features: dict[str, Any], spans: np.ndarray | None)
 
 
 def can_be_cut(features: dict[str, Any]) -> bool:
-    """Whether every tensor is one row per text: no texts laid end to end, no prompt's length."""
+    """Return True if every tensor has one row per text: no packed texts, no scalar prompt length."""
     mask = features.get("attention_mask")
     if mask is None or mask.ndim != 2:
         return False

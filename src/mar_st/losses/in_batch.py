@@ -1,4 +1,4 @@
-"""What losses over the scores between all queries and all documents of a batch have in common."""
+"""Base class of losses over the scores between all queries and all documents of a batch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_SCALE = 1000.0
 
 @dataclass
 class Scope:
-    """What a part of a loss may look at besides its scores.
+    """Inputs of a part of a loss besides its scores.
 
     Attributes:
         rows: Numbers of the queries at hand, `(n,)` int64; the positive of query `i` is document `i`.
@@ -48,7 +48,7 @@ class Scope:
 
 @dataclass
 class _Batch(Cached):
-    """What a cached forward pass needs besides the vectors that get gradients."""
+    """Data of a cached forward pass besides the vectors that get gradients."""
 
     frozen: dict[int, Tensor] = field(default_factory=dict)
     stored: list[Tensor] = field(default_factory=list)
@@ -160,7 +160,7 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
         """
 
     def targets(self, labels: Tensor | None, columns: int) -> Any:
-        """What `parts` needs of the labels, from those of this process; the default takes no labels.
+        """Turn the labels of this process into the targets that `parts` uses; by default labels are ignored.
 
         Args:
             labels: The label column of the batch.
@@ -387,7 +387,7 @@ def _cut(stored: Sequence[Tensor], width: int) -> list[Tensor]:
 
 
 def _is_trained(model: Any, features: dict[str, Any]) -> bool:
-    """Whether the encoder that a column goes through has anything to train."""
+    """Return True if the encoder of a column has trainable parameters."""
     while not isinstance(model, BaseModel):  # wrapped: compiled, or for several devices
         inner = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
         if inner is None:

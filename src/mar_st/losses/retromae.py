@@ -279,7 +279,7 @@ def replace_tokens(tokens: Tensor, masked: Tensor, mask_id: int, vocabulary: int
 
 
 def draw_visible(attended: Tensor, plain: Tensor, rate: float) -> Tensor:
-    """What every row of the decoder sees, `(batch, length, length)` bool.
+    """Draw the attention mask of the decoder, `(batch, length, length)` bool: the tokens each row sees.
 
     Args:
         attended: Tokens that are no padding, `(batch, length)` bool.

@@ -1,4 +1,4 @@
-"""What ranks documents for queries: BM25, a dense model; and what only scores them: a cross-encoder.
+"""Retrievers that rank documents for queries (BM25, a dense model), and a cross-encoder that scores them.
 
 All searches are exact. Documents of equal score are ranked by their place in the corpus.
 """
@@ -52,7 +52,7 @@ class Scorer(Protocol):
     name: str
 
     def identity(self) -> dict[str, Any]:
-        """What its scores depend on, as JSON."""
+        """Return, as JSON, everything the scores depend on."""
 
     def prepare(self, queries: Sequence[str], corpus: Sequence[str]) -> None:
         """Take queries and corpus, which are numbered from here on."""
@@ -122,7 +122,7 @@ class BM25:
             self._index.index(tokens, show_progress=False)
 
     def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Found:
-        """See `Retriever`."""
+        """Rank the whole corpus by BM25 score, as `Retriever.search`."""
         documents = np.full((len(rows), k), -1, dtype=np.int64)
         scores = np.full((len(rows), k), -np.inf, dtype=np.float32)
         asked = []
@@ -137,7 +137,7 @@ class BM25:
         return Found(documents, scores, asked)
 
     def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """See `Scorer`."""
+        """Score given documents for queries, as `Scorer.score`."""
         return self.search(rows, 0, documents).also
 
     def _scores(self, query: str) -> np.ndarray:
@@ -213,7 +213,7 @@ class Dense:
             )
 
     def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Found:
-        """See `Retriever`."""
+        """Rank the whole corpus by the product of vectors, as `Retriever.search`."""
         asked = np.asarray(self._queries[np.asarray(rows, dtype=np.int64)])
         k = min(k, len(self._documents))
         found = np.empty((len(rows), 0), dtype=np.int64)
@@ -237,7 +237,7 @@ class Dense:
         return Found(found, scores, named)
 
     def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """See `Scorer`."""
+        """Score given documents for queries, as `Scorer.score`."""
         return self.search(rows, 0, documents).also
 
     def _open(self) -> ModelTeacher:
@@ -306,7 +306,7 @@ class CrossScorer:
         self._queries, self._corpus = queries, corpus
 
     def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """See `Scorer`."""
+        """Score given documents for queries, as `Scorer.score`."""
         pairs = [
             (self._queries[row], self._corpus[document])
             for row, some in zip(rows, documents, strict=True)

@@ -45,7 +45,7 @@ class MiningError(MarError):
 
 @dataclass(frozen=True)
 class Rules:
-    """What makes a candidate a hard negative.
+    """Rules by which a candidate becomes a hard negative.
 
     Ranks count from 1, over the documents that are neither a known positive of the query nor the query
     itself.
@@ -116,7 +116,7 @@ class Rules:
 
     @property
     def uses_scores(self) -> bool:
-        """Whether a filter looks at scores."""
+        """True if a filter uses scores."""
         return any(
             value is not None for value in (self.margin, self.relative_margin, self.max_score, self.min_score)
         )
@@ -129,7 +129,7 @@ def grams(text: str) -> frozenset[str]:
 
 
 def near(one: Collection[str], other: Collection[str], threshold: float) -> bool:
-    """Whether the Jaccard similarity of two sets reaches a threshold above 0."""
+    """Return True if the Jaccard similarity of two sets reaches a threshold above 0."""
     small, large = sorted((len(one), len(other)))
     if small < threshold * large:  # even if one held the other
         return False
@@ -172,14 +172,14 @@ class Question:
 
 @dataclass
 class Picked:
-    """What was chosen for one query: mined documents, best ranked first, and those that fill up."""
+    """Negatives chosen for one query: mined documents, best ranked first, and random ones that fill up."""
 
     mined: list[int]
     filled: list[int] = field(default_factory=list)
 
     @classmethod
     def none(cls) -> Self:
-        """Nothing."""
+        """Return an empty choice."""
         return cls([])
 
 

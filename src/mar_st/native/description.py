@@ -50,7 +50,7 @@ class Layer(ctypes.Structure):
 
 
 class Step(ctypes.Structure):
-    """What comes after pooling."""
+    """One module after pooling."""
 
     _fields_ = (
         ("kind", _I32), ("activation", _I32), ("linear", Linear), ("norm", Norm), ("eps", _F32),

@@ -81,7 +81,7 @@ class ExactSearch:
 
 
 def takes(vectors: np.ndarray, k: int) -> bool:
-    """Whether vectors lie so, and results are so few, that `ExactSearch` can search them."""
+    """Return True if `ExactSearch` supports this dtype, memory layout and k."""
     return (
         vectors.dtype in (np.float32, np.float16)
         and vectors.strides[1] == vectors.itemsize

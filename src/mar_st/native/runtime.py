@@ -88,7 +88,7 @@ class NativeRuntime:
         close_with(self, self._kernels.mar_native_close, self._encoder)
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """See `Runtime`. Fillers, which other runtimes like for the sake of few shapes, are left out."""
+        """Compute vectors as `Runtime.run`; padding, which other runtimes use to limit shapes, is skipped."""
         segments, pool = inputs["segments"], inputs["pool"]
         rows = max(1, int(np.count_nonzero(segments >= 0)))
         starts = np.flatnonzero(np.diff(segments[:rows], prepend=-2)).astype(np.int32)

@@ -54,7 +54,7 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportListing:
-    """What every `export.json` has: a format, a version, the files of the folder with sizes and digests.
+    """Fields common to all `export.json` files: format, version, and the folder's files with size and digest.
 
     Attributes:
         form: Name of the format.
@@ -158,7 +158,7 @@ class Listing(ExportListing):
 
     @classmethod
     def of(cls, content: dict[str, Any]) -> Self:
-        """See `ExportListing`."""
+        """Parse the content of a listing, as `ExportListing.of`."""
         variants = {name: Variant(**entry) for name, entry in content.pop("variants").items()}
         found = cls(variants=variants, **content)
         found.check()
@@ -185,7 +185,7 @@ class Listing(ExportListing):
             raise TypeError("'truncation' is right or left, and 'chosen' names one of 'variants'")
 
     def needed(self) -> list[str]:
-        """See `ExportListing`."""
+        """Return the names of the files that loading needs, as `ExportListing.needed`."""
         of_variants = [[entry.graph, *entry.files, TABLES[entry.table]] for entry in self.variants.values()]
         return [TOKENIZER, *(name for names in of_variants for name in names)]
 

@@ -61,7 +61,7 @@ class LookupListing(ExportListing):
     report: dict[str, Any] = field(default_factory=dict)
 
     def needed(self) -> list[str]:
-        """See `ExportListing`."""
+        """Return the names of the files that loading needs, as `ExportListing.needed`."""
         return [DICTIONARY, WEIGHTS]
 
 

@@ -1,4 +1,4 @@
-"""What answers a query: texts in, vectors of the document space out."""
+"""Interface of query encoders: texts in, vectors of the document space out."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class TorchEncoder:
 
 
 def has_routes(source: str) -> bool:
-    """Whether a folder or Hub name holds a model with routes.
+    """Return True if a folder or Hub name holds a model with routes.
 
     Raises:
         EncoderError: There is no such model.

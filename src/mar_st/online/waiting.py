@@ -57,17 +57,17 @@ class Piece:
 
 @dataclass(eq=False)
 class Job:
-    """What one caller asked for.
+    """Texts of one caller, with their vectors as these are computed.
 
     Attributes:
         prompt_name: The prompt for its texts.
-        deadline: Value of `time.monotonic()` after which nobody needs them.
-        pieces: What has not been taken yet.
-        future: What the caller holds.
-        submitted: When it came.
-        vectors: What was computed, by position of the first text.
+        deadline: Value of `time.monotonic()` after which the caller no longer waits.
+        pieces: Pieces that no worker has taken yet.
+        future: Result that the caller holds.
+        submitted: Value of `time.monotonic()` when the job came.
+        vectors: Vectors computed so far, by position of the first text.
         missing: Texts without a vector.
-        answered: Whether the future has, or is about to get, its result or error.
+        answered: True if the future has, or is about to get, its result or error.
         lock: Held while the above change; several workers may have pieces of one job.
     """
 
@@ -83,7 +83,7 @@ class Job:
 
     @property
     def late(self) -> bool:
-        """Whether its deadline passed."""
+        """True if its deadline has passed."""
         return self.deadline is not None and time.monotonic() > self.deadline
 
     @property

@@ -112,7 +112,7 @@ class Application(FastAPI):
         self._entry: ASGIApp = super().__call__
 
     def add_middleware(self, middleware_class: Any, *args: Any, **kwargs: Any) -> None:
-        """See `starlette.applications.Starlette`."""
+        """Wrap the application in a middleware, as `starlette.applications.Starlette.add_middleware`."""
         self._entry = middleware_class(self._entry, *args, **kwargs)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -121,5 +121,5 @@ class Application(FastAPI):
 
 
 def _name(model: str | Path | None) -> str:
-    """What the model is called where nothing else is said: the name of its folder."""
+    """Return the default name of a model: the name of its folder."""
     return (Path(model).name if model is not None else "") or "mar"

@@ -280,7 +280,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().timeout_keep_alive_handler()
 
     def unread(self) -> bool:
-        """Whether something came that the event loop has not handed over."""
+        """Return True if the socket holds data that the event loop has not read yet."""
         if self.transport.is_closing():
             return False
         poll = select.poll()
@@ -332,5 +332,5 @@ class GuardedProtocol(HttpToolsProtocol):
 
     @property
     def _resting(self) -> bool:
-        """Whether no request is being answered."""
+        """True if no request is being answered."""
         return self.cycle is None or self.cycle.response_complete

@@ -98,10 +98,10 @@ class Encoding:
         return self.batcher.waiting * self._per_text
 
     def surely_fits(self, texts: Sequence[str], most: int) -> bool:
-        """Whether no text can be too long, nor all together have more than `most` tokens.
+        """Return True if no text can be too long and all together cannot exceed `most` tokens.
 
-        A token stands for at least one byte of UTF-8 (normalisation that makes texts longer aside), so that
-        short texts need not be counted.
+        A token covers at least one byte of UTF-8 (unless normalisation lengthens the text), so short texts
+        need not be tokenised to be accepted.
         """
         sizes = [self.overhead + len(text.encode()) for text in texts]
         return max(sizes) <= self.encoder.max_length and sum(sizes) <= most

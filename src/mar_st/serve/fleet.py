@@ -32,14 +32,14 @@ LOOK, WATCH = 0.2, 1.0
 
 @dataclass(frozen=True)
 class Report:
-    """What a worker says of its index.
+    """A worker's report on its index.
 
     Attributes:
         pid: The worker.
         wanted: The number it has followed.
-        ok: Whether it could open the index.
-        documents: Documents of the index that answers.
-        message: What was wrong.
+        ok: True if it could open the index.
+        documents: Number of documents in the index that answers.
+        message: The error, if any.
     """
 
     pid: int

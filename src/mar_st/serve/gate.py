@@ -27,11 +27,11 @@ _ACCESS = logging.getLogger("mar_st.serve.access")
 
 @dataclass(frozen=True)
 class Rule:
-    """What a path asks of its callers.
+    """Access rule of a path.
 
     Attributes:
-        open: Whether it answers without a key.
-        keyed: Whether it answers only where keys are set up.
+        open: Answers without a key.
+        keyed: Answers only on a server that has keys configured.
     """
 
     open: bool = False

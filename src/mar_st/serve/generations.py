@@ -84,12 +84,12 @@ class Source:
 
 @dataclass(frozen=True)
 class Opened:
-    """What `Source.open` gives.
+    """Result of `Source.open`.
 
     Attributes:
         searcher: The searcher.
         encoder: Its query encoder.
-        stamps: What the files of index and encoder were like.
+        stamps: Stamps of the files of index and encoder when they were opened, see `stamp`.
         model: Where the encoder was loaded from, if it was.
     """
 
@@ -100,7 +100,7 @@ class Opened:
 
 
 def stamp(source: str | Path) -> object:
-    """What tells a changed folder from an unchanged one: where it really lies, and its listing's identity."""
+    """Return a value that changes with a folder: its resolved path, its listing's inode, time and size."""
     folder = Path(source).resolve()
     for name in _LISTINGS:
         try:
@@ -134,11 +134,11 @@ class Generations:
 
     @property
     def stamp(self) -> object:
-        """What the folder of the index is like now."""
+        """Current stamp of the index folder."""
         return None if self.source is None else stamp(self.source.index)
 
     def changed(self) -> bool:
-        """Whether the index lies elsewhere, or is another one, than when it was opened."""
+        """Return True if the index was moved or replaced since it was opened."""
         return self.stamp != self._opened.stamps[0]
 
     async def reload(self) -> None:

@@ -1,4 +1,4 @@
-"""What answers `/search` and `/v1/embeddings`."""
+"""Handlers of `/search` and `/v1/embeddings`."""
 
 from __future__ import annotations
 

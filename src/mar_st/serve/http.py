@@ -1,4 +1,4 @@
-"""What a handler gets and gives, and an endpoint that calls it without FastAPI's parsing."""
+"""Argument and result of a handler, and an endpoint that calls it without FastAPI's parsing."""
 
 from __future__ import annotations
 

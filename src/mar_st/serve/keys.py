@@ -68,7 +68,7 @@ class KeyRing:
         return bool(self._digests)
 
     def admits(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        """Whether `Authorization: Bearer KEY` or `X-API-Key: KEY` among the headers shows a key."""
+        """Return True if the headers show a known key (`Authorization: Bearer KEY` or `X-API-Key: KEY`)."""
         shown = b""
         for name, value in headers:
             if name == b"authorization" and value[:7].lower() == b"bearer ":

@@ -107,10 +107,10 @@ class Metrics:
         self.answered(route, error.status, 0.0)
 
     def observer(self, waiting: Callable[[], int]) -> Callable[[str, float], None]:
-        """What a `MicroBatcher` tells its observations to.
+        """Return the callback to which a `MicroBatcher` reports its measurements.
 
         Args:
-            waiting: Texts that wait now.
+            waiting: Returns the number of texts in the queue.
         """
         observe = {
             "queue_seconds": self.queue.observe,

@@ -1,4 +1,4 @@
-"""What callers may send: the one description that checks requests and makes the OpenAPI document."""
+"""Request models; they validate requests and generate the OpenAPI document."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def _entry(name: str, generations: Generations, settings: ServeSettings) -> dict
 
 
 def _info(generations: Generations, documents: Encoding | None, settings: ServeSettings) -> dict[str, Any]:
-    """What the index holds and what can be asked of it."""
+    """Describe the index and the limits of requests."""
     engine = generations.current
     query = ["query"] if engine.encoding is not None else []
     return {

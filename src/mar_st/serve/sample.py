@@ -1,4 +1,4 @@
-"""What `mar serve` shows without an index: the sample of answers that comes with mar-zh."""
+"""Sample corpus of mar-zh, which `mar serve` shows when no index is given."""
 
 from __future__ import annotations
 

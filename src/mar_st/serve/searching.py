@@ -168,10 +168,10 @@ def moving(mean: float, value: float) -> float:
 
 
 def on_loop(future: Future[Any]) -> asyncio.Future[Any]:
-    """What a future of threads gives, for the running event loop.
+    """Wrap a `concurrent.futures` future for the running event loop.
 
-    Unlike `asyncio.wrap_future` it does not cancel the work when nobody waits any more: that is when its
-    deadline has passed, and then the work is dropped anyway.
+    Unlike `asyncio.wrap_future`, cancelling the wrapper does not cancel the work: a caller gives up only when
+    the deadline has passed, and then the work is dropped anyway.
     """
     loop = asyncio.get_running_loop()
     answer = loop.create_future()

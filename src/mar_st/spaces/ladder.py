@@ -196,7 +196,7 @@ class LadderRun(Run):
         return self.options.learning_rate or RATE
 
     def _documents_prompt(self) -> str:
-        """What rungs see before documents: as the teacher does, where they are made of it."""
+        """Prompt that rungs put before documents: the teacher's if they are made of its layers, else none."""
         if self.side is None or not isinstance(self.teacher, ModelTeacher):
             return ""
         return self.teacher.asks["document"].prompt
@@ -266,7 +266,7 @@ class LadderRun(Run):
         return "query" if rung == self.default else f"query-{rung.name}"
 
     def _measured(self, space: Space, judged: Judged, part: Path) -> dict[str, Any]:
-        """What `ladder.json` says."""
+        """Measure every rung and return the content of `ladder.json`."""
         texts = self._timed()
         rows: dict[str, Any] = {}
         with graph_of([documents.numpy() for documents in judged.documents]) as graph:

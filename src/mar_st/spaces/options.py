@@ -1,4 +1,4 @@
-"""What an alignment to a document space may be told."""
+"""Options of an alignment to a document space."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Options:
-    """What `align_space` may be told.
+    """Options of `align_space`.
 
     Attributes:
         dim: Dimensions of the space that are used, the first of the teacher's; default all.

@@ -1,4 +1,4 @@
-"""What an alignment writes beside the weights: settings of an unfinished run, manifest, model card."""
+"""Files that an alignment writes beside the weights: settings of an unfinished run, manifest, model card."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORMAT = 1
 
 
 def claim(work: Path, settings: dict[str, Any]) -> None:
-    """Take the folder of the unfinished run, or go on with the one that is there."""
+    """Create the working folder of a run, or resume the unfinished run in it."""
     marker = work / "settings.json"
     if marker.is_file() and json.loads(marker.read_text(encoding="utf-8")) != settings:
         if any(work.glob("*/checkpoints/checkpoint-*")) or any(work.glob(f"*/{DONE}")):

@@ -151,7 +151,7 @@ class Run:
 
     @property
     def _whole(self) -> bool:
-        """Whether the result holds the teacher's document encoder."""
+        """True if the result includes the teacher's document encoder."""
         return isinstance(self.teacher, ModelTeacher) and not self.options.query_only
 
     @property
@@ -177,7 +177,7 @@ class Run:
     def _manifest(
         self, space: Space, agreed: Mapping[str, Any], settings: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """What `space.json` says."""
+        """Return the content of `space.json`."""
         return {
             "format": FORMAT,
             "teacher": {role: self.teacher.identity(role) for role in ("query", "document")},

@@ -87,7 +87,7 @@ def mebibytes(folder: Path, route: str) -> float:
 
 
 def headline(row: Mapping[str, Any]) -> tuple[str, float | None, list[float] | None]:
-    """What stands for a rung's quality: its name, value and 95 % interval."""
+    """Return the metric that stands for a rung's quality: name, value and 95 % interval."""
     tasks = row.get("tasks") or {}
     if tasks:
         best = tasks.get("average") or next(iter(tasks.values()))

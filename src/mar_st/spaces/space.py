@@ -92,7 +92,7 @@ class Space:
         return self.teacher.identity(role)
 
     def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
-        """What a student learns: the teacher's vectors, cut, with length 1."""
+        """Return the targets of a student: the teacher's vectors, truncated and normalised."""
         found = self.teacher.vectors(texts, role)
         return found if self.unit and self.dim == self.full else found.cut(self.dim, normalised=True)
 

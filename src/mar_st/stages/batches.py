@@ -23,7 +23,7 @@ RECORD = "record"
 
 @dataclass(frozen=True)
 class BatchRecord:
-    """What a batch is made of; counted from the collated tensors before they leave the CPU.
+    """Composition of a batch, counted from the collated tensors before they leave the CPU.
 
     Attributes:
         sources: Data entry of each row.

@@ -41,7 +41,7 @@ class ResumableTrainer(SentenceTransformerTrainer):
     """
 
     def trained_parameters(self) -> dict[str, nn.Parameter]:
-        """What the stage trains, by name: parameters of the model, then those of the loss."""
+        """Return the trained parameters by name: those of the model, then those of the loss."""
         model: Any = getattr(self.model, "_orig_mod", self.model)
         own = [(name, p) for name, p in model.named_parameters() if not name.startswith(LENT)]
         found = {f"model.{name}": p for name, p in own if p.requires_grad}

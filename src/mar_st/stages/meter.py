@@ -1,4 +1,4 @@
-"""What a training step does per second: texts, tokens, padding, memory, model FLOPs utilisation, loss parts.
+"""Throughput of training steps: texts and tokens per second, padding, memory, MFU, and parts of the loss.
 
 A loss may tell its parts in one of two ways: return a dict of tensors (sentence-transformers adds them up and
 logs each), or return one tensor and set `self.last_parts`, a dict of name to detached tensor or float. The

@@ -1,4 +1,4 @@
-"""What a stage takes from its run."""
+"""Settings that a stage receives from its run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a stage takes from the run it belongs to.
+    """Settings that a stage receives from the run it belongs to.
 
     Attributes:
         folder: Where checkpoints, metrics and plots go.

@@ -80,12 +80,12 @@ def failures_of(name: str) -> Iterator[None]:
 
 
 def is_lite(target: str) -> bool:
-    """Whether an address is that of a file of Milvus Lite."""
+    """Return True if an address is a file of Milvus Lite."""
     return not target.removeprefix(MILVUS).startswith("http")
 
 
 def is_newer(client: Any) -> bool:
-    """Whether fields may be without a value, and a server takes templates: from Milvus 2.5 on."""
+    """Return True from Milvus 2.5 on, where fields are nullable and filters may be templates."""
     found = _VERSION.match(str(client.get_server_version()))
     return not found or (int(found[1]), int(found[2])) >= (2, 5)
 

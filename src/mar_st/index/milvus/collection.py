@@ -85,7 +85,7 @@ class MilvusIndex(Index):
     def find(
         self, vectors: np.ndarray, k: int, where: Filter | None, settings: Mapping[str, int] | None = None
     ) -> Found:
-        """See `Index`."""
+        """Search the collection by vectors, as `Index.find`."""
         wanted = {**self.settings, **(settings or {})}
         if "ef" in wanted:
             wanted["ef"] = max(wanted["ef"], k)  # Milvus refuses less
@@ -125,7 +125,7 @@ class MilvusIndex(Index):
         raise IndexingError(f"{self.name} has no BM25. For hybrid search build an index folder (mar index).")
 
     def documents(self, keys: Sequence[Key]) -> list[Stored]:
-        """See `Index`; one that was deleted since it was found comes without its text."""
+        """Read the documents of some hits, as `Index.documents`; one deleted since then has no text."""
         columns = {f"metadata_{place}": name for place, name in enumerate(self.fields)}
         found: dict[str, Stored] = {}
         for row in self._rows([str(key) for key in keys], ["id", "title", "text", *columns]):
@@ -134,7 +134,7 @@ class MilvusIndex(Index):
         return [found.get(str(key)) or Stored(str(key), "", "", {}) for key in keys]
 
     def ids(self, found: Found) -> list[list[str]]:
-        """See `Index`."""
+        """Return the ids of the hits, as `Index.ids`."""
         return [[str(key) for key in keys] for keys in found.keys]
 
     def add(
