@@ -91,7 +91,7 @@ def start(*arguments: object) -> subprocess.Popen[str]:
 
 
 def ended(child: subprocess.Popen[str], server, seconds: float | None) -> int | None:
-    """What failed, of a run that came to its end; `None` of one that was killed.
+    """Return the number of failures of a finished run; `None` for a run that was killed.
 
     Args:
         child: The run.

@@ -94,7 +94,7 @@ class Apart:
 
 
 class Machine:
-    """What this machine reads and computes per second, now."""
+    """Memory bandwidth and arithmetic speed of this machine, measured now."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         import torch
@@ -234,7 +234,7 @@ class Side:
         return asked_at_once(self._ask, self.texts, self.options.callers, seconds)
 
     def facts(self) -> dict[str, Any]:
-        """What does not change with the moment."""
+        """Return the measurements that do not vary over time."""
         from mar_st.export.measure import resident_mb
 
         found = {

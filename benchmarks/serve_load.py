@@ -35,7 +35,7 @@ class Question:
     scores: list[float]
 
     def right(self, body: bytes) -> bool:
-        """Whether the answer holds the hits; hits of equal scores may change places."""
+        """Return True if the answer holds the expected hits; hits with equal scores may swap places."""
         found = _IDS.findall(body)
         if [name.decode() for name, _ in found] == self.ids:
             return True
@@ -47,7 +47,7 @@ class Question:
 
 @dataclass
 class Result:
-    """What came of a load."""
+    """Result of a load test."""
 
     seconds: float = 0.0
     statuses: Counter = field(default_factory=Counter)

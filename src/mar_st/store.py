@@ -62,10 +62,10 @@ class StoreError(MarError):
 
 
 class Encoder(Protocol):
-    """What a store needs to know of a teacher."""
+    """Interface of a teacher, as far as the store uses it."""
 
     def identity(self, role: Side) -> dict[str, Any]:
-        """All that its vectors of texts in this role depend on, as JSON."""
+        """Return, as JSON, everything the vectors of texts in this role depend on."""
 
     def encode(self, texts: Sequence[str], role: Side) -> np.ndarray:
         """Vectors of texts, `(len(texts), dim)` floats."""

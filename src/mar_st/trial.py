@@ -46,7 +46,7 @@ class TrialError(MarError):
 
 @dataclass(frozen=True)
 class Trial:
-    """What a stage took.
+    """Measured times and memory of a stage.
 
     Attributes:
         step: Seconds of a typical step, the mean after the first `WARM`.
@@ -68,11 +68,11 @@ class Trial:
     memory: int
 
     def seconds(self, steps: int, texts: float, evaluations: int) -> float:
-        """Of a whole stage.
+        """Return the estimated seconds of a whole stage.
 
         Args:
-            steps: Its steps.
-            texts: Texts that its teacher encodes.
+            steps: Number of optimiser steps.
+            texts: Number of texts that the teacher encodes.
             evaluations: Number of evaluations.
         """
         return (
@@ -144,7 +144,7 @@ class _Times:
     memory: int = 0
 
     def trial(self, finished: float) -> Trial:
-        """What the stage took, if its model was saved at `finished`."""
+        """Return the measurements of the stage, given the time at which its model was saved."""
         times = np.diff(self.steps)
         typical = float(np.mean(times[WARM:]))
         return Trial(
@@ -166,14 +166,14 @@ class _Clock(TrainerCallback, logging.Handler):
         self.times = _Times(started)
 
     def said(self, line: str) -> None:
-        """What `train` tells: that a stage begins, or that all are done."""
+        """Receive a line of `train`: the start of a stage, or the end of the run."""
         if line.startswith(("stage ", "model: ")) and self.times.steps:
             now = time.time()
             print(MARK + json.dumps(asdict(self.times.trial(now))), flush=True)  # noqa: T201 -- read by us
             self.times = _Times(now)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """What the store tells: that a teacher encoded texts."""
+        """Receive the store's log record about texts that a teacher encoded."""
         if record.msg == ENCODED and isinstance(record.args, tuple):
             texts, seconds = record.args
             self.times.texts += int(str(texts))

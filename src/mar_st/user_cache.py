@@ -28,9 +28,9 @@ def user_cache() -> Path | None:
 
 
 def is_own(path: Path) -> bool:
-    """Whether a file or folder is there, is no link, belongs to this user, and nobody else may write to it.
+    """Return True if a path exists, is not a symbolic link, and only this user owns and may write to it.
 
-    On Windows, where the folders of a user are its own, the last two are not asked.
+    The last two are not checked on Windows, where other users have no access to a user's folders.
     """
     try:
         found = path.lstat()
@@ -43,7 +43,7 @@ def is_own(path: Path) -> bool:
 
 
 def _replaceable(folder: os.stat_result) -> bool:
-    """Whether others may replace what is in a folder; in one like /tmp, with the sticky bit, they may not."""
+    """Return True if others may replace files in a folder; the sticky bit (as on /tmp) prevents that."""
     if os.name == "nt":
         return False
     if folder.st_uid not in (0, os.getuid()):

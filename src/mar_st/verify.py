@@ -36,16 +36,16 @@ class Problem:
 
 @dataclass
 class Verified:
-    """What `verify` found.
+    """Result of `verify` for one folder.
 
     Attributes:
         folder: The folder.
         kind: `vectors`, `index`, `export`, `model` or `packed model`.
-        files: Files that were compared.
-        bytes: Their size.
-        digests: Whether the folder carries digests.
+        files: Number of files compared.
+        bytes: Their total size.
+        digests: True if the folder carries digests.
         problems: Files that are damaged or missing.
-        notes: What is no damage: files without digest, files that nothing lists.
+        notes: Remarks that are not damage: files without a digest, files that no manifest lists.
     """
 
     folder: str
@@ -58,7 +58,7 @@ class Verified:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is damaged or missing."""
+        """True if nothing is damaged or missing."""
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:

@@ -58,9 +58,9 @@ _RUNS = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]+|[^\W_\u3400-\u9fff\uf900-\ufa
 
 
 def query_terms(query: str) -> list[str]:
-    """What shows in a text why it was found: pairs of Chinese characters, and whole other words.
+    """Return the terms to highlight in a hit: pairs of Chinese characters, and whole words of other scripts.
 
-    Needs no dictionary, so that it costs nothing when a process starts.
+    It needs no dictionary, so it adds nothing to the start-up time.
     """
     found: dict[str, None] = {}
     for run in _RUNS.findall(query.lower()):

@@ -1,4 +1,4 @@
-"""What a stage has to go through: rows, steps, and the texts of an optimiser step with their lengths."""
+"""Workload of a stage: rows, steps, and the texts of an optimiser step with their lengths."""
 
 from __future__ import annotations
 

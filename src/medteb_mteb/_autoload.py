@@ -106,6 +106,6 @@ def _run_after(spec: ModuleSpec) -> None:
 
 
 def in_progress(name: str) -> bool:
-    """Whether a module is in the middle of its own import."""
+    """Return True if a module is still being imported."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     return bool(getattr(spec, "_initializing", False))

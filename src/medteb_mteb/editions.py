@@ -59,7 +59,7 @@ class EditionError(ValueError):
 
 @dataclass(frozen=True)
 class FileEntry:
-    """What the manifest says about one data file."""
+    """Manifest entry of one data file."""
 
     sha256: str
     bytes: int
@@ -283,9 +283,9 @@ def data_files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def leads_outside(path: Path, folder: Path) -> bool:
-    """Whether a path below a folder leads out of it by symbolic links.
+    """Return True if a path below a folder leads out of it through symbolic links.
 
-    The blobs of the Hub's cache belong to the folder where it lies in that cache.
+    For a folder in the Hub's cache, links into that cache's blobs are allowed.
     """
     real, root = path.resolve(), folder.resolve()
     roots = [root, *(up.parent / "blobs" for up in root.parents if up.name == "snapshots")]

@@ -27,7 +27,7 @@ def mteb_untouched():
 
 @pytest.mark.parametrize("name", OURS)
 def test_metadata_are_filled_as_mteb_asks_of_its_own_tasks(name, monkeypatch):
-    """What `test_all_metadata_is_filled_and_valid` of mteb's tests checks."""
+    """The same checks as `test_all_metadata_is_filled_and_valid` of mteb's own tests."""
     monkeypatch.delenv("MEDTEB_DATA", raising=False)
     task = mteb.get_task(name)
     task.metadata._validate_metadata()

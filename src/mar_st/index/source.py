@@ -50,11 +50,11 @@ class FolderSource:
         return len(self.folder)
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """See `Source`."""
+        """Read some rows, as `Source.take`."""
         return unit(self.folder[rows]) if self.unit else self.folder[rows]
 
     def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
-        """See `Source`."""
+        """Read blocks of rows, as `Source.blocks`."""
         for at in range(start, len(self), BLOCK):
             vectors = self.folder[at : at + BLOCK]
             yield unit(vectors) if self.unit else vectors
@@ -75,7 +75,7 @@ class RowsSource:
         return int(self._ends[-1])
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """See `Source`."""
+        """Read some rows of the parts, as `Source.take`."""
         found = np.empty((len(rows), self.dim), dtype=np.float32)
         numbers = np.searchsorted(self._ends, rows, side="right")
         for number, (vectors, kept) in enumerate(self.parts):
@@ -85,7 +85,7 @@ class RowsSource:
         return found
 
     def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
-        """See `Source`."""
+        """Read blocks of rows, as `Source.blocks`."""
         for at in range(start, len(self), BLOCK):
             yield self.take(np.arange(at, min(at + BLOCK, len(self))))
 
@@ -101,7 +101,7 @@ class JoinedSource:
         return int(self._starts[-1])
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """See `Source`."""
+        """Read some rows of the sources, as `Source.take`."""
         found = np.empty((len(rows), self.dim), dtype=np.float32)
         numbers = np.searchsorted(self._starts, rows, side="right") - 1
         for number, source in enumerate(self.sources):
@@ -111,7 +111,7 @@ class JoinedSource:
         return found
 
     def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
-        """See `Source`."""
+        """Read blocks of rows, as `Source.blocks`."""
         for at in range(start, len(self), BLOCK):
             yield self.take(np.arange(at, min(at + BLOCK, len(self))))
 

@@ -1,4 +1,4 @@
-"""What every stage shares: one resumable, watched run of sentence-transformers' Trainer."""
+"""Training run shared by all stages: sentence-transformers' Trainer, made resumable and monitored."""
 
 from __future__ import annotations
 

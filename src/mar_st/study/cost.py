@@ -1,4 +1,4 @@
-"""What a query costs online: parameters, operations, milliseconds at batch 1."""
+"""Online cost of a query: parameters, operations, and milliseconds at batch size 1."""
 
 from __future__ import annotations
 

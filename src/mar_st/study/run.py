@@ -113,12 +113,12 @@ class PlannedStage:
 
 
 def plan_study(study: Study, folder: str | Path, *, stages: str | Path | None = None) -> list[PlannedStage]:
-    """What a study will train, without training: every stage of every model, in the order of the work.
+    """List what a study will train, without training it: every stage of every model, in training order.
 
     Args:
         study: The study.
         folder: Receives the recipes of the rows.
-        stages: Where finished stages are looked for.
+        stages: Folder of finished stages to reuse.
     """
     store = Path(stages) if stages else Path(folder) / "stages"
     grid = Grid(study, Path(folder), store, say=logger.info)
@@ -328,7 +328,7 @@ class Grid:
         _write(self.out / "costs" / f"{row}.json", json.dumps(cost, indent=2))
 
     def _costs(self, row: str) -> bool:
-        """Whether a row has an encoder whose cost can be measured."""
+        """Return True if a row has an encoder whose cost can be measured."""
         return self.study.row(row).model != BM25
 
     def _cost_kept(self, row: str, identity: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a study may say: rows, seeds, tasks, published numbers. Unknown keys are refused."""
+"""Schema of a study: rows, seeds, tasks, published numbers. Unknown keys are refused."""
 
 from __future__ import annotations
 

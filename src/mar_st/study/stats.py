@@ -29,12 +29,12 @@ _CHUNK = 500
 
 @dataclass(frozen=True)
 class Scores:
-    """What one row of a study scored on one task.
+    """Scores of one row of a study on one task.
 
     Attributes:
         values: `(seeds, items)` float64.
         gold: `(items,)` float64 for correlations, else `None`.
-        kind: How a score comes out of the values.
+        kind: How the score is computed from the values.
     """
 
     values: Array

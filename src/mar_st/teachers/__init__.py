@@ -36,7 +36,7 @@ class Teacher(Protocol):
     """Vectors of texts, and what they depend on."""
 
     def identity(self, role: Side) -> dict[str, Any]:
-        """What the vectors of texts in this role depend on, as JSON."""
+        """Return, as JSON, everything the vectors of texts in this role depend on."""
 
     def vectors(self, texts: Sequence[str], role: Side) -> Vectors:
         """Vectors of texts, in their order."""

@@ -114,7 +114,7 @@ class FolderTeacher:
 
 
 def is_vector_folder(folder: Path) -> bool:
-    """Whether a folder holds vectors and no model."""
+    """Return True if a folder holds vectors and no model."""
     return any((folder / name).is_file() for name in _FILES) or _encoded(folder) is not None
 
 

@@ -193,7 +193,7 @@ def _weights(module: Any) -> Iterator[Weight]:
 
 
 def _tokenizer(tokenizer: Any) -> Any:
-    """What a tokenizer does to a text, without the truncation and padding that calls leave in it."""
+    """Describe a tokenizer as JSON, without the truncation and padding that earlier calls left in it."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return {"type": type(tokenizer).__name__, "vocabulary": getattr(tokenizer, "get_vocab", dict)()}

@@ -240,7 +240,7 @@ def _prompts(root: Path) -> list[str]:
 
 
 def _left_out(folder: Path, names: list[str], encoders: set[Path]) -> set[str]:
-    """What is not copied of a folder: files written for the cut vocabulary, and their other forms."""
+    """Return the files not to copy: those rewritten for the cut vocabulary, and other weight formats."""
     patterns: tuple[str, ...] = HIDDEN
     if folder.resolve() in encoders:
         patterns += TOKENIZER_FILES + OTHER_FORMS + CONFIGS + (INDEX,)

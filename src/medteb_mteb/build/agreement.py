@@ -254,7 +254,7 @@ class _ByQuery:
         return len(self.table)
 
     def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See `medteb_mteb.report.intervals.Sample`."""
+        """Return the coefficient under each weighting, as `medteb_mteb.report.intervals.Sample.statistic`."""
         return np.array([self.coefficient(self.patterns, times) for times in weights @ self.table])
 
 

@@ -85,13 +85,13 @@ class Assembly:
 
 @dataclass(frozen=True)
 class Built:
-    """What was assembled.
+    """Result of assembling editions and training data.
 
     Attributes:
         editions: The editions, by task.
         triples: Number of training triples.
-        statistics: What was left out, and why; numbers of the split.
-        notes: What a reader should know: which differences the test can tell.
+        statistics: Counts of what was left out, by reason, and of the split.
+        notes: Remarks for the reader, such as the smallest difference that the test can detect.
     """
 
     editions: dict[str, Edition]

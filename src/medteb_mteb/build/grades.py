@@ -40,7 +40,7 @@ def value(grade: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What one judge says about one document for one query."""
+    """Grade that one judge gave to one document for one query."""
 
     query_id: str
     document_id: str
@@ -55,13 +55,13 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What the judges come to together.
+    """Label of a pair, on which the judges agreed.
 
     Attributes:
         query_id: The query.
         document_id: The document.
         relevance: 0 for a negative, 1 or more for a positive; `None` if the pair is discarded.
-        reason: Why it is discarded; empty else.
+        reason: Why it is discarded; otherwise empty.
     """
 
     query_id: str
@@ -79,7 +79,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Judging:
-    """What a judging has come to.
+    """Grades of a finished judging.
 
     Attributes:
         judgements: The grades.

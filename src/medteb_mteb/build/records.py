@@ -1,4 +1,4 @@
-"""What flows between the steps of a build: texts, and texts that a step has dropped."""
+"""Records passed between the steps of a build: texts, and texts that a step has dropped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["BuildError", "Dropped", "Text"]
 
 
 class BuildError(ValueError):
-    """A build that cannot start or go on: what was expected, what came, what to do."""
+    """A build that cannot start or continue; the message says what was expected, what came, what to do."""
 
 
 @dataclass(frozen=True, slots=True)

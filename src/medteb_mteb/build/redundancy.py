@@ -160,7 +160,7 @@ def _of_results(folder: Path) -> Scores:
 
 @dataclass(frozen=True)
 class Leakage:
-    """What of a test is in a training set.
+    """Overlap of a test with a training set.
 
     Attributes:
         queries: Number of test queries.

@@ -37,7 +37,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class Review:
-    """What clinicians say about a sample of labels.
+    """Agreement of clinicians with a sample of labels.
 
     Attributes:
         pairs: Pairs that all of them have answered.

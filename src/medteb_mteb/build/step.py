@@ -49,19 +49,19 @@ class Step(Protocol):
         """Told what it kept of a shard that an earlier run has finished, in the order of the shards."""
 
     def __call__(self, texts: Sequence[Text]) -> Iterable[Text | Dropped]:
-        """What becomes of the texts of the next shard: one `Text` or `Dropped` for each, in their order."""
+        """Process the texts of the next shard: return one `Text` or `Dropped` for each, in their order."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a step did.
+    """Report of a step.
 
     Attributes:
         folder: Where it wrote.
         read: Number of texts it was given.
         kept: Number of texts it kept.
         dropped: Number of dropped texts by reason.
-        resumed: Number of texts that an earlier run had done.
+        resumed: Number of texts that an earlier run had finished.
     """
 
     folder: Path

@@ -97,7 +97,7 @@ class Terms:
 
 
 def joined(text: str, place: int) -> bool:
-    """Whether a place is in the middle of a Latin word or a number."""
+    """Return True if a position is inside a Latin word or a number."""
     if not 0 < place < len(text):
         return False
     before, after = text[place - 1], text[place]

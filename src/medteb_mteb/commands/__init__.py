@@ -1,1 +1,1 @@
-"""What the commands of `medteb` do; `medteb_mteb.cli` only parses."""
+"""Implementation of the `medteb` commands; `medteb_mteb.cli` only parses their arguments."""

@@ -88,7 +88,7 @@ def anonymize(
 
 
 def as_text(result: Anonymised) -> str:
-    """What was done, for a terminal."""
+    """Return the result as text for a terminal."""
     report = result.report
     total = sum(result.identifiers.values())
     lines = [

@@ -91,10 +91,10 @@ def _repair(opened: Build) -> None:
 
 
 def forecast_text(found: Forecast) -> str:
-    """What would be done, a line per step and LLM, and the sum.
+    """Return the forecast as text: a line per step and LLM, and the sum.
 
     Args:
-        found: What `medteb_mteb.build.pipeline.forecast` gave.
+        found: Result of `medteb_mteb.build.pipeline.forecast`.
     """
     width = max(len(step.name) for step in found.steps)
     lines = []
@@ -129,10 +129,10 @@ def _writes(step: Planned) -> str:
 
 
 def report_text(report: BuildReport) -> str:
-    """What was done, a line per step.
+    """Return the report as text, a line per step.
 
     Args:
-        report: What `medteb_mteb.build.pipeline.build` gave.
+        report: Result of `medteb_mteb.build.pipeline.build`.
     """
     width = max((len(step.name) for step in report.steps), default=0)
     lines = [

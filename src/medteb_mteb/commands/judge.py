@@ -87,7 +87,7 @@ def judge(
 
 
 def estimate_text(estimates: list[Estimate]) -> str:
-    """What would be asked for, a line per judge, and the sum.
+    """Return the estimate as text: a line per judge, and the sum.
 
     Args:
         estimates: One for each judge.
@@ -104,10 +104,10 @@ def estimate_text(estimates: list[Estimate]) -> str:
 
 
 def report_text(report: JudgeReport) -> str:
-    """What came of it, some lines per judge.
+    """Return the report as text, some lines per judge.
 
     Args:
-        report: What `medteb_mteb.build.judge.judge` found.
+        report: Result of `medteb_mteb.build.judge.judge`.
     """
     lines = []
     for result in report.judges:

@@ -61,10 +61,10 @@ def round_trip(
 
 
 def report_text(report: RoundTripReport) -> str:
-    """What came of it, some lines.
+    """Return the report as some lines of text.
 
     Args:
-        report: What `medteb_mteb.build.training.round_trip` found.
+        report: Result of `medteb_mteb.build.training.round_trip`.
     """
     share = report.kept / report.read if report.read else 0.0
     lines = [f"{report.kept:,} of {report.read:,} pairs kept ({share:.1%}), {report.rows['kept']:,} rows"]

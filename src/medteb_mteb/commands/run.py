@@ -76,7 +76,7 @@ class RunOptions:
 
 @dataclass
 class RunOutcome:
-    """What a run gave: the table of everything that finished, and what failed.
+    """Outcome of a run: the table of finished scores, and the errors.
 
     Attributes:
         table: Scores, old and new.

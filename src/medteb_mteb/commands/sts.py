@@ -125,7 +125,7 @@ def parse_probabilities(text: str) -> tuple[float, float, float]:
 
 
 def estimate_text(found: Estimate) -> str:
-    """What would be asked for, for people."""
+    """Return the estimate as text."""
     cost = found.cost
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in found.dropped.items()) or "none"
     limit = f" (spent {cost.spent:.2f} of {cost.budget:g})" if cost.budget is not None else ""
@@ -138,7 +138,7 @@ def estimate_text(found: Estimate) -> str:
 
 
 def report_text(report: Report) -> str:
-    """What came of it, for people."""
+    """Return the report as text."""
     lines = [f"answers: {report.bought:,} bought, {report.known:,} known; {report.journal}"]
     for kind, outcomes in report.rewrites.items():
         counts = ", ".join(f"{reason} {count:,}" for reason, count in outcomes.items())

@@ -113,10 +113,10 @@ def triples(
 
 
 def cost_text(cost: Cost) -> str:
-    """What would be asked for, in a line.
+    """Return the estimate as one line of text.
 
     Args:
-        cost: What `medteb_mteb.build.training.estimate_triples` found.
+        cost: Result of `medteb_mteb.build.training.estimate_triples`.
     """
     of = f" of {cost.budget:g}" if cost.budget is not None else ""
     return (
@@ -127,10 +127,10 @@ def cost_text(cost: Cost) -> str:
 
 
 def report_text(report: TriplesReport) -> str:
-    """What came of it, some lines.
+    """Return the report as some lines of text.
 
     Args:
-        report: What `medteb_mteb.build.training.make_triples` found.
+        report: Result of `medteb_mteb.build.training.make_triples`.
     """
     counts = report.counts
     lines = [

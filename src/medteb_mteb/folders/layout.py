@@ -37,7 +37,7 @@ _EXPECTED = (
 
 @dataclass(frozen=True)
 class Settings:
-    """What the manifest, or the ``medteb:`` mapping of the README header, says about the task."""
+    """Settings of a task from the manifest, or from the ``medteb:`` mapping of the README header."""
 
     name: str | None = None
     type: TaskType | None = None

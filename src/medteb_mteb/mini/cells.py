@@ -202,7 +202,7 @@ class World:
         }
 
     def related(self, first: str, second: str) -> bool:
-        """Whether two entities are near: same circle and kind, or one mentions the other."""
+        """Return True if two entities are related: one links to the other, or they share circle or links."""
         one, two = self.entities[first], self.entities[second]
         if one.key in two.links or two.key in one.links:
             return True

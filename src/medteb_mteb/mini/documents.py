@@ -189,7 +189,7 @@ def _said(entity: Entity, part: _Part, name: str, rng: random.Random, spoken: bo
 def _frame(
     register: str, entity: Entity, name: str, parts: Sequence[_Part], rng: random.Random
 ) -> tuple[str, str]:
-    """What comes before and after the answers."""
+    """Return the text before and after the answers."""
     wording = register_wording()[register]
     full = f"{name}（{entity.name}）" if name in entity.aliases and rng.random() < _BOTH_NAMES else name
     opening = rng.choice(wording.open).format(n=full)

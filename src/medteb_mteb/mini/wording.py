@@ -50,7 +50,7 @@ class RegisterWording:
 
 @dataclass(frozen=True)
 class QueryWording:
-    """What patients put around a question, and the typos they make."""
+    """Phrases that patients put around a question, and their typos."""
 
     leads: tuple[str, ...]
     tails: tuple[str, ...]

@@ -39,7 +39,7 @@ _CHUNK = 2_000_000  # weights drawn at once: 16 MB
 
 
 class Sample(Protocol):
-    """What was measured on the items of a test set, and how that becomes a score."""
+    """Measurements on the items of a test set, with the statistic that turns them into a score."""
 
     def __len__(self) -> int:
         """Number of items."""
@@ -71,7 +71,7 @@ class MeanSample:
         return len(self.values)
 
     def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :class:`Sample`."""
+        """Return the weighted means, as :meth:`Sample.statistic`."""
         return np.asarray((weights @ self.values) / weights.sum(axis=1))
 
 
@@ -93,7 +93,7 @@ class CorrelationSample:
         return len(self.gold)
 
     def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :class:`Sample`."""
+        """Return the weighted correlations, as :meth:`Sample.statistic`."""
         if self.method == "spearman":
             return _weighted_pearson(
                 _weighted_ranks(self.gold, weights), _weighted_ranks(self.predicted, weights), weights
@@ -120,7 +120,7 @@ class AveragePrecisionSample:
         return len(self.labels)
 
     def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :class:`Sample`."""
+        """Return the weighted average precisions, as :meth:`Sample.statistic`."""
         return np.asarray(
             np.max([_average_precision(self.labels, row, weights) for row in self.scores], axis=0)
         )

@@ -1,4 +1,4 @@
-"""What the packaged tasks share: data from an edition, metadata that follows it."""
+"""Base of the packaged tasks: data from an edition, and metadata that follows it."""
 
 from __future__ import annotations
 

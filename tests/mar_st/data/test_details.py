@@ -1,4 +1,4 @@
-"""What is left out, refused or carried along when data are read."""
+"""Tests of reading data: rows left out, rows refused, fields carried along."""
 
 from __future__ import annotations
 

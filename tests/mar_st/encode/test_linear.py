@@ -1,4 +1,4 @@
-"""What computes linear layers: as accurate as torch, and the same in every run of a folder."""
+"""Tests of the kernels for linear layers: as accurate as torch, and the same in every run of a folder."""
 
 from __future__ import annotations
 

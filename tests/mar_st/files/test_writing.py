@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class Disk:
-    """What a disk holds after a power cut, at its worst.
+    """Worst-case model of a disk after a power cut.
 
-    A file keeps the bytes it had when it was last synced; a name is there, or leads to another file, as it
-    was when its folder was last synced. Renames of this process are followed, and checked when they happen.
+    A file keeps the bytes of its last sync, and a folder the names of its last sync. Renames of this process
+    are tracked and checked when they happen.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:

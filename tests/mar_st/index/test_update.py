@@ -38,7 +38,7 @@ def part(folder, numbers, dim=32, seed=1, change=""):
 
 
 def joined(*libraries, without=()):
-    """What a brute force over several libraries searches."""
+    """Merge several libraries into one for brute-force search."""
     rows = [
         (one, vector) for each in libraries for one, vector in zip(each.entries, each.vectors, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""What a saved model says of its modules: names stay in its folder."""
+"""Tests that module paths of a saved model cannot leave its folder."""
 
 from __future__ import annotations
 

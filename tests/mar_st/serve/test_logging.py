@@ -1,4 +1,4 @@
-"""What the server logs, and whose handlers it leaves alone."""
+"""Tests of the server's log lines, and that handlers of the application stay untouched."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def _train(folder, model=None, sources=None, prompts=None, **fields):
 
 @pytest.fixture
 def given(monkeypatch):
-    """What the stage hands to the trainer, which does not run."""
+    """Arguments that the stage passes to the trainer, which does not run."""
     found = {}
 
     def fit(model, data, loss, stage, settings, **options):

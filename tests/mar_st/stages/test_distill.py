@@ -74,7 +74,7 @@ def test_the_student_takes_over_the_scores_of_a_wider_teacher(tmp_path, size):
 
 @pytest.fixture
 def given(monkeypatch):
-    """What the stage hands to the trainer, which does not run."""
+    """Arguments that the stage passes to the trainer, which does not run."""
     found = {}
 
     def fit(model, data, loss, stage, settings, **options):

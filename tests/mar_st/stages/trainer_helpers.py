@@ -1,4 +1,4 @@
-"""What the tests of the trainer share: small encoders, data of letters, spies."""
+"""Helpers for the tests of the trainer: small encoders, data of letters, spies."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def spied(monkeypatch, take):
 
 
 def checkpointed(model):
-    """Whether each encoder of a model computes its activations again."""
+    """Return, for each encoder of a model, whether it uses gradient checkpointing."""
     return [m.model.is_activation_checkpointing for m in model.modules() if isinstance(m, Transformer)]
 
 

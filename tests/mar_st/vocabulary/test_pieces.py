@@ -160,7 +160,7 @@ def test_the_share_of_what_is_kept_and_its_check(backend):
 
 
 def test_prompts_count(backend):
-    """What stands before a text changes where it is split, so its pieces are counted in place."""
+    """A prompt changes how the text after it is split, so pieces are counted with the prompt in place."""
     pieces = Pieces(backend)
     bare, prompted = (usage_of(backend, pieces, OURS, prompts) for prompts in ([], ["query: "]))
     assert (prompted.counts >= bare.counts).all()

@@ -172,7 +172,7 @@ def test_the_packaged_model_is_a_retriever_by_its_name(tmp_path):
 
 
 def test_runs_are_retrievers(tmp_path, medteb):
-    """What a search found and what its run says give the same pools."""
+    """A search and the run file of the same search give the same pools."""
     searched = pool(QUERIES, DOCUMENTS, [BM25()], tmp_path / "searched")
     listed = {row["query-id"]: row["corpus-ids"] for row in rows_of(searched)}
     run = {

@@ -103,7 +103,7 @@ def _read(text: str, start: int) -> tuple[int, list[str]]:
 
 
 def _is_address(parts: list[str], *, labelled: bool) -> bool:
-    """Whether the parts lead to a house or a village, or, after a label, to a district."""
+    """Return True if the parts name a house or a village, or, after a label, a district."""
     there = set(parts)
     numbered = bool(there & {"number", "room", "bare"})
     regions = next((n for n, part in enumerate(parts) if part not in _REGIONS), len(parts))

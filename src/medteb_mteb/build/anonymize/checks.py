@@ -37,7 +37,7 @@ def id_card_digit(first: str) -> str:
 
 
 def is_date(year: str, month: str, day: str) -> bool:
-    """Whether there is such a day, in the years 1880 to 2079."""
+    """Return True if the date exists and lies in the years 1880 to 2079."""
     try:
         return 1880 <= dt.date(int(year), int(month), int(day)).year < 2080
     except ValueError:
@@ -45,7 +45,7 @@ def is_date(year: str, month: str, day: str) -> bool:
 
 
 def is_id_card(number: str) -> bool:
-    """Whether 15 or 17 and more digits name a province and a date of birth; the check digit is not read."""
+    """Return True if 15, or at least 17, digits hold a province and a birth date; ignores the check digit."""
     if number[:2] not in PROVINCES:
         return False
     if len(number) == 15:
@@ -59,7 +59,7 @@ def luhn_digit(first: str) -> str:
 
 
 def passes_luhn(number: str) -> bool:
-    """Whether a number of digits passes Luhn's test (ISO/IEC 7812-1)."""
+    """Return True if a number passes the Luhn check (ISO/IEC 7812-1)."""
     return _luhn_sum(number) % 10 == 0
 
 

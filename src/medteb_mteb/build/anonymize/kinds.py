@@ -67,5 +67,5 @@ def chosen(names: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def placeholder(kind: str, *, chinese: bool) -> str:
-    """What stands in the place of an identifier: `[姓名]`, or `[NAME]` in a text without Chinese."""
+    """Return the placeholder of an identifier: `[姓名]`, or `[NAME]` in a text without Chinese."""
     return f"[{KINDS[kind].chinese}]" if chinese else f"[{kind}]"

@@ -125,7 +125,7 @@ class PersonName(Recogniser):
         return self._foreign(text, start, sure=False)
 
     def _ends(self, text: str, start: int, end: int) -> bool:
-        """Whether a new word begins at `end`, and none reaches over it."""
+        """Return True if a new word begins at `end` and no word spans it."""
         for first in range(start + 1, end):
             if any(text[first:last] in self.words for last in range(end + 1, first + 5)):
                 return False
@@ -145,7 +145,7 @@ class PersonName(Recogniser):
         return 0
 
     def _plausible(self, name: str, surname: int, *, sure: bool, closed: bool) -> bool:
-        """Whether characters that begin with a surname of `surname` characters are a name."""
+        """Return True if characters that begin with a surname of `surname` characters are a name."""
         given = name[surname:]
         if "某" in given or "氏" in given or _TITLE.search(f"{given} "):
             return False
@@ -197,7 +197,7 @@ class PersonName(Recogniser):
         return not (name[0] in _RARE and (given in self.words or (len(given) == 1 and given in _SURNAMES)))
 
     def _inside_word(self, text: str, start: int, length: int) -> bool:
-        """Whether a word of the dictionary reaches from before `start` into the name or over it."""
+        """Return True if a dictionary word that begins before `start` overlaps the name."""
         for back in (1, 2, 3):
             if start < back or not _is_han(text[start - back]):
                 return False

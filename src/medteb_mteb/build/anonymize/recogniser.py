@@ -1,4 +1,4 @@
-"""What every recogniser shares: rules compiled once, a check of what they found."""
+"""Base class of the recognisers: rules are compiled once, and each match is checked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _THING = regex.compile(
 
 
 def of_a_thing(match: regex.Match[str]) -> bool:
-    """Whether what stands before a number says that it belongs to a thing: a lot, an article, a bar code."""
+    """Return True if the text before a number marks it as that of a thing: a lot, an article, a bar code."""
     start = match.start()
     return _THING.search(match.string[max(0, start - 24) : start]) is not None
 

@@ -114,7 +114,7 @@ class Anonymise:
 
     @property
     def mark(self) -> str:
-        """What `Text.anonymised` becomes: version, and a digest of the settings."""
+        """Value of `Text.anonymised`: name, version and a digest of the settings."""
         digest = hashlib.sha256(json.dumps(dict(self.settings()), sort_keys=True).encode()).hexdigest()
         return f"{self.name}/{VERSION}:{digest[:12]}"
 
@@ -229,7 +229,7 @@ def _rebuilt(value: Any, label: str, clean: Mapping[tuple[str, str], str]) -> An
 
 @dataclass(frozen=True)
 class Anonymised:
-    """What the step did.
+    """Result of the step.
 
     Attributes:
         report: Texts read and kept.

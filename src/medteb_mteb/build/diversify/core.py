@@ -61,7 +61,7 @@ class Search:
         return replace(self, lists=max(1, min(texts, lists)))
 
     def to_json(self) -> dict[str, Any]:
-        """What a result depends on, as settings of a step."""
+        """Return the settings that a result depends on, for the step's manifest."""
         return {"index": self.index} if self.index == "exact" else asdict(self)
 
 

@@ -21,17 +21,17 @@ BLOCK = 2048
 
 
 class Index(Protocol):
-    """What vectors are compared with."""
+    """Index of kept vectors that new ones are compared with."""
 
     def add(self, vectors: np.ndarray) -> None:
-        """Vectors of length 1, `(n, dim)` float32, that were kept."""
+        """Add kept vectors of length 1, `(n, dim)` float32."""
 
     def above(self, vectors: np.ndarray, *, all_of_them: bool = True) -> Pairs:
-        """Kept vectors that are above the threshold; see `Exact.above`."""
+        """Return the kept vectors above the threshold; see `Exact.above`."""
 
 
 class Decisions(NamedTuple):
-    """What becomes of some vectors.
+    """Decisions on some vectors.
 
     Attributes:
         kept: `(m,)` bool.

@@ -146,9 +146,9 @@ def faster(dim: int) -> torch.dtype:
 
 
 def keeps_margin(product: Product) -> bool:
-    """Whether products of vectors at the threshold are as exact as they are said to be.
+    """Return True if products of vectors near the threshold are within the stated margin of error.
 
-    They would not be where a machine sums up in bfloat16, or torch is told to compute less precisely.
+    They are not if the hardware accumulates in bfloat16, or torch is set to a lower precision.
     """
     rng = np.random.default_rng(0)
     left, away = rng.standard_normal((2, 64, product.dim))

@@ -29,7 +29,7 @@ class VectorSource(Protocol):
     """Gives vectors of texts."""
 
     def identity(self) -> dict[str, Any]:
-        """What the vectors depend on besides the texts, as JSON."""
+        """Return, as JSON, everything the vectors depend on besides the texts."""
 
     def vectors(self, texts: Sequence[Text]) -> Rows:
         """Vectors of texts, `(len(texts), dim)`, in their order."""

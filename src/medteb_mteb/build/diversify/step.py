@@ -117,7 +117,7 @@ def _named(texts: Sequence[Text]) -> Iterator[None]:
 def centres_sample(
     source: str | Path, search: Search, columns: Mapping[str, str] | None = None
 ) -> tuple[Search, list[Text]]:
-    """What an approximate search needs to know of a source beforehand.
+    """Return the number of lists and the training sample that an approximate search of a source needs.
 
     Args:
         source: See `read_texts`.

@@ -115,7 +115,7 @@ def claims(content: str, keys: Sequence[str], *, cut: bool = False) -> Claims | 
 
 
 def _borne_out(found: Claims, text: str) -> bool:
-    """Whether every grade of a repaired answer stands in its text behind its own key, before the next."""
+    """Return True if the original text has every grade of a repaired answer between its key and the next."""
     behind: dict[str, str] = {}
     for key, rest in _stretches(text):
         behind[key] = f"{behind.get(key, '')} {rest}"

@@ -1,4 +1,4 @@
-"""What the journal holds: digests that name judgements, requests, accounts."""
+"""Entries of the journal: requests, accounts, and the digests that identify judgements."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["JudgeAccount", "Request", "judgement_key", "proof"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request, as far as the journal knows it.
+    """A request as recorded in the journal.
 
     Attributes:
         keys: Keys of its judgements, in the order of its passages.
         attempt: 0 for the first time that these are asked for, counted up for each passage from there.
-        control: Whether a control passage stands among them.
+        control: True if a control passage is among them.
     """
 
     keys: tuple[bytes, ...]
@@ -34,11 +34,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class JudgeAccount(Account):
-    """What a judge was paid, and how it did on control passages.
+    """Cost of a judge, and its results on control passages.
 
     Attributes:
         controls: Control passages sent.
-        controls_failed: Of these, those that were graded as if they had to do with the query.
+        controls_failed: Of these, those graded as if they were relevant to the query.
     """
 
     controls: int = 0

@@ -1,4 +1,4 @@
-"""What a judging would ask for and cost, before a cent is spent."""
+"""Estimate of the requests, tokens and cost of a judging, before anything is sent."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JOURNAL_VARIABLE = "MEDTEB_JOURNAL"
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a judging will take, if every answer is good.
+    """Requests, tokens and cost of a judging, if every answer is valid.
 
     Attributes:
         judge: The judge.
@@ -69,9 +69,9 @@ def estimate(
     out: str | Path = "judged",
     retry_failed: bool = False,
 ) -> list[Estimate]:
-    """What `judge` would ask for and what that costs; nothing is sent, and no journal is made.
+    """Estimate the requests and cost of `judge`; nothing is sent, and no journal is created.
 
-    Answers that have to be asked for again come on top.
+    Repeated requests for invalid answers come on top.
 
     Raises:
         BuildError: The input or the journal cannot be used.
@@ -110,7 +110,7 @@ def estimate(
 def at_most(
     judge: Judge, *, queries: int, query_tokens: float, pairs: int, document_tokens: float
 ) -> Estimate:
-    """What judging would take if pools and texts were as large as they can be, before they are there.
+    """Estimate an upper bound of a judging before its pools and texts exist.
 
     Args:
         judge: The judge.

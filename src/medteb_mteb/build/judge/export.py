@@ -34,12 +34,12 @@ FAILED = "failed.jsonl"
 
 @dataclass
 class Outcome:
-    """What a judge has said about the pairs, counted by pairs.
+    """Number of pairs by a judge's grade.
 
     Attributes:
         grades: Pairs by grade, of all five.
-        failed: Pairs without a grade by reason.
-        left: Pairs that were not asked for yet.
+        failed: Pairs without a grade, by reason.
+        left: Pairs not asked for yet.
     """
 
     grades: dict[str, int] = field(default_factory=lambda: dict.fromkeys(GRADES, 0))
@@ -52,7 +52,7 @@ class Outcome:
 
 
 def outcomes(planners: Sequence[Planner], journal: Journal) -> dict[str, Outcome]:
-    """What the journal holds for each judge."""
+    """Count the pairs of each judge in the journal."""
     found = {planner.judge.name: Outcome() for planner in planners}
     for row in _rows(planners, journal):
         _count(found[row["judge"]], row)

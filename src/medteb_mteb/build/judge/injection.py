@@ -130,9 +130,9 @@ def _visible(text: str) -> str:
 
 
 def suspicious(text: str) -> bool:
-    """Whether a text looks as if it wanted to instruct a judge.
+    """Return True if a text looks like a prompt injection.
 
-    Wide on purpose: a passage that is suspected wrongly is judged alone, which costs a request.
+    The patterns are wide on purpose: a false positive is merely judged alone, which costs one request.
     """
     plain = unicodedata.normalize("NFKC", _visible(text)).lower()
     # What was written with gaps between the characters is looked at without them, too.

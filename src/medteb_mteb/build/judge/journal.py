@@ -32,7 +32,7 @@ __all__ = ["Journal"]
 
 
 class Journal(Database[JudgeAccount]):
-    """See the module."""
+    """Journal of judgements, an SQLite database; see the module's docstring."""
 
     application = 0x4D544A31
     version = 1
@@ -61,7 +61,7 @@ CREATE TABLE IF NOT EXISTS unread (id BLOB PRIMARY KEY, settings BLOB NOT NULL, 
 
     @property
     def unpaid(self) -> JudgeAccount:
-        """See the base class."""
+        """An empty account."""
         return JudgeAccount()
 
     def grades(self, keys: Sequence[bytes]) -> dict[bytes, str]:

@@ -20,7 +20,7 @@ __all__ = ["Group", "Material", "read_material"]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What is judged for one text of a query, of however many ids: ids of documents of different texts."""
+    """Documents (ids of distinct texts) to judge for one query text, which may have several ids."""
 
     query: str
     documents: tuple[str, ...]
@@ -61,7 +61,7 @@ class Material:
             yield Group(names[0], tuple(found.values()))
 
     def suspect(self, document: str) -> bool:
-        """Whether a document looks as if it wanted to instruct a judge."""
+        """Return True if a document looks like a prompt injection."""
         if document not in self._suspects:
             self._suspects[document] = suspicious(self.documents[document])
         return self._suspects[document]

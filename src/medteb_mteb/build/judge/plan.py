@@ -57,14 +57,14 @@ def places(request: Request, identity: bytes) -> tuple[tuple[int, ...], int | No
 
 @dataclass
 class Counts:
-    """What a planner has met with.
+    """Numbers of judgements, by state, that a planner has seen.
 
     Attributes:
-        judgements: Different judgements that are wanted.
+        judgements: Distinct judgements that are wanted.
         known: Of these, in the journal.
-        failed: Of these, failed in an earlier run and left at that.
+        failed: Of these, failed in an earlier run and not retried.
         suspicious: Of these, with a passage that is judged alone.
-        resumed: Requests of an interrupted run that are sent again as they were.
+        resumed: Requests of an interrupted run that are sent again unchanged.
     """
 
     judgements: int = 0
@@ -120,7 +120,7 @@ class Planner:
             yield from self._group(group, open_requests)
 
     def survey(self) -> Counts:
-        """What there is to do, without making prompts of it."""
+        """Count the judgements to ask for, without rendering prompts."""
         counts = Counts()
         for group in self.material.groups():
             keys = [self.key(group.query, document) for document in group.documents]

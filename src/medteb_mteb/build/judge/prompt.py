@@ -65,7 +65,7 @@ _TAG = "bcdfghjkmnpqrstvwxz23456789"
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is sent.
+    """Prompt of one request.
 
     Attributes:
         system: The system message.

@@ -32,12 +32,12 @@ _ROW = re.compile(re.escape(_HEADER) + b"(.{%d})(.{%d})([SABCD])(.{4})" % (KEY, 
 
 @dataclass(frozen=True)
 class Repaired:
-    """What was got back.
+    """Result of a repair.
 
     Attributes:
-        judgements: Number of judgements.
-        accounts: Number of accounts; a judge whose account was lost starts from nothing.
-        moved: Where the damaged database is now.
+        judgements: Number of judgements recovered.
+        accounts: Number of accounts recovered; a judge whose account was lost starts at zero.
+        moved: New path of the damaged database.
     """
 
     judgements: int

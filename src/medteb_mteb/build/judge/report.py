@@ -1,4 +1,4 @@
-"""What a judging has come to."""
+"""Report of a judging."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["JudgeReport", "JudgeResult", "finished"]
 
 @dataclass(frozen=True)
 class JudgeResult:
-    """What one judge has come to.
+    """Result of one judge.
 
     Attributes:
         name: The judge.
@@ -52,15 +52,15 @@ class JudgeResult:
 
 @dataclass(frozen=True)
 class JudgeReport:
-    """What a judging has come to.
+    """Report of a judging.
 
     Attributes:
         folder: Where it is written.
         journal: Where every judgement is.
         pairs: Number of pairs.
-        judges: What each judge has come to.
-        complete: Every pair has a grade or has failed; only then there is a `judgements.jsonl`.
-        notes: What a reader should know.
+        judges: Result of each judge.
+        complete: True if every pair has a grade or has failed; only then `judgements.jsonl` exists.
+        notes: Remarks for the reader.
     """
 
     folder: Path

@@ -107,7 +107,7 @@ def judge(
 def _identity(
     queries: str | Path, documents: str | Path, pools: str | Path, planners: Sequence[Planner]
 ) -> dict[str, Any]:
-    """What the judgements depend on; budgets, limits and the like may change from run to run."""
+    """Return everything the judgements depend on; budgets and rate limits may change between runs."""
     return {
         "schema_version": SCHEMA_VERSION,
         "step": "judge",

@@ -30,12 +30,12 @@ _KEY = re.compile(r"passage-(\d+)(?:-(\w+))?")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an answer says.
+    """Content of an answer.
 
     Attributes:
         grades: Grade by number of the passage.
         missing: Reason by number of a passage that has no grade.
-        whole: Why nothing in the answer can be trusted; empty if something can.
+        whole: Why the whole answer is rejected; empty if it is not.
     """
 
     grades: dict[int, str] = field(default_factory=dict)

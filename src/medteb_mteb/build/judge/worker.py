@@ -32,14 +32,14 @@ class Progress(Protocol):
 
 @dataclass
 class Tally:
-    """What a judge did in this run.
+    """Counts of a judge in this run.
 
     Attributes:
-        bought: Grades that came in.
-        failed: Judgements that came to nothing, by reason.
-        asked_again: Judgements that were asked for once more, alone.
-        distrusted: Answers that were thrown away as a whole, by reason; `control` are those whose control
-            passage was graded as if it had to do with the query.
+        bought: Grades received.
+        failed: Judgements without a grade, by reason.
+        asked_again: Judgements that were requested again, alone.
+        distrusted: Answers rejected as a whole, by reason; `control` are those whose control passage was
+            graded as if it were relevant to the query.
     """
 
     bought: int = 0
@@ -71,7 +71,7 @@ class JudgeWorker(Worker["Task"]):
         return found
 
     def settle(self, job: Task, reply: Reply | None, reason: str) -> list[Task]:
-        """See the base class; what went wrong is asked for once more."""
+        """Record the grades of a reply; passages without a valid grade are requested once more."""
         if reply is None:
             verdict = Verdict({}, dict.fromkeys(range(len(job.prompt.keys)), reason))
         else:
@@ -129,10 +129,10 @@ def ending_of(reply: Reply) -> str:
 
 
 def verdict_of(content: str | None, keys: Sequence[str], control: int | None, ending: str) -> Verdict:
-    """What an answer says, borne out by its control passage if it has one.
+    """Read an answer, and reject it if its control passage was graded as relevant.
 
     Args:
-        content: What the judge said.
+        content: The judge's answer.
         keys: Key of each passage, in their order.
         control: Number of the control passage.
         ending: See `ending_of`.

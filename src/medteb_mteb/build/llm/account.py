@@ -1,4 +1,4 @@
-"""What an LLM was paid, as the journal books it."""
+"""Account of an LLM's cost, as recorded in the journal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Account"]
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What an LLM was paid.
+    """Number of answers, tokens and cost of an LLM.
 
     Attributes:
         answers: Answers, good or bad.

@@ -1,4 +1,4 @@
-"""What asking costs: an estimate before it is asked for, and a purse that is not overdrawn."""
+"""Cost of requests: an estimate in advance, and a budget that is never exceeded."""
 
 from __future__ import annotations
 

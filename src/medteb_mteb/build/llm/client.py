@@ -48,10 +48,10 @@ _FILTER_WORDS = re.compile(
 
 
 class Question(Protocol):
-    """What an endpoint can be asked."""
+    """Interface of a prompt that can be sent to an endpoint."""
 
     def messages(self) -> list[dict[str, str]]:
-        """As the chat completions API takes it."""
+        """Return the messages in the form of the chat completions API."""
 
     def schema(self) -> dict[str, Any]:
         """JSON schema of an answer."""
@@ -60,7 +60,7 @@ class Question(Protocol):
         """Estimated tokens, in and out."""
 
     def salt(self) -> str:
-        """Tells it apart from others of the same words that want an answer of their own; may be empty."""
+        """Return a string that tells equal prompts apart, so that each gets its own answer; may be empty."""
 
 
 class Unanswered(Exception):  # noqa: N818 - an outcome, not a mistake
@@ -228,7 +228,7 @@ class Endpoint:
         raise Unanswered(refused.reason) from None
 
     def _hopeless(self, failed: _Failed) -> Exception:
-        """What a request has come to after all its attempts."""
+        """Return the error of a request whose attempts have all failed."""
         self._in_a_row += 1
         if failed.outage or self._in_a_row >= IN_A_ROW:
             return GiveUp(
@@ -272,7 +272,7 @@ class Endpoint:
         return body
 
     def _status(self, error: Any, form: AnswerFormat, question: Question) -> Exception:
-        """What a status that is no success means."""
+        """Turn an HTTP error status into the exception that tells how to proceed."""
         status = int(error.status_code)
         said = f"status {status}{self._said(error, question)}"
         if status in (400, 403, 422) and _filtered(error):
@@ -301,7 +301,7 @@ class Endpoint:
 
 
 def _filtered(error: Any) -> bool:
-    """Whether a content filter has refused the texts; by its code, or by its words where it has no code."""
+    """Return True if a content filter refused the texts, by the error's code or, without one, its message."""
     return _FILTER_CODE.search(str(error.code or "")) is not None or (
         error.status_code != 403 and _FILTER_WORDS.search(str(error.message)) is not None
     )

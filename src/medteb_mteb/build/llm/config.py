@@ -99,7 +99,7 @@ class LLM(BaseModel):
 
     @property
     def local(self) -> bool:
-        """Whether the endpoint is on this machine."""
+        """True if the endpoint is on this machine."""
         return urlsplit(self.base_url).hostname in LOOPBACK
 
     def key(self) -> str:
@@ -126,7 +126,7 @@ class LLM(BaseModel):
         return found
 
     def settings(self, prompt_version: str) -> dict[str, Any]:
-        """What an answer depends on besides its texts; where it is asked for, and with what else, is not."""
+        """Return everything an answer depends on besides its texts; the endpoint is not part of it."""
         return {
             "model": self.model,
             "variant": self.variant,

@@ -216,7 +216,7 @@ class Database(ABC, Generic[AccountT]):
         """An account that nothing was booked on."""
 
     def account(self, name: str) -> AccountT:
-        """What its holder was paid, over all runs."""
+        """Return the account of an LLM or judge, over all runs."""
         nothing = self.unpaid
         columns = ", ".join(field.name for field in fields(nothing))
         with self._errors():

@@ -1,4 +1,4 @@
-"""What generating would ask for and cost, before a cent is spent."""
+"""Estimate of the requests, tokens and cost of generating, before anything is sent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_THE_LLM = ("spent", "budget")
 
 @dataclass(frozen=True)
 class Cost:
-    """What a call of `generate` will take, if every answer is good.
+    """Requests, tokens and cost of a call of `generate`, if every answer is valid.
 
     Attributes:
         prompts: Prompts.
@@ -64,17 +64,17 @@ def added(costs: Iterable[Cost]) -> Cost:
 def estimate_cost(
     prompts: Sequence[Prompt], llm: LLM, journal: str | Path, *, version: str, retry_failed: bool = False
 ) -> Cost:
-    """What `generate` would ask for and what that costs; nothing is sent, and no journal is made.
+    """Estimate the requests and cost of `generate`; nothing is sent, and no journal is created.
 
-    Answers that have to be asked for again come on top. Answers are not read: one of the journal counts as
+    Repeated requests for invalid answers come on top. Answers are not parsed: one in the journal counts as
     known unless it was rejected before.
 
     Args:
-        prompts: As for `generate`, likewise the others.
+        prompts: As for `generate`, like the other arguments.
         llm: The LLM.
         journal: The journal.
         version: Version of the prompts.
-        retry_failed: Whether to ask again for what has failed in earlier runs.
+        retry_failed: Ask again for prompts that failed in earlier runs.
 
     Raises:
         JournalError: The journal is damaged or something else.

@@ -26,16 +26,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Generation(Generic[T]):
-    """What a call of `generate` has come to.
+    """Result of a call of `generate`.
 
     Attributes:
-        answers: By key, in the order of the prompts: what `read` made of the answer.
-        failed: Key to the reason, of prompts without an answer that is any good, in the same order.
+        answers: Result of `read` for each answer, by key, in the order of the prompts.
+        failed: Reason by key, for prompts without a valid answer, in the same order.
         known: Prompts whose answer was in the journal.
-        bought: Answers that came in, in this run, good or bad.
-        account: What the journal has paid for this LLM, over all runs.
-        faults: Attempts that failed for the moment, by reason.
-        stopped: Why it ended before everything was asked for; empty if it did not.
+        bought: Answers received in this run, valid or not.
+        account: Cost of this LLM in the journal, over all runs.
+        faults: Attempts that failed temporarily, by reason.
+        stopped: Why the run ended early; empty if it did not.
     """
 
     answers: dict[str, T]
@@ -48,7 +48,7 @@ class Generation(Generic[T]):
 
     @property
     def complete(self) -> bool:
-        """Whether everything was asked for: each prompt has an answer or has failed."""
+        """True if the run did not end early: each prompt has an answer or has failed."""
         return not self.stopped
 
 

@@ -65,7 +65,7 @@ def proof(key: bytes, settings: bytes, answer: Answer) -> bytes:
 
 
 class AnswerJournal(Database[Account]):
-    """See the module."""
+    """Journal of answers, an SQLite database; see the module's docstring."""
 
     application = 0x4D54414E
     version = 1
@@ -87,7 +87,7 @@ CREATE TABLE accounts (llm TEXT PRIMARY KEY, answers INTEGER NOT NULL, tokens_in
 
     @property
     def unpaid(self) -> Account:
-        """See the base class."""
+        """An empty account."""
         return Account()
 
     def answers(self, keys: Sequence[bytes]) -> dict[bytes, list[Answer]]:

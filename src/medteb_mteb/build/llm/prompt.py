@@ -1,4 +1,4 @@
-"""What an LLM is asked to write, and how a reader says that an answer is no good."""
+"""Prompt of a generation, and the error by which a reader rejects an answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Prompt", "Rejected"]
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What an LLM is asked to write.
+    """Prompt of a generation.
 
     Attributes:
         key: The caller's name for it, unique within a call.

@@ -1,4 +1,4 @@
-"""What prompts have come to: which answers are good, which prompts have failed, what is left to ask for."""
+"""State of prompts: valid answers, failed prompts, and prompts still to be sent."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Order:
 
     @property
     def prompt(self) -> Order:
-        """What is sent: itself."""
+        """The prompt to send: the order itself."""
         return self
 
     def messages(self) -> list[dict[str, str]]:
@@ -80,15 +80,15 @@ def by_answer(prompts: Sequence[Prompt], settings: bytes) -> dict[bytes, list[Pr
 
 
 class Readings(Generic[T]):
-    """What a reader has made of the answers.
+    """Answers of the journal, as parsed by a reader.
 
     Args:
         prompts: Prompts by the key of their answer.
         read: What it makes of an answer; raises `Rejected`.
 
     Attributes:
-        good: What `read` gave, by key of the prompt.
-        failed: Why there is nothing, by key of the prompt.
+        good: Result of `read`, by key of the prompt.
+        failed: Reason of failure, by key of the prompt.
     """
 
     def __init__(self, prompts: dict[bytes, list[Prompt]], read: Callable[[Prompt, str], T]) -> None:
@@ -97,7 +97,7 @@ class Readings(Generic[T]):
         self.failed: dict[str, str] = {}
 
     def orders(self, journal: AnswerJournal, *, retry_failed: bool) -> Iterator[Order]:
-        """Read what the journal has; what is left to ask for.
+        """Parse the answers in the journal, and yield what is left to ask for.
 
         An answer that came in just before its run was killed was not read; it is now, and asked for once more
         if it is no good. One that was good and is not any more (the reader has changed) has failed.

@@ -21,7 +21,7 @@ __all__ = ["Saved", "repair"]
 
 @dataclass(frozen=True)
 class Saved:
-    """What was got back.
+    """Result of a repair.
 
     Attributes:
         rows: Number of rows of what is paid for.

@@ -44,12 +44,12 @@ Row = tuple[bytes, bytes, int, str, str, bytes]
 
 @dataclass(frozen=True)
 class RepairedAnswers:
-    """What was got back.
+    """Result of a repair.
 
     Attributes:
-        answers: Number of answers.
-        accounts: Number of accounts; an LLM whose account was lost starts from nothing.
-        moved: Where the damaged database is now.
+        answers: Number of answers recovered.
+        accounts: Number of accounts recovered; an LLM whose account was lost starts at zero.
+        moved: New path of the damaged database.
     """
 
     answers: int

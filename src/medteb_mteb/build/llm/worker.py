@@ -26,7 +26,7 @@ class Job(Protocol):
 
     @property
     def prompt(self) -> Question:
-        """What is sent."""
+        """The prompt to send."""
 
 
 JobT = TypeVar("JobT", bound=Job)
@@ -60,7 +60,7 @@ class Worker(ABC, Generic[JobT]):
 
     @abstractmethod
     def more(self) -> Iterable[JobT]:
-        """What is asked for next, about as much as can be under way at once; nothing at the end."""
+        """Return the next jobs, about as many as can run at once; none at the end."""
 
     @abstractmethod
     def settle(self, job: JobT, reply: Reply | None, reason: str) -> Iterable[JobT]:

@@ -59,7 +59,7 @@ class Writer(Worker[Order]):
         return list(islice(self._orders, self.llm.concurrency))
 
     def settle(self, job: Order, reply: Reply | None, reason: str) -> list[Order]:
-        """See the base class."""
+        """Keep a valid answer; an invalid one is requested once more."""
         if reply is not None:
             reason = self._keep(job, reply)
             self.used(reason)

@@ -1,4 +1,4 @@
-"""What each step of a pipeline does: the functions behind the commands, called with what the file says."""
+"""Execution of each step of a pipeline: calls the functions behind the commands with the file's options."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Job", "Outcome", "perform"]
 
 @dataclass(frozen=True)
 class Job:
-    """What a step is given.
+    """Arguments of a step.
 
     Attributes:
         build: The pipeline in its folder.
@@ -55,7 +55,7 @@ class Job:
         return self.inputs[key][0]
 
     def held_out(self, step: steps.StepBase, threshold: float) -> HeldOut:
-        """What the step's training data is kept away from, see `medteb_mteb.build.pipeline.resolve`."""
+        """Return the test queries that the step's training data must not contain, see `resolve.tests_of`."""
         from medteb_mteb.build.training import read_held_out
 
         return read_held_out(tests_of(step, self.inputs), threshold)
@@ -67,11 +67,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step has come to.
+    """Outcome of a step.
 
     Attributes:
         result: Numbers for people and programs, as JSON values.
-        stopped: Why it ended before its end; empty if it did not.
+        stopped: Why it ended early; empty if it did not.
     """
 
     result: dict[str, Any] = field(default_factory=dict)

@@ -1,8 +1,7 @@
-"""What a pipeline would do and cost, before a cent is spent.
+"""Forecast of a pipeline's work and cost, before anything is sent.
 
-Steps that are finished are counted; those that are not are taken at most: as if no text were dropped and
-every pool were full. What that costs is reckoned with texts of the mean length. What a judge would be asked
-is exact as soon as its pools are there.
+The output of finished steps is counted. For the others the forecast assumes the maximum: no text is dropped,
+every pool is full, and texts have the mean length. Requests to a judge are exact once its pools exist.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Volume:
 
 @dataclass(frozen=True)
 class Charge:
-    """What an LLM would be asked.
+    """Requests to an LLM and their cost.
 
     Attributes:
         name: The LLM.
@@ -57,8 +56,8 @@ class Charge:
         tokens_out: Estimated tokens of the answers.
         cost: Their price.
         known: Answers that the journal has.
-        exact: Counted, if every answer is good; else reckoned with the most texts that there can be, of the
-            mean length.
+        exact: True if counted (assuming every answer is valid); otherwise estimated from the maximum number
+            of texts, of the mean length.
     """
 
     name: str
@@ -119,14 +118,14 @@ class Forecast:
 
 @dataclass
 class View:
-    """What a step's forecast is made from.
+    """Inputs of a step's forecast.
 
     Attributes:
         build: The pipeline in its folder.
         paths: Paths of the step's inputs, by key.
-        volumes: Gives their volumes, by key; what nobody asks for is not read.
-        ready: All inputs are there.
-        retry_failed: What failed before is asked for again.
+        volumes: Returns their volumes by key; only volumes that are asked for are read.
+        ready: All inputs exist.
+        retry_failed: Requests that failed before are sent again.
     """
 
     build: Build
@@ -145,7 +144,7 @@ class View:
 
 
 def forecast(file: str | Path, *, until: str | None = None, retry_failed: bool = False) -> Forecast:
-    """What `build` would do; nothing is written or sent.
+    """Forecast what `build` would do; nothing is written or sent.
 
     Args:
         file: The pipeline.
@@ -307,7 +306,7 @@ def _(_step: steps.Consensus, view: View) -> Volume:
 
 @singledispatch
 def charged(_step: steps.StepBase, _view: View) -> list[Charge]:
-    """What a step would ask LLMs for."""
+    """Return the requests of a step to LLMs."""
     return []
 
 

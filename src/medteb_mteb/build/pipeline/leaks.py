@@ -1,4 +1,4 @@
-"""What of a build's tests is in its training data; there must be nothing."""
+"""Leakage report: test queries of a build that are in its training data; there must be none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would stop a build hours later, looked for before its first step."""
+"""Checks before the first step for errors that would otherwise stop a build hours later."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check_before(build: Build, steps: Sequence[StepBase]) -> None:
 
 
 def _anonymised(build: Build, source: Source) -> bool:
-    """Whether texts have passed an anonymiser, as far as can be told without reading them."""
+    """Return True if texts were anonymised, as far as can be told without reading them."""
     if not source.step:
         return (Path(source.path) / STEP).is_file()  # the step that sends them looks at each
     step = next(one for one in build.pipeline.steps if one.name == source.step)

@@ -47,7 +47,7 @@ def publish(folder: Path, data: Path) -> None:
 
 
 def published(folder: Path, data: Path) -> bool:
-    """Whether all that an editions step wrote is in the common folder, and not what another wrote.
+    """Return True if the common folder holds all that an editions step wrote, not replaced by another step.
 
     Args:
         folder: Folder of the step.

@@ -37,14 +37,14 @@ Fate = Literal["kept", "made", "stopped"]
 
 @dataclass(frozen=True)
 class StepReport:
-    """What became of one step.
+    """Report of one step.
 
     Attributes:
         name: Its name.
-        step: Which it is.
+        step: Kind of step.
         fate: `kept` from an earlier run, `made` in this one, or `stopped` before its end.
-        result: What it came to.
-        seconds: Wall time; of a kept step that of the run that made it.
+        result: Its outcome, as JSON values.
+        seconds: Wall-clock time; for a kept step, of the run that made it.
         stopped: Why it stopped.
     """
 
@@ -58,13 +58,14 @@ class StepReport:
 
 @dataclass(frozen=True)
 class BuildReport:
-    """What a build has come to.
+    """Report of a build.
 
     Attributes:
         out: Its folder.
         steps: Its steps, in order, as far as it went.
-        left: Names of the steps that are left, of those that were wanted.
-        leakage: Of a whole build with editions and training data, see `medteb_mteb.build.pipeline.leaks`.
+        left: Names of the requested steps that did not finish.
+        leakage: Leakage report of a whole build with editions and training data, see
+            `medteb_mteb.build.pipeline.leaks`.
     """
 
     out: Path
@@ -74,7 +75,7 @@ class BuildReport:
 
     @property
     def complete(self) -> bool:
-        """Whether everything that was wanted is there."""
+        """True if all requested steps finished."""
         return not self.left
 
     @property
@@ -283,7 +284,7 @@ class Build:
         return self.root / step.name
 
     def has_made(self, step: StepBase, record: Record) -> bool:
-        """Whether there is something of a step to lose: all, or a part that it could go on from."""
+        """Return True if a step has output to lose: finished, or partial output that it could resume from."""
         return self.folder(step).exists() and (record.finished or not step.ATOMIC)
 
     def fingerprint(self, step: StepBase, state: State) -> str:

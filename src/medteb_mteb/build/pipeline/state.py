@@ -1,4 +1,4 @@
-"""What a build knows of its steps: which were made of what, so that a change is seen."""
+"""State of a build: the settings and inputs each step was made with, to detect changes."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class StepBase(_Strict):
         return ()
 
     def depends_on(self, pipeline: Pipeline) -> Any:
-        """What of the pipeline its output depends on, besides options and inputs, as JSON values."""
+        """Return, as JSON, the parts of the pipeline its output depends on, besides options and inputs."""
         del pipeline
         return None
 
@@ -127,7 +127,7 @@ class StepBase(_Strict):
 
 
 class Anonymize(StepBase):
-    """See `medteb anonymize`."""
+    """Options of an anonymize step, as of `medteb anonymize`."""
 
     WRITES = "texts"
     step: Literal["anonymize"]
@@ -141,7 +141,7 @@ class Anonymize(StepBase):
 
 
 class Dedup(StepBase):
-    """See `medteb dedup`."""
+    """Options of a dedup step, as of `medteb dedup`."""
 
     WRITES = "texts"
     step: Literal["dedup"]
@@ -152,7 +152,7 @@ class Dedup(StepBase):
 
 
 class Diversify(StepBase):
-    """See `medteb diversify`."""
+    """Options of a diversify step, as of `medteb diversify`."""
 
     WRITES = "texts"
     PASSING = frozenset({"batch_size"})
@@ -177,7 +177,7 @@ class Diversify(StepBase):
 
 
 class Pool(StepBase):
-    """See `medteb pool`."""
+    """Options of a pool step, as of `medteb pool`."""
 
     WRITES = "pools"
     RESULT = "pools.jsonl"
@@ -197,7 +197,7 @@ class Pool(StepBase):
 
 
 class Judge(StepBase):
-    """See `medteb judge`; the judges are those of the pipeline."""
+    """Options of a judge step, as of `medteb judge`; the judges are those of the pipeline."""
 
     WRITES = "judgements"
     ASKS = True
@@ -224,7 +224,7 @@ class Judge(StepBase):
 
 
 class Consensus(StepBase):
-    """See `medteb consensus`."""
+    """Options of a consensus step, as of `medteb consensus`."""
 
     WRITES = "labels"
     ATOMIC = True
@@ -260,7 +260,7 @@ class Consensus(StepBase):
 
 
 class Review(StepBase):
-    """See `medteb review export`."""
+    """Options of a review step, as of `medteb review export`."""
 
     WRITES = "sheet"
     ATOMIC = True
@@ -274,7 +274,7 @@ class Review(StepBase):
 
 
 class Assemble(StepBase):
-    """See `medteb assemble`."""
+    """Options of an assemble step, as of `medteb assemble`."""
 
     WRITES = "editions"
     ATOMIC = True

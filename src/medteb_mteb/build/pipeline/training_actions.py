@@ -1,4 +1,4 @@
-"""What the steps do that ask an LLM to write, and those that make training sets."""
+"""Execution of the steps that have an LLM write texts, and of those that make training sets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def _asking(step: steps.Written, job: Job) -> dict[str, Any]:
-    """What all functions take that ask an LLM."""
+    """Return the arguments common to all functions that ask an LLM."""
     return {
         "llm": step.writer(job.pipeline),
         "journal": job.build.answers,

@@ -1,4 +1,4 @@
-"""What the steps would cost that ask an LLM to write."""
+"""Forecast of the cost of the steps that have an LLM write texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _charge(llm: LLM, cost: Cost) -> list[Charge]:
 
 
 def _like(llm: LLM, prompt: Prompt, requests: int) -> list[Charge]:
-    """So many requests like one, for texts that are not there yet."""
+    """Return the cost of a number of requests like the given one, for texts that do not exist yet."""
     from medteb_mteb.build.llm.budget import tokens_of
 
     tokens_in = requests * (tokens_of(prompt.system) + tokens_of(prompt.user))

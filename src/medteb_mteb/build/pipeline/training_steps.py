@@ -66,7 +66,7 @@ class Written(StepBase):
 
 
 class Sts(Written):
-    """See `medteb sts`."""
+    """Options of an sts step, as of `medteb sts`."""
 
     WRITES = "editions"
     # Its answers are in the journal; what it made of them is made again.
@@ -121,7 +121,7 @@ class Kept(StepBase):
 
 
 class Triples(Written, Kept):
-    """See `medteb triples`."""
+    """Options of a triples step, as of `medteb triples`."""
 
     WRITES = "triples"
     step: Literal["triples"]
@@ -158,7 +158,7 @@ class Triples(Written, Kept):
 
 
 class SynthesizeQueries(Written, Kept):
-    """See `medteb synthesize queries`."""
+    """Options of a synthesize-queries step, as of `medteb synthesize queries`."""
 
     WRITES = "pairs"
     RESULT = "pairs.jsonl"
@@ -199,7 +199,7 @@ class SynthesizeQueries(Written, Kept):
 
 
 class SynthesizeTasks(Written, Kept):
-    """See `medteb synthesize tasks`."""
+    """Options of a synthesize-tasks step, as of `medteb synthesize tasks`."""
 
     WRITES = "triples"
     step: Literal["synthesize-tasks"]
@@ -230,7 +230,7 @@ class SynthesizeTasks(Written, Kept):
 
 
 class Pairs(Kept):
-    """See `medteb pairs`."""
+    """Options of a pairs step, as of `medteb pairs`."""
 
     WRITES = "alignment"
     step: Literal["pairs"]
@@ -257,7 +257,7 @@ class Pairs(Kept):
 
 
 class RoundTrip(Kept):
-    """See `medteb round-trip`."""
+    """Options of a round-trip step, as of `medteb round-trip`."""
 
     WRITES = "triples"
     PASSING = frozenset({"batch_size"})

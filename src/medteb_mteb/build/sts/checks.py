@@ -1,4 +1,4 @@
-"""What a rewrite has to be; whoever wrote it is not believed."""
+"""Checks of a rewrite; the LLM's own claims are not trusted."""
 
 from __future__ import annotations
 

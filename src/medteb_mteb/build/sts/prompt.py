@@ -68,7 +68,7 @@ def prompt_version() -> str:
 
 
 def render(candidate: Candidate, tolerance: float) -> Prompt:
-    """What is asked for a query; its key is the query's id.
+    """Render the prompt for a query; its key is the query's id.
 
     Args:
         candidate: The query with its term and synonym.

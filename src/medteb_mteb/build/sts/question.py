@@ -1,4 +1,4 @@
-"""What a question is: it asks, it says something besides its term, and how long it may be."""
+"""Rules for questions: they ask something, they say something besides their term, and their length."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LEAST = 2
 
 
 def is_question(text: str) -> bool:
-    """Whether a text, in Chinese, is one line that asks something."""
+    """Return True if a Chinese text is one line that asks something."""
     if "\n" in text or "\r" in text:
         return False
     return text.rstrip('"”』」）) ')[-1:] in ("?", "？") or _ASKING.search(text) is not None
 
 
 def says_little(text: str, term: str) -> bool:
-    """Whether there is next to nothing in a text besides the term."""
+    """Return True if a text says next to nothing besides the term."""
     return len(normalise(text)) - len(normalise(term)) < LEAST
 
 

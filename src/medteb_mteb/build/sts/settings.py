@@ -65,7 +65,7 @@ class Settings:
                 raise BuildError(f"{what} is a positive number, or None; got {number}.")
 
     def to_json(self) -> dict[str, Any]:
-        """What the data depend on besides names, as JSON values."""
+        """Return the settings that the data depend on, as JSON values; names are left out."""
         return {
             "test": self.test,
             "probabilities": list(self.probabilities),

@@ -38,7 +38,7 @@ STEP = "sts"
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a call of `sts` will ask for.
+    """Requests and cost of a call of `sts`.
 
     Attributes:
         queries: Queries given.
@@ -59,7 +59,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Report:
-    """What `sts` has made.
+    """Report of a call of `sts`.
 
     Attributes:
         folder: The folder of data.
@@ -92,7 +92,7 @@ class Report:
 
     @property
     def complete(self) -> bool:
-        """Whether the data are written."""
+        """True if the data are written."""
         return not self.stopped
 
     def to_json(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def estimate(
     journal: str | Path | None = None,
     retry_failed: bool = False,
 ) -> Estimate:
-    """What `sts` would ask for and what that costs; nothing is sent, and no journal is made.
+    """Estimate the requests and cost of `sts`; nothing is sent, and no journal is created.
 
     Raises:
         BuildError: The input or the journal cannot be used.

@@ -1,4 +1,4 @@
-"""What a synthetic text must not be: a copy, a repetition, an instruction, or about "the document"."""
+"""Checks that a synthetic text is not a copy, a repetition, an instruction, or about "the document"."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _PLACE = re.compile(r"<第\d+[条个][^<>]*>|<(query|task)[ -]?\d+>|</?document"
 
 
 def text_problem(text: str, language: Language) -> str:
-    """What is wrong with a short text of any kind; empty if nothing is."""
+    """Return the defect of a short text of any kind; empty if there is none."""
     if not normalise(text):
         return "empty"
     if _PLACE.search(text) or _PLACEHOLDER.search(text):
@@ -74,7 +74,7 @@ def text_problem(text: str, language: Language) -> str:
 
 
 def copied(text: str, document: str, language: Language) -> bool:
-    """Whether a text stands in a document in one piece, but for a fifth of it.
+    """Return True if at least four fifths of a text stand in a document in one piece.
 
     Args:
         text: The text.

@@ -37,7 +37,7 @@ class Constraints:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """What is asked for: from `least` to `most` characters (Chinese) or words (English)."""
+    """Requested length: from `least` to `most` characters (Chinese) or words (English)."""
 
     least: int
     most: int
@@ -110,7 +110,7 @@ def described(constraints: Constraints, language: Language) -> Mapping[str, str]
 
 
 def length_of(value: str, language: Language) -> Length:
-    """What a published length asks for, in the unit of the language."""
+    """Convert a published length to the unit of the language."""
     words = _WORDS[value]
     if language == "en":
         return words

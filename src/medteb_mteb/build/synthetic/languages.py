@@ -38,7 +38,7 @@ def size(text: str, language: Language) -> int:
 
 
 def written_in(text: str, language: Language) -> bool:
-    """Whether a text is written in a language: Chinese holds Chinese characters, English holds none."""
+    """Return True if a text is in a language: Chinese has mostly Chinese characters, English has none."""
     chinese, latin = len(_HAN.findall(text)), len(_LATIN.findall(text))
     if language == "zh":
         return bool(chinese) and chinese >= _SHARE * (chinese + latin)

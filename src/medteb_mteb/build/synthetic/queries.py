@@ -47,7 +47,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class QuerySettings:
-    """What is asked for.
+    """Settings of synthetic queries.
 
     Attributes:
         language: Language of the queries.
@@ -175,7 +175,7 @@ def estimate_queries(
     journal: str | Path | None = None,
     retry_failed: bool = False,
 ) -> Cost:
-    """What `synthesize_queries` would ask for and what that costs; nothing is sent, and no journal is made.
+    """Estimate the requests and cost of `synthesize_queries`; nothing is sent, and no journal is created.
 
     Raises:
         BuildError: The documents or the journal cannot be used.

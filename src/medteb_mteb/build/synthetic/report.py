@@ -1,4 +1,4 @@
-"""What a synthesis has come to, and how it is written down."""
+"""Report of a synthesis, and the files it is written to."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAILED = "failed.jsonl"
 
 @dataclass(frozen=True)
 class SynthesisReport:
-    """What a synthesis has come to.
+    """Report of a synthesis.
 
     Attributes:
         folder: Where it is written.
@@ -63,7 +63,7 @@ class SynthesisReport:
 
     @property
     def complete(self) -> bool:
-        """Whether everything was asked for."""
+        """True if the synthesis did not end early."""
         return not self.stopped
 
     def to_json(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class SynthesisReport:
 
 @dataclass
 class Rows:
-    """What a synthesis gathers.
+    """Rows gathered by a synthesis.
 
     Attributes:
         kept: Rows of the training set.

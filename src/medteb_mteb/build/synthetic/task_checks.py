@@ -1,4 +1,4 @@
-"""What a task sentence and an example must be like."""
+"""Checks of task sentences and of examples."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class TaskSettings:
-    """What is asked for.
+    """Settings of synthetic tasks.
 
     Attributes:
         language: Language of tasks and examples.
@@ -171,11 +171,11 @@ def estimate_tasks(
     journal: str | Path | None = None,
     retry_failed: bool = False,
 ) -> Cost:
-    """What `synthesize_tasks` would ask for and what that costs; nothing is sent, and no journal is made.
+    """Estimate the requests and cost of `synthesize_tasks`; nothing is sent, and no journal is created.
 
-    The tasks are those of the file or of an earlier run into the folder. Where there are none yet, tasks that
-    stand for them give the lengths of the prompts, and one round of brainstorms is counted; answers that have
-    to be asked for again, and further rounds, come on top.
+    The tasks are those of the file or of an earlier run into the folder. If there are none yet, sample tasks
+    give the lengths of the prompts, and one round of brainstorms is counted; further rounds and repeated
+    requests for invalid answers come on top.
 
     Raises:
         BuildError: The file of tasks or the journal cannot be used.

@@ -63,7 +63,7 @@ class Weighted:
 
 @dataclass(frozen=True)
 class AlignmentReport:
-    """What came of it.
+    """Report of writing an alignment set.
 
     Attributes:
         folder: Where it wrote.

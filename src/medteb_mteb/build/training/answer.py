@@ -21,7 +21,7 @@ __all__ = ["Lists", "read_lists"]
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """What an answer says of the documents of a prompt, by their numbers from 0.
+    """An answer's lists of the documents of a prompt, by their numbers from 0.
 
     Attributes:
         positive: Those that answer the query, ascending.

@@ -131,7 +131,7 @@ def training_texts(source: str | Path) -> list[str]:
 
 
 def _aligned(path: Path) -> bool:
-    """Whether a file holds single texts, as an alignment set does."""
+    """Return True if a file holds single texts, as an alignment set does."""
     if path.suffix != ".jsonl" or not path.is_file():
         return False
     with path.open(encoding="utf-8") as stream:
@@ -154,7 +154,7 @@ def _read(source: str | Path) -> list[tuple[str, str]]:
 
 
 def _is_test(folder: Path) -> bool:
-    """Whether a folder is in the Hub layout, and not just a folder of files with texts."""
+    """Return True if a folder is in the Hub layout, and not just a folder of text files."""
     names = {path.name.partition(".")[0] for path in folder.iterdir()}
     return "qrels" in names or "test" in names
 

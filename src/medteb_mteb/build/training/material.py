@@ -1,4 +1,4 @@
-"""What is judged for triples: queries of different texts, with the best documents of their pools."""
+"""Material of triples: queries of distinct texts, with the best documents of their pools."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Batch:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """What the documents are called in the prompt."""
+        """Ids of the documents in the prompt."""
         return document_ids(len(self.documents))
 
     @property

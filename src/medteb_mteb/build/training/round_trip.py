@@ -43,7 +43,7 @@ STEPS = (1, 3, 5, 10, 20, 50, 100)
 
 @dataclass(frozen=True)
 class RoundTrip:
-    """What is kept, and what is added to it.
+    """Settings of the round trip.
 
     Attributes:
         depth: Rank up to which a pair is kept.
@@ -76,7 +76,7 @@ class RoundTrip:
 
 @dataclass(frozen=True)
 class RoundTripReport:
-    """What came of it.
+    """Report of a round trip.
 
     Attributes:
         folder: Where it wrote.

@@ -1,4 +1,4 @@
-"""What becomes of a judged query: a triple, a pair without negatives, or nothing, with the reason."""
+"""Training rows of judged queries: a triple, a pair without negatives, or none, with the reason."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ FILES = ("triples", "pairs", "labels", "dropped", "failed")
 
 @dataclass(frozen=True)
 class TriplesReport:
-    """What came of it.
+    """Report of making triples.
 
     Attributes:
         folder: Where it wrote.
@@ -79,7 +79,7 @@ class TriplesReport:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left to ask for."""
+        """True if nothing is left to ask for."""
         return not self.stopped
 
     def to_json(self) -> dict[str, Any]:
@@ -183,9 +183,9 @@ def estimate_triples(
     retry_failed: bool = False,
     shard: int = SHARD,
 ) -> Cost:
-    """What `make_triples` would ask for and what that costs; nothing is sent, and no journal is made.
+    """Estimate the requests and cost of `make_triples`; nothing is sent, and no journal is created.
 
-    Answers that have to be asked for again come on top.
+    Repeated requests for invalid answers come on top.
 
     Raises:
         BuildError: The input or the journal cannot be used.
@@ -262,7 +262,7 @@ class _Work:
         return replace(report, counts=counts, dropped=dropped, failed=failed, notes=notes)
 
     def _plan(self, some: Sequence[Candidates]) -> tuple[Rows, list[tuple[Candidates, list[Batch]]]]:
-        """What is dropped unjudged, and the prompts for the others."""
+        """Drop queries that need no judgement, and return the dropped rows and the prompts of the others."""
         rows = Rows()
         rows.counts["queries"] += len(some)
         leaks = self.held_out.leaks([one.text for one in some])

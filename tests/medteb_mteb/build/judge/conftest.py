@@ -125,7 +125,7 @@ def judges_of():
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """What has to be the same however often a run was interrupted."""
+    """Return the files that must be the same however often a run was interrupted."""
     return {
         name: (folder / name).read_bytes() for name in ("judgements.jsonl", "failed.jsonl", "manifest.json")
     }

@@ -58,7 +58,7 @@ rules = load(ROOT / "examples" / "rule_judges.py")
 
 
 class FaultEndpoint(rules.Endpoint):
-    """See the module.
+    """Endpoint with injected faults; see the module's docstring.
 
     Args:
         rate: Probability of each fault.

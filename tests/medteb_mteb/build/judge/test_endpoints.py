@@ -1,4 +1,4 @@
-"""What judging makes of an endpoint that is no use, or cannot take one text."""
+"""Tests of judging with an endpoint that fails, or that refuses one text."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_whatever_is_damaged_no_grade_moves_to_another_passage():
 
 
 def test_a_repair_that_moves_a_grade_is_refused():
-    """What `json-repair` makes of this gives the first passage the second one's grade."""
+    """`json-repair` would give the first passage the grade of the second."""
     entries = '{"id": "Passage-0-k7f", "grade":{ "S}, {"id": "Passage-1-b2c", "grade": "C"}'
     verdict = read_answer(f'[{entries}, {{"id": "Passage-2-x9d", "grade": "A"}}]', TAGGED)
     assert (verdict.whole, verdict.grades) == ("not-json", {})

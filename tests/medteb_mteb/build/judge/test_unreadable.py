@@ -1,4 +1,4 @@
-"""What becomes of answers that cannot be read, and of a judge that gives no others."""
+"""Tests of unreadable answers, and of a judge that gives no others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(source, config, out="out", **options):
 
 
 def saying(text, model="rule-strict", when=lambda prompt: True):
-    """What a server says instead, as one of its models."""
+    """Return a handler that answers with a fixed text in the name of one model."""
 
     def special(call):
         if call.body["model"] != model or not when(call.body["messages"][-1]["content"]):

@@ -24,12 +24,12 @@ def prompts(count: int, variant: str = "") -> list[Prompt]:
 
 
 def write(messages: list[dict]) -> str:
-    """What the LLM answers."""
+    """Return the LLM's answer."""
     return json.dumps({"reply": f"{messages[-1]['content']}，改写"}, ensure_ascii=False)
 
 
 def read(prompt: Prompt, answer: str) -> str:
-    """What is kept of an answer."""
+    """Parse an answer."""
     found = json_object(answer)
     if not isinstance(found.get("reply"), str):
         raise Rejected("missing-key")
@@ -37,7 +37,7 @@ def read(prompt: Prompt, answer: str) -> str:
 
 
 def expected(asked: list[Prompt]) -> dict[str, str]:
-    """What the answers have to be."""
+    """Return the expected answers."""
     return {prompt.key: f"{prompt.user}，改写" for prompt in asked}
 
 

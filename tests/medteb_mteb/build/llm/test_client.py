@@ -1,4 +1,4 @@
-"""What the client makes of an endpoint's moods, over a real line."""
+"""Tests of the client with endpoint errors over a real connection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def error(status, message="not now", headers=None, **more):
 
 
 def times(count, answer):
-    """That answer to the first so many requests, the server's own after that."""
+    """Return a handler that gives `answer` to the first `count` requests, then leaves it to the server."""
     left = [count]
 
     def special(call):

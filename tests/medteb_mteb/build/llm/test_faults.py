@@ -37,7 +37,7 @@ def until_done(ask, asked, llm, rounds=20):
 
 
 def bought_once(server, count=COUNT):
-    """Whether each answer was sold once: two variants of the same words are two."""
+    """Return True if each answer was paid for once; two variants of the same words count as two."""
     return set(server.sold.values()) == {2} and sum(server.sold.values()) == count
 
 

@@ -95,7 +95,7 @@ def test_the_same_words_under_two_keys_are_bought_once(ask, prompts, server):
 
 
 def test_a_reader_that_takes_an_answer_for_one_prompt_alone(ask, prompts, server, read):
-    """What the first answer gave stays; the other prompt is asked for once more."""
+    """The result of the first answer is kept; the other prompt is sent once more."""
     one = prompts(1)[0]
     asked = [one, Prompt("picky", one.system, one.user, one.schema, 20)]
 

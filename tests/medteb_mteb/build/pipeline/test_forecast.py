@@ -1,4 +1,4 @@
-"""What a build would do and cost: true whatever the state of its steps."""
+"""Tests that the forecast of a build is right whatever the state of its steps."""
 
 from __future__ import annotations
 

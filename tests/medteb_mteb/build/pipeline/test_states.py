@@ -230,7 +230,7 @@ def test_a_step_that_could_not_be_done_may_be_changed(quiet, write, endpoint, tm
 
 
 def test_a_folder_holds_more_than_its_texts(quiet, write, tmp_path):
-    """What a build writes into the folder it reads, and files that are no texts, are not its input."""
+    """Files that a build writes into its input folder, and files without texts, are not its input."""
     (tmp_path / "synonyms.tsv").unlink()
     (tmp_path / "queries.jsonl").unlink()
     path = write("http://127.0.0.1:9/v1", steps=[{"step": "dedup", "in": "."}])

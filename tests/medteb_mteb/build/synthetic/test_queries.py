@@ -23,7 +23,7 @@ GOOD = {
 
 
 def document_in(messages) -> str:
-    """What stands between the delimiters, which is where a document has to be."""
+    """Return the document between the delimiters of a prompt."""
     ((_, text),) = re.findall(
         r"^<document-(\w{12})>\n(.*?)\n</document-\1>$", messages[-1]["content"], re.DOTALL | re.MULTILINE
     )
