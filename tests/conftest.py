@@ -117,6 +117,17 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
+def loggers_as_before():
+    """A server that is configured in this process takes the log of the package over."""
+    kept = {name: logging.getLogger(name) for name in ("mar_st", "uvicorn.error")}
+    states = {name: (one.handlers, one.propagate, one.level) for name, one in kept.items()}
+    yield
+    for name, (handlers, propagate, level) in states.items():
+        kept[name].handlers, kept[name].propagate = handlers, propagate
+        kept[name].setLevel(level)
+
+
+@pytest.fixture(autouse=True)
 def log_levels_as_before():
     """Commands that run in this process quieten libraries for good, as they may in their own."""
     names = (

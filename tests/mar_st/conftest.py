@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import Any
 
@@ -56,17 +55,6 @@ def make_config(model_type: str, hidden_size: int = 32) -> Any:
     if model_type == "modernbert":
         settings |= {"initializer_cutoff_factor": 2.0}
     return AutoConfig.for_model(model_type, **settings)
-
-
-@pytest.fixture(autouse=True)
-def loggers_as_before():
-    """A server that is configured in this process takes the log of the package over."""
-    kept = {name: logging.getLogger(name) for name in ("mar_st", "uvicorn.error")}
-    states = {name: (one.handlers, one.propagate, one.level) for name, one in kept.items()}
-    yield
-    for name, (handlers, propagate, level) in states.items():
-        kept[name].handlers, kept[name].propagate = handlers, propagate
-        kept[name].setLevel(level)
 
 
 @pytest.fixture

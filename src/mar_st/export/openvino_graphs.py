@@ -73,7 +73,8 @@ class OpenVINOGraphs:
         if precision in ("fp32", "bf16"):
             return self._model
         nncf = optional("nncf", "export")
-        nncf.set_log_level(logging.ERROR)
+        # Not nncf.set_log_level(): it also changes the handlers that others gave to its logger.
+        logging.getLogger("nncf").setLevel(logging.ERROR)
         if precision == "int8":
             return nncf.compress_weights(self._model.clone(), mode=nncf.CompressWeightsMode.INT8_SYM)
         if not calibration:

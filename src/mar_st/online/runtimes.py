@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,6 +30,16 @@ class Runtime(Protocol):
         """Vectors of a pack, float32 `(texts or more, dim)`; valid until the next call."""
 
 
+@cache
+def _core() -> Any:
+    """OpenVINO's core, one for the life of the process.
+
+    OpenVINO 2026.4 gives the thread that creates a core a stack for signal handlers. When the last of two cores goes, the
+    thread keeps the stack of the first, which is freed by then: the next signal ends the process.
+    """
+    return optional("openvino").Core()
+
+
 class OpenVINORuntime:
     """A graph in OpenVINO.
 
@@ -40,8 +51,7 @@ class OpenVINORuntime:
     """
 
     def __init__(self, path: Path, options: dict[str, Any], threads: int) -> None:
-        ov = optional("openvino")
-        core = ov.Core()
+        core = _core()
         precision = options.get("inference_precision", "f32")
         if precision == "bf16" and "BF16" not in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
             precision = "f32"
