@@ -34,8 +34,9 @@ class Runtime(Protocol):
 def _core() -> Any:
     """OpenVINO's core, one for the life of the process.
 
-    OpenVINO 2026.4 gives the thread that creates a core a stack for signal handlers. When the last of two cores goes, the
-    thread keeps the stack of the first, which is freed by then: the next signal ends the process.
+    OpenVINO 2026.4 gives the thread that creates a core a stack for signal handlers. When the second of two
+    cores is deleted, the thread gets the stack of the first back, which is freed by then: the next signal
+    ends the process.
     """
     return optional("openvino").Core()
 
