@@ -4,10 +4,10 @@
     PYTHONPATH=src python benchmarks/flagship.py WORK --tiny  # a rehearsal with small encoders
 
 Both encoders have the published shapes (`published_shapes.py`) and lie in bfloat16 in
-`WORK/home/mar-0.3b-4b`, where `$MAR_HOME` finds them. Every step is one process or more of its own, and
-leaves `WORK/results/STEP.json` when it has succeeded; run again, the script goes on with the first that is
-missing (`--only STEP` runs one again). It ends with two Markdown tables: the steps, and what each way to load
-takes in relation to the weights.
+`WORK/home/mar-0.3b-4b`, where `$MAR_HOME` finds them. Every step runs in its own processes and writes
+`WORK/results/STEP.json` when it has succeeded; run again, the script resumes with the first missing step
+(`--only STEP` repeats one). It ends with two Markdown tables: the steps, and the memory of each way to load
+in relation to the weights.
 """
 
 from __future__ import annotations

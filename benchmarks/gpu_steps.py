@@ -85,7 +85,7 @@ def run_step(name: str, out: Path, result: Path, *, tiny: bool, data: Path | Non
 
 
 def require(*names: str) -> None:
-    """Refuse to go on without some packages."""
+    """Raise an error if packages are missing."""
     missing = [name for name in names if find_spec(name) is None]
     if missing:
         raise MissingError(f"not installed: {', '.join(missing)}")

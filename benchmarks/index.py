@@ -8,9 +8,9 @@ Vectors that follow real ones: `--vectors` names a folder that `mar encode` wrot
 edition's corpus, encoded by the packaged model). A new vector lies between a real one and one of its 10
 nearest neighbours (anywhere on the line), plus noise with the covariance of the real vectors (`--noise` of
 its size). Where more dimensions are asked for than there are, the real space is turned into the wider one by
-a fixed random rotation, and the noise goes on into the new dimensions with the eigenvalues that the decay of
-the real ones leads to. Queries are made in the same way of real vectors that no document starts from, or are
-given ones, lifted likewise.
+a fixed random rotation, and the noise in the new dimensions has eigenvalues that continue the decay of the
+real ones. Queries are made in the same way from real vectors that no document starts from, or are given
+ones, lifted by the same rotation.
 
 Every system is built and measured in processes of its own. Each setting appends a line to `--out`; started
 again, what is there is kept. Vectors, exact results and indexes stay in `--cache` (several times 4 x n x dim

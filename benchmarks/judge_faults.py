@@ -7,8 +7,8 @@
 First the judgements are made by an endpoint without faults. Then again, by one with all of them (see
 `tests/medteb_mteb/build/judge/fault_server.py`: five of the line, seven of the answer, each with the given
 probability), in a process that is killed by SIGKILL some seconds after its first request and started again,
-until it ends; and then with `--retry-failed` until nothing has failed, killed likewise. The endpoint keeps
-the account, by (model, query, passage).
+until it ends; and then with `--retry-failed` until nothing has failed, killed in the same way. The endpoint
+keeps the account, by (model, query, passage).
 
 Prints: whether `judgements.jsonl` is the same, byte for byte; judgements paid once, twice or more, and lost;
 kills; answers made, given again under their key, and grades spoiled by faults; and the time.

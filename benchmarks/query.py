@@ -106,10 +106,10 @@ def export(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def compare(options: argparse.Namespace, baseline: Apart, machine: Apart, side: Apart) -> dict[str, Any]:
-    """A form of the export beside the baseline and the machine's bound, in turns.
+    """Measure an exported form, the baseline and the hardware bound in turns.
 
-    The rate of a processor that others use too changes within seconds. So all three are measured in each
-    round, and ratios are medians of those of the rounds.
+    The speed of a shared processor changes within seconds. So all three are measured in each round, and the
+    reported ratios are medians over the rounds.
     """
     shape = json.loads((options.out / "model" / "config.json").read_text(encoding="utf-8"))
     hidden, inner = shape["hidden_size"], shape["intermediate_size"]

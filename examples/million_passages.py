@@ -32,7 +32,7 @@ def packaged_corpus() -> Path:
 def main(corpus: str | Path | None = None, folder: str | Path = "passages") -> list[str]:
     """Encode, index, export, search; returns the id of the best passage of each query."""
     folder = Path(folder)
-    # Offline, once: killed and started again, each step goes on.
+    # Offline, once: a step that was killed resumes when started again.
     encode_corpus(MODEL, corpus or packaged_corpus(), folder / "vectors", Settings(dtype="int8"))
     if not (folder / "index" / "manifest.json").is_file():
         build_index(folder / "vectors", folder / "index", kind="auto", memory_limit=2**30, recall=0.95)

@@ -118,7 +118,7 @@ class MAR(SentenceTransformer):
         Args:
             query: BERT-style encoder (`gte`, `bert`, `xlm-roberta`, `modernbert`, ...): folder, Hub name or
                 `(config, tokenizer)`. Pooled at CLS.
-            document: Causal LM (`qwen3`, `qwen2`, ...), likewise. EOS is appended and pooled.
+            document: Causal LM (`qwen3`, `qwen2`, ...) in the same forms. EOS is appended and pooled.
             dim: Width of the shared space; default the query encoder's hidden size, which it must equal.
             renormalise: Cut before the L2 normalisation, so that scores are cosines (default). `False` cuts
                 after it and scores by dot product, as the released code of the authors does.

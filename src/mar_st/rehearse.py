@@ -264,7 +264,7 @@ def _check(stage: Stage, folder: Path, report: StageReport | None, *, evaluated:
     if report is None or report.steps != STEPS:
         raise fail(f"ended after {report.steps if report else 0} of {STEPS} steps")
     if report.resumed_from != SAVE_STEPS:
-        raise fail(f"went on from step {report.resumed_from}, not from its checkpoint at step {SAVE_STEPS}")
+        raise fail(f"resumed from step {report.resumed_from}, not from its checkpoint at step {SAVE_STEPS}")
     if not report.losses:
         raise fail("logged no loss")
     bad = {step: loss for step, loss in report.losses.items() if not math.isfinite(loss)}

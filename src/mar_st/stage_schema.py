@@ -92,7 +92,7 @@ class RetroMAEStage(_Stage):
     )
     resume_head: str | None = Field(
         default=None,
-        description="earlier stage, or its retromae.safetensors: head and decoder go on from there",
+        description="earlier stage, or its retromae.safetensors, that head and decoder are initialised from",
     )
 
     @model_validator(mode="after")

@@ -57,7 +57,7 @@ STORE_VARIABLE = "MAR_STAGES"
 
 
 class TrainError(MarError):
-    """A run that cannot start or go on; the message says what to do."""
+    """A run that cannot start or continue; the message says what to do."""
 
 
 def train(
@@ -74,7 +74,7 @@ def train(
     report_to: str | Sequence[str] = (),
     fit: bool | None = None,
 ) -> Path:
-    """Run a recipe, or go on with a run that was interrupted.
+    """Run a recipe, or resume an interrupted run.
 
     Started by `torchrun` or `accelerate launch`, all processes train and the first one writes.
 
@@ -90,10 +90,10 @@ def train(
         read: Reads a data entry with a seed; default `mar_st.data.read_source`.
         callbacks: transformers callbacks, instances or classes; every stage has a trainer of its own and
             calls them.
-        report_to: Trackers that transformers reports to: `wandb`, `mlflow`, ...; a run of theirs per stage,
-            called `RUN/STAGE`. Records of TensorBoard are written wherever it is installed.
-        fit: Stages that do not fit the GPU: change their memory settings (True), refuse them (`None`), or try
-            all the same (False), see `mar_st.preflight.ready`.
+        report_to: Trackers that transformers reports to: `wandb`, `mlflow`, ...; each stage becomes a run
+            there, called `RUN/STAGE`. TensorBoard records are written if it is installed.
+        fit: For stages that do not fit the GPU: change their memory settings (True), refuse them (`None`), or
+            try anyway (False), see `mar_st.preflight.ready`.
 
     Returns:
         Folder of the finished model (`out/model`), a plain sentence-transformers folder; with `until` that of

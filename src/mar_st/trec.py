@@ -98,10 +98,10 @@ def read_run(
     Args:
         path: A run in TREC's format (`.trec`, `.run`), or JSON: query to document to score, as `mar search`
             writes it, or mteb's predictions.
-        queries: Ids that there are; others are refused. Default any.
-        documents: Likewise of the documents.
-        split: Split to take of mteb's predictions; default the only one.
-        subset: Subset to take of them.
+        queries: Known query ids; others are refused. Default any.
+        documents: Known document ids; others are refused. Default any.
+        split: Split of mteb's predictions; default the only one.
+        subset: Subset of mteb's predictions.
 
     Raises:
         RunError: No such file, no run, unknown or repeated ids, a score that is no finite number, ranks that

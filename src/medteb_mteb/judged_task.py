@@ -82,7 +82,7 @@ class _WithoutDisputed:
         self._model.index(*args, **kwargs)
 
     def search(self, *args: Any, **kwargs: Any) -> RetrievalOutputType:
-        """What the model finds, less the disputed documents of each query."""
+        """Search with the model and remove the disputed documents of each query."""
         return without_disputed(self._model.search(*args, **kwargs), self._judged)
 
 

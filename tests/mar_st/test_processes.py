@@ -77,7 +77,7 @@ def _run(folder, how):
 def test_waiting_for_a_lock_longer_than_the_group_waits(tmp_path):
     done = _run(tmp_path, "lock")
     assert done.returncode == 0, done.stderr[-3000:]
-    # Both say that they wait, and neither goes on before the lock is free.
+    # Both report that they wait, and neither continues before the lock is free.
     assert all((tmp_path / f"waited{rank}").exists() for rank in (0, 1))
     assert [(tmp_path / f"held{rank}").read_text() for rank in (0, 1)] == ["True", "True"]
 

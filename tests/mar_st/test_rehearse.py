@@ -166,7 +166,7 @@ def test_a_stage_that_does_not_resume_is_told(tmp_path, monkeypatch):
     import mar_st.stages.trainer as stages
 
     monkeypatch.setattr(stages, "last_checkpoint", lambda *args, **kwargs: None)
-    with pytest.raises(RehearsalError, match="stage symmetric: went on from step 0, not from its checkpoint"):
+    with pytest.raises(RehearsalError, match="stage symmetric: resumed from step 0, not from its checkpoint"):
         rehearse(_one_stage(), tmp_path / "run")
 
 

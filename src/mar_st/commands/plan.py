@@ -27,11 +27,11 @@ def make(
     trial: bool = False,
     note: Any = None,
 ) -> Plan:
-    """Plan a recipe on a named device, or by what is measured here.
+    """Plan a recipe for a named device, or from measurements on this machine.
 
     Args:
         recipe: The recipe.
-        gpu: Name of a device; default H100, or this machine's CPU where speed is measured without a GPU.
+        gpu: Name of a device; default H100, or the local CPU if speed is measured without a GPU.
         world: Number of devices.
         mfu: Share of the device's peak; not with `calibrate` or `trial`.
         calibrate: Measure speed on this machine with random weights.
@@ -39,8 +39,8 @@ def make(
         note: Receives a line per measurement.
 
     Raises:
-        PlanError: Unknown device, settings that exclude each other, or a device that is not this machine's.
-        LaunchError: Stages that so many devices, or DeepSpeed (`MAR_DEEPSPEED`), cannot train.
+        PlanError: Unknown device, settings that exclude each other, or measurements asked for another device.
+        LaunchError: Stages that this number of devices, or DeepSpeed (`MAR_DEEPSPEED`), cannot train.
         TrialError: A stage could not be tried.
     """
     if not calibrate and not trial:

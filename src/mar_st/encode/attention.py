@@ -49,8 +49,8 @@ def packed_attention(
         module: The attention layer; says whether it is causal unless `is_causal` does.
         query: `(1, heads, tokens, size)`.
         key: `(1, key heads, tokens, size)`.
-        value: Likewise.
-        attention_mask: Not used; the bounds say it all.
+        value: `(1, key heads, tokens, size)`.
+        attention_mask: Not used; the bounds of the texts replace it.
         scaling: Of the scores.
         dropout: Not used; nothing is trained here.
         is_causal: Whether a token sees only those before it.

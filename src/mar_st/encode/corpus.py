@@ -78,7 +78,7 @@ def read_corpus(source: str | Path) -> Iterator[Entry]:
 
 
 class Mark(NamedTuple):
-    """Where reading can go on.
+    """Position at which reading can continue.
 
     Attributes:
         file: Number of the file (`corpus_files`).

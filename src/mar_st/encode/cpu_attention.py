@@ -43,7 +43,7 @@ def product_attention(
         module: The attention layer; says whether it is causal unless `is_causal` does.
         query: `(texts, heads, tokens, size)`.
         key: `(texts, key heads, tokens, size)`.
-        value: Likewise.
+        value: `(texts, key heads, tokens, size)`.
         attention_mask: Bool (true: seen) or added to the scores, `(texts, 1, tokens or 1, tokens)`, or none.
         scaling: Of the scores; default `size ** -0.5`.
         dropout: Passed on.

@@ -63,7 +63,7 @@ def run_processes(
                 if dead:
                     raise MarError(
                         f"A worker process ended with exit code {dead[0].exitcode} (killed, or out of "
-                        "memory?). Run the command again to go on, maybe with fewer workers."
+                        "memory?). Run the command again to resume, maybe with fewer workers."
                     ) from None
                 continue
             if kind == "error":

@@ -79,5 +79,5 @@ def run_ray(job: Job, numbers: Sequence[int], done: Callable[[int], None]) -> No
             done(int(row["shard"]))
     except RayError as error:
         raise MarError(
-            f"Ray gave up ({type(error).__name__}: {str(error)[:300]}). Run the command again to go on."
+            f"Ray gave up ({type(error).__name__}: {str(error)[:300]}). Run the command again to resume."
         ) from error

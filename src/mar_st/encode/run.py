@@ -63,9 +63,9 @@ def encode_corpus(
     show_progress: bool = True,
     say: Callable[[str], None] = lambda _: None,
 ) -> VectorFolder:
-    """Encode the documents of a corpus and write a folder of vectors; go on with one that was begun.
+    """Encode the documents of a corpus and write a folder of vectors; resume an unfinished folder.
 
-    Shards that are there are compared with their digests. What is damaged is encoded again.
+    Existing shards are compared with their digests; damaged ones are encoded again.
 
     Args:
         model: A saved MAR (only its document side is loaded), another sentence-transformers folder, a Hub
@@ -73,9 +73,9 @@ def encode_corpus(
         corpus: See `mar_st.encode.corpus.read_corpus`. It is read twice: once before anything is computed.
         out: The folder.
         settings: Dimension, type, precision, ...
-        devices: A process for each, such as `["cuda:0", "cuda:1"]`; default by `workers`.
-        workers: Processes; each holds the model. They take the GPUs in turn, one each where there are enough.
-            Without a GPU they share the processors, where one with several threads is mostly as fast.
+        devices: Devices with a process each, such as `["cuda:0", "cuda:1"]`; default by `workers`.
+        workers: Number of processes; each holds the model. They are assigned to the GPUs in turn. Without a
+            GPU they share the processors, where one process with several threads is usually as fast.
         threads: Batches computed at once on a CPU, over all workers; default all processors.
         engine: `local`, or `ray`: the shards are shared out on a Ray cluster, whose machines see the model,
             the corpus and `out` under the same paths.

@@ -43,11 +43,11 @@ _WORTH_A_THREAD = 4_000_000
 
 
 def top(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The best `k` of each query's candidates, by falling score, equal ones by row.
+    """Return the best `k` of each query's candidates, by descending score, ties by row.
 
     Args:
-        scores: `(queries, candidates)` float32; -inf where there is none.
-        rows: Their rows, likewise, int64; -1 where there is none.
+        scores: `(queries, candidates)` float32; -inf for no candidate.
+        rows: Their rows, `(queries, candidates)` int64; -1 for no candidate.
         k: Candidates to keep.
 
     Returns:

@@ -155,7 +155,7 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
         Args:
             queries: Vectors of all queries, `(world, dim)` float32, of length 1 where the model's similarity
                 is the cosine.
-            documents: Vectors of all documents, `(blocks * world, dim)`, likewise.
+            documents: Vectors of all documents, `(blocks * world, dim)`, in the same form.
             scope: Which rows, and what else they need.
         """
 
@@ -285,7 +285,7 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
     ) -> None:
         """Add up the parts at one dimension, and the gradients of what they were computed from."""
         cut = [self._prefix(vectors, dim) for vectors in (queries, documents)]
-        # The cut vectors collect the gradients of all scores before these go on, once.
+        # The truncated vectors accumulate the gradients of all scores, which are then backpropagated once.
         leaves = [vectors.detach().requires_grad_(vectors.requires_grad) for vectors in cut]
         first = torch.distributed.get_rank() * rows if self._is_gathering() else 0
         own = torch.arange(first, first + rows, device=queries.device)

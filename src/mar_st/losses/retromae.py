@@ -223,7 +223,7 @@ def mask_token_id(tokenizer: Any) -> int:
 
 
 def word_pieces(tokenizer: Any, size: int) -> Tensor:
-    """Which tokens go on with the word of the token before, `(size,)` bool.
+    """Mark the tokens that continue the word of the previous token, `(size,)` bool.
 
     WordPiece marks these with `##`; SentencePiece marks the others with `▁`. A tokenizer with neither mark
     has words of one token.
@@ -248,7 +248,7 @@ def draw_words(plain: Tensor, continues: Tensor, rate: float) -> Tensor:
 
     Args:
         plain: Tokens that are neither special nor padding, `(batch, length)` bool.
-        continues: Tokens that go on with a word, `(batch, length)` bool.
+        continues: Tokens that continue a word, `(batch, length)` bool.
         rate: Share of the words; of every text with a word at least one is drawn.
     """
     before = torch.cat([torch.zeros_like(plain[:, :1]), plain[:, :-1]], dim=1)

@@ -4,7 +4,7 @@
 is not enough: several retrievers at once, BM25 among them; exclusion of texts nearly equal to a positive; a
 count of what every filter dropped; choices that depend on the seed and the query alone; vectors that are
 kept by the digest of the weights (there by the name of the base model, so that two trained models of one base
-share a cache); and a run that goes on after a kill.
+share a cache); and a killed run that resumes.
 """
 
 from __future__ import annotations

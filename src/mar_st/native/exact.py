@@ -100,7 +100,7 @@ def exact_search(threads: int) -> ExactSearch | None:
     try:
         return ExactSearch(kernels, threads)
     except MemoryError as error:
-        _LOG.info("exact search goes on without its own kernels: %s", error)
+        _LOG.info("exact search runs without its native kernel: %s", error)
         return None
 
 
@@ -111,7 +111,7 @@ def _kernels() -> ctypes.CDLL | None:
     try:
         found = library(Path(__file__).with_name("exact.cpp"), _FLAGS)
     except BuildError as error:
-        _LOG.info("exact search goes on without its own kernels: %s", error)
+        _LOG.info("exact search runs without its native kernel: %s", error)
         return None
     pointer, size = ctypes.c_void_p, ctypes.c_int64
     found.mar_exact_open.argtypes = [ctypes.c_int32]

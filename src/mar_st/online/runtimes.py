@@ -74,7 +74,7 @@ class OpenVINORuntime:
         self._request = core.compile_model(str(path), "CPU", settings).create_infer_request()
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """See `Runtime`."""
+        """Compute vectors, as `Runtime.run`."""
         found = self._request.infer(inputs, share_inputs=True, share_outputs=True)
         vectors: np.ndarray = found[0]
         return vectors
@@ -99,7 +99,7 @@ class OnnxRuntime:
         self._session = ort.InferenceSession(str(path), settings, providers=["CPUExecutionProvider"])
 
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """See `Runtime`."""
+        """Compute vectors, as `Runtime.run`."""
         vectors: np.ndarray = self._session.run(None, inputs)[0]
         return vectors
 

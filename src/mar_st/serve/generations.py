@@ -145,7 +145,7 @@ class Generations:
         """Open the index again and let it answer; requests that are being answered finish on the old one.
 
         Raises:
-            MarError: It cannot be opened; the old one goes on answering.
+            MarError: It cannot be opened; the old one keeps answering.
         """
         async with self._changing:
             if self.source is None:

@@ -57,9 +57,9 @@ class Guard:
         limits: Limits on connections.
 
     Attributes:
-        metrics: Where closed connections and refused requests are counted, once there is an application.
-        generations: Its engine, likewise.
-        listening: The socket that connections come from.
+        metrics: Counters of closed connections and refused requests; set when the application exists.
+        generations: The application's engine; set when the application exists.
+        listening: The listening socket.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:

@@ -42,10 +42,10 @@ class LoneServer(Server):
 
 
 class Workers(Multiprocess):
-    """Several workers, started again when they die.
+    """Several worker processes, restarted when they die.
 
-    uvicorn answers SIGHUP with new workers; here they open the index again and go on, so that no connection
-    is lost.
+    On SIGHUP uvicorn starts new workers; here the same workers reopen the index, so that no connection is
+    lost.
 
     Args:
         config: uvicorn's configuration, pickled to the workers.

@@ -31,7 +31,7 @@ UNIT = 1e-2
 
 
 class SpaceError(MarError):
-    """An alignment that cannot start or go on; the message says what to do."""
+    """An alignment that cannot start or continue; the message says what to do."""
 
 
 @dataclass

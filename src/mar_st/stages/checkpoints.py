@@ -92,7 +92,7 @@ class ResumableTrainer(SentenceTransformerTrainer):
         file = Path(resume_from_checkpoint) / TRAINED_NAME
         if not file.is_file():
             raise CheckpointError(
-                f"{file} is gone, and the stage cannot go on; delete the stage's folder to start again."
+                f"{file} is missing, so the stage cannot resume; delete the stage's folder to start again."
             )
         tensors = load_file(file)
         if trained.keys() != tensors.keys():

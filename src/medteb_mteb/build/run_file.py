@@ -20,13 +20,13 @@ __all__ = ["RunFile"]
 class RunFile:
     """Finds what a run lists (TREC or JSON, see `mar_st.trec.read_run`).
 
-    A query that the run does not list has found nothing.
+    A query that the run does not list has no results.
 
     Args:
         path: The run.
-        name: What pools call it; default the file's name without its suffix.
+        name: Its name in pools; default the file's name without its suffix.
         queries: Ids of the queries, in the order of the pool's.
-        documents: Ids of the documents, likewise.
+        documents: Ids of the documents, in the order of the pool's.
 
     Raises:
         RunError: The run cannot be read, or lists other queries or documents; the message names the line.

@@ -80,10 +80,10 @@ def run_step(
     shard: int = SHARD,
     show_progress: bool = True,
 ) -> Report:
-    """Run a step over a source, or go on with a run that was interrupted.
+    """Run a step over a source, or resume an interrupted run.
 
-    All rows are checked before the first is worked on. Killed at any moment and started again the folder
-    comes to the same bytes; a finished folder is left as it is.
+    All rows are checked before the first is processed. A run that is killed at any moment and started again
+    writes the same bytes as an uninterrupted one; a finished folder is left as it is.
 
     Args:
         step: The step.

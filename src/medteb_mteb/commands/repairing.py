@@ -1,4 +1,4 @@
-"""The option that repairs a damaged journal before a step goes on."""
+"""Option that repairs a damaged journal before a step resumes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import typer
 __all__ = ["RepairFlag", "repair_answers", "repair_judgements"]
 
 RepairFlag = Annotated[
-    bool, typer.Option("--repair", help="Move a damaged journal aside, keep what can be read, go on.")
+    bool,
+    typer.Option("--repair", help="Move a damaged journal aside, recover its readable rows and continue."),
 ]
 
 

@@ -33,14 +33,14 @@ _LETTERS = (*_POSITIVE_LETTERS, "B", "C", "D")
 
 @dataclass(frozen=True)
 class Judged:
-    """What is known about the pairs of a test beyond its positives.
+    """Judgements of a test besides its positives.
 
     Attributes:
         negatives: Query id -> ids of the documents judged not to answer.
-        disputed: Query id -> ids of the documents that the judges do not agree on; neither right nor wrong.
-        sources: Names of the files that say so.
+        disputed: Query id -> ids of the documents that the judges disagree on; neither right nor wrong.
+        sources: Names of the files that the judgements come from.
         contradictions: Pairs that are positive in one file and negative in the other; the qrels count.
-        dangling: Pairs of these files whose query or document is not there.
+        dangling: Pairs of these files whose query or document does not exist.
     """
 
     negatives: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Judged:
 
     @property
     def known(self) -> bool:
-        """Whether the negatives are listed, so that unjudged documents can be told from wrong ones."""
+        """True if negatives are listed, so that unjudged documents can be told from wrong ones."""
         return any(self.negatives.values())
 
     @property

@@ -39,7 +39,7 @@ class IntentWording:
 
 @dataclass(frozen=True)
 class RegisterWording:
-    """How a register opens, quotes a lay word, goes on and closes, and its titles that name no intent."""
+    """Phrases of a register: openings, quoted lay words, middles, closings, and titles without an intent."""
 
     open: tuple[str, ...]
     word: tuple[str, ...]

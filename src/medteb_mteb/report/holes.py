@@ -1,4 +1,4 @@
-"""What a score stands on: how much of the ranking was judged, and the scores that do not depend on it."""
+"""Share of a ranking that was judged, and scores that are robust against unjudged documents."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Holes:
         return [share, *("-" if value is None else f"{value:.4f}" for value in (self.condensed, self.bpref))]
 
     def warning(self) -> str:
-        """What to do where too little was judged; empty where enough was, or where it is not known."""
+        """Return advice if too little was judged; empty if enough was, or if the share is not known."""
         if self.judged is None or self.judged >= ENOUGH_JUDGED:
             return ""
         return (

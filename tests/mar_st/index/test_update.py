@@ -80,7 +80,7 @@ def test_added_replaced_and_deleted_as_if_built_so(library, tmp_path):
     )
     found = now.documents([key for keys in now.find(newer.vectors[1:2], 1, None).keys for key in keys])[0]
     assert (found.id, found.text) == ("d701", entry(701)["text"] + "新")
-    # A reader that was open goes on with what it opened.
+    # An open reader keeps the generation that it opened.
     same(before, library)
     assert before.changed()
     assert not now.changed()

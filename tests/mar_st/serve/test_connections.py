@@ -1,4 +1,4 @@
-"""Connections that misbehave hurt nobody."""
+"""Connections that misbehave have no effect on other clients."""
 
 from __future__ import annotations
 

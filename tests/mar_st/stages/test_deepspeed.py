@@ -40,7 +40,7 @@ def engine(monkeypatch):
     def prepared(trainer):
         found.update(trainer.model.named_parameters())
         found["names"] = list(trainer.trained_parameters())
-        trainer.is_deepspeed_enabled = False  # training itself goes on without
+        trainer.is_deepspeed_enabled = False  # training itself continues without it
 
     create = StageTrainer.create_optimizer
 

@@ -156,7 +156,7 @@ def test_a_kill_after_the_last_evaluation_ends_in_the_same_step(tmp_path, monkey
     assert course[2].steps[-1] == 8
 
 
-# -- stopping and going on --
+# -- stopping and resuming --
 
 
 class _Killed(BaseException):

@@ -50,8 +50,8 @@ class Rule(NamedTuple):
 class Recogniser(LocalRecognizer):
     """A recogniser of presidio for one kind, by patterns and a check.
 
-    Presidio's own `PatternRecognizer` skips a pattern that takes too long and goes on, which would leave
-    identifiers in the text; here every pattern is run to its end.
+    Presidio's own `PatternRecognizer` skips a pattern that takes too long and continues, which would leave
+    identifiers in the text; here every pattern runs to its end.
     """
 
     kind: ClassVar[str]

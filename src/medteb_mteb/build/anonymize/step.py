@@ -267,10 +267,10 @@ def anonymize(
     shard: int = SHARD,
     show_progress: bool = True,
 ) -> Anonymised:
-    """Run the step over a source, or go on with a run that was interrupted, and count what was replaced.
+    """Run the step over a source, or resume an interrupted run, and count the identifiers replaced.
 
     Writes `entities.json` beside the manifest: counts by kind and the keys of `meta` that were left out,
-    nothing of the identifiers themselves.
+    never the identifiers themselves.
 
     Args:
         source: See `read_texts`.

@@ -62,7 +62,7 @@ def find_centres(sample: Callable[[], np.ndarray], lists: int, file: str | Path 
     Args:
         sample: Gives vectors, `(n, dim)`, spread over all texts.
         lists: Number of centres.
-        file: Where they are kept, so that a run that goes on has the same; read if it is there.
+        file: File that keeps them, so that a resumed run uses the same; read if it exists.
     """
     if file is not None and Path(file).is_file():
         there: np.ndarray = np.load(file, allow_pickle=False)

@@ -39,7 +39,7 @@ class Diversify:
         rule: When a text is dropped.
         search: How neighbours are found; its number of lists must be set if `index` is `ivf`.
         sample: Texts that the centres of the lists are computed from; needed by `ivf`.
-        centres_file: Where these centres are kept, so that a run that goes on has the same.
+        centres_file: File that keeps these centres, so that a resumed run uses the same.
         dtype: See `diversify`.
     """
 

@@ -44,15 +44,15 @@ def judge(
     retry_failed: bool = False,
     show_progress: bool = True,
 ) -> JudgeReport:
-    """Have every judge grade every pair of the pools; go on where an earlier run ended.
+    """Have every judge grade every pair of the pools; resume where an earlier run ended.
 
-    The journal is what counts: a judgement that is in it, bought by this build or any other, is never bought
-    again. The folder is made from it when nothing is left to ask for, to the same bytes however often the
-    run was interrupted.
+    The journal is authoritative: a judgement in it, from this build or any other, is never paid for again.
+    The folder is written from it once nothing is left to ask for, with the same bytes however often the run
+    was interrupted.
 
     Args:
         queries: Queries, see `read_texts`.
-        documents: Documents, likewise.
+        documents: Documents, see `read_texts`.
         pools: Which documents are judged for which query, see `read_pools`.
         out: Folder to write.
         judges: The judges, or their YAML file.

@@ -242,7 +242,7 @@ class Endpoint:
 
         body = self._body(question, form)
         try:
-            # The client's timeout is one of silence; a trickle of bytes would go on for ever.
+            # The client's timeout applies to silence only; a trickle of bytes would never end.
             async with asyncio.timeout(self.llm.timeout):
                 found = await self._client.chat.completions.create(
                     **body, extra_headers={"Idempotency-Key": _digest(body, question.salt())}

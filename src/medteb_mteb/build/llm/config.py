@@ -38,14 +38,14 @@ class LLM(BaseModel):
         requests_per_minute: Limit; null: none.
         tokens_per_minute: Limit on tokens in and out; null: none.
         timeout: Seconds for the whole of an answer.
-        retries: Further attempts at a request that failed for the moment.
+        retries: Further attempts at a request that failed temporarily.
         backoff: Seconds of the first pause; it doubles with every attempt.
         max_pause: Seconds of the longest pause, unless the endpoint asks for more.
         price_in: Price of a million tokens of a prompt.
         price_out: Price of a million tokens of an answer.
-        unreadable: Answers in a row of which nothing can be used before the LLM is stopped; null: never.
-        budget: Money that the journal may pay for this LLM in all; null: no limit.
-        budget_tokens: Tokens, in and out, likewise.
+        unreadable: Number of unusable answers in a row after which the LLM is stopped; null: never.
+        budget: Money to spend on this LLM in total, over all runs of the journal; null: no limit.
+        budget_tokens: Tokens (prompts and answers) to spend in total; null: no limit.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -11,10 +11,10 @@ __all__ = ["Limits", "Pace", "Stop"]
 
 
 class Stop:
-    """Tells the requests to an LLM that no further attempt is wanted.
+    """Signal to all requests to an LLM that no further attempt is wanted.
 
     Attributes:
-        reason: Why; empty as long as it goes on.
+        reason: Why; empty until the signal is set.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Stop:
         self._event = asyncio.Event()
 
     def set(self, reason: str) -> None:
-        """Stop; the first reason stands."""
+        """Set the signal; the first reason is kept."""
         self.reason = self.reason or reason
         self._event.set()
 

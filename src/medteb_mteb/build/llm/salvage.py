@@ -1,10 +1,10 @@
-"""Getting answers back out of a damaged journal.
+"""Recovery of answers from a damaged journal.
 
 A row of `answers` is never changed and lies in the file as SQLite's format has it
 (https://www.sqlite.org/fileformat2.html, sections 1.6, 2.1 and 4.1): a header with the sizes of the columns,
-then the columns without a gap. What is too long for a page goes on in a chain of overflow pages; the number
-of the first stands behind the part that is in the row. So rows are found by their header anywhere in the file
-and its log, whatever has become of the pages that lead to them, and believed by their checksum.
+then the columns without a gap. A row too long for a page continues in a chain of overflow pages; the number
+of the first follows the part stored in the row. So rows are found by their header anywhere in the file and
+its log, even if the pages that lead to them are damaged, and accepted if their checksum matches.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Outcome:
 
 @singledispatch
 def perform(step: steps.StepBase, job: Job) -> Outcome:
-    """Do a step, or go on with it; a finished one comes back at once, to the same result.
+    """Run or resume a step; a finished one returns at once, with the same result.
 
     Raises:
         BuildError: As the step's function does.

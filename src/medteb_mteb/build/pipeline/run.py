@@ -1,4 +1,4 @@
-"""Doing a pipeline: step by step, going on where an earlier run ended."""
+"""Execution of a pipeline: step by step, resuming where an earlier run ended."""
 
 from __future__ import annotations
 
@@ -105,19 +105,18 @@ def build(
     show_progress: bool = True,
     say: Callable[[str], None] = print,
 ) -> BuildReport:
-    """Do the steps of a pipeline file in their order.
+    """Run the steps of a pipeline file in order.
 
-    Every step has a folder of its name in the build's folder. What is finished is kept; what was interrupted
-    goes on. A step whose settings or inputs have changed is not made again unless `redo` says so; its old
-    folder is then moved aside. Judgements and other answers that were paid for are in journals, and never
-    bought again.
+    Every step has a folder of its name in the build's folder. Finished steps are kept, and an interrupted one
+    resumes. A step whose settings or inputs have changed is an error unless `redo` is set; its old folder is
+    then moved aside. Judgements and other paid answers are kept in journals and never requested again.
 
     Args:
         file: The pipeline, see `medteb_mteb.build.pipeline.schema.Pipeline`.
         until: Name of the last step to do; default all.
         resume: Refuse to start from nothing.
-        redo: Make steps again that have changed.
-        retry_failed: Ask again for what failed in earlier runs, and make again what comes of it.
+        redo: Run changed steps again.
+        retry_failed: Send requests that failed in earlier runs again, and rerun steps that depend on them.
         show_progress: Show bars.
         say: Receives lines for people.
 

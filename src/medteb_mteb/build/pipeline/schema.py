@@ -50,9 +50,9 @@ class Pipeline(BaseModel):
         out: Folder to write, from the folder of the file.
         already_anonymous: Send texts that have passed no anonymiser.
         judges: The judges, as in their file, or its path.
-        llm: The LLM that writes, likewise.
+        llm: The LLM that writes texts, as in its file, or its path.
         journal: Journal of judgements; default `$MEDTEB_JOURNAL`, or `judgements.sqlite` in `out`.
-        answers: Journal of what the LLM wrote; default `$MEDTEB_ANSWERS`, or `answers.sqlite` in `out`.
+        answers: Journal of the LLM's answers; default `$MEDTEB_ANSWERS`, or `answers.sqlite` in `out`.
         store: Folder that keeps vectors; default `$MAR_STORE`, or `teacher-store` in `out`.
         steps: What is done, in this order.
     """

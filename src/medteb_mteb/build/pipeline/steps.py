@@ -71,7 +71,7 @@ class StepBase(_Strict):
     RESULT: ClassVar[str] = ""
     #: Options that its output does not depend on.
     PASSING: ClassVar[frozenset[str]] = frozenset()
-    #: Whether it cannot go on by itself, but is quick to do from the start.
+    #: True for a quick step that cannot resume and is run from the start.
     ATOMIC: ClassVar[bool] = False
     #: Whether it writes what models are trained on.
     TRAINS: ClassVar[bool] = False

@@ -72,7 +72,7 @@ def first_calls(wanted: int, language: Language, seed: int) -> list[Prompt]:
 
 
 def most_calls(wanted: int) -> int:
-    """Calls after which a brainstorm gives up: an LLM that repeats itself would go on for ever."""
+    """Return the number of calls after which a brainstorm gives up, in case the LLM repeats itself."""
     return 2 + 3 * math.ceil(wanted / PER_CALL)
 
 

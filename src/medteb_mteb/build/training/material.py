@@ -44,7 +44,7 @@ def read_pool_texts(
 
     Args:
         queries: Queries, see `read_texts`.
-        documents: Documents, likewise.
+        documents: Documents, see `read_texts`.
         pools: See `read_pools`.
         depth: Documents of a pool that are judged.
         already_anonymous: Whether texts that have passed no anonymiser may be sent.

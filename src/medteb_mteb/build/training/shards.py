@@ -1,4 +1,4 @@
-"""Rows of several files that are made shard by shard: a killed step goes on after the last finished one.
+"""Rows of several files, written shard by shard: a killed step resumes after the last finished shard.
 
 A shard's rows lie in `NAME-00000.jsonl`, its counts in `shard-00000.json`, which is written last. At the end
 the shards of a name become `NAME.jsonl`.

@@ -111,7 +111,7 @@ def make_triples(
 
     Args:
         queries: Queries, see `read_texts`.
-        documents: Documents, likewise.
+        documents: Documents, see `read_texts`.
         pools: Which documents are judged for which query, best ranked first, see `read_pools`.
         out: Folder to write.
         llm: The LLM, or its YAML file.

@@ -17,7 +17,7 @@ a given function makes of the messages. Faults:
         swapped     two numbers change places, their tags do not
         refusal     the judge would rather not
         duplicate   a passage twice, with different letters
-    of an answer of the given function, likewise
+    of an answer of the given function, with the same probability
         invalid     it ends in the middle
         refusal     the LLM would rather not
         empty       nothing is said
