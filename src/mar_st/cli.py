@@ -26,7 +26,7 @@ from mar_st.commands.version import Version
 
 app = typer.Typer(
     name="mar",
-    help="MAR: asymmetric medical text retrieval.",
+    help="MAR: train, encode, index and serve asymmetric models for medical text retrieval.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -41,7 +41,7 @@ def _root(version: Version = False) -> None:
 
 @app.command()
 def recipes(
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the recipes that come with the package."""
     from mar_st.recipe import load_recipe, recipe_names
@@ -56,49 +56,61 @@ def recipes(
 
 @app.command()
 def train(
-    recipe: Annotated[str, typer.Argument(help="Name of a shipped recipe or a YAML file.")],
-    out: Annotated[Path | None, typer.Option(help="Run folder; default runs/NAME.")] = None,
+    recipe: Annotated[str, typer.Argument(help="Name of a packaged recipe, or a YAML file.")],
+    out: Annotated[Path | None, typer.Option(help="Run folder; default: runs/NAME.")] = None,
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="KEY=VALUE, e.g. stages.0.epochs=2.")
+        list[str] | None,
+        typer.Option(
+            "--set", help="Override KEY=VALUE of the recipe, e.g. stages.0.epochs=2; may be repeated."
+        ),
     ] = None,
-    save_steps: Annotated[int, typer.Option(help="Steps between checkpoints.", min=1)] = 200,
+    save_steps: Annotated[int, typer.Option(help="Number of steps between checkpoints.", min=1)] = 200,
     workers: Annotated[
         int | None,
-        typer.Option(help="Processes per device that tokenise ahead; default: the recipe's.", min=0),
+        typer.Option(
+            help="Number of processes per device that tokenise ahead; default: the recipe's.", min=0
+        ),
     ] = None,
     stage: Annotated[
-        str | None, typer.Option(help="Name of the last stage to run; default all of them.")
+        str | None, typer.Option(help="Name of the last stage to run; default: all stages.")
     ] = None,
     stages: Annotated[
         Path | None,
-        typer.Option(help="Folder that keeps stages for several runs to share; default $MAR_STAGES."),
+        typer.Option(help="Folder of finished stages that several runs share; default: $MAR_STAGES."),
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Go on with a run; an error if there is none.")] = False,
+    resume: Annotated[bool, typer.Option(help="Resume a run; fail if there is none.")] = False,
     fit: Annotated[
         bool | None,
-        typer.Option(help="Change memory settings so that every stage fits the GPU; default: refuse."),
+        typer.Option(
+            help="Change memory settings so that every stage fits the GPU; default: refuse to start."
+        ),
     ] = None,
-    fresh: Annotated[bool, typer.Option(help="Delete the run folder first instead of going on.")] = False,
+    fresh: Annotated[bool, typer.Option(help="Delete the run folder first instead of resuming.")] = False,
     report_to: Annotated[
-        list[str] | None, typer.Option(help="Tracker: wandb, mlflow, ...; may be given several times.")
+        list[str] | None, typer.Option(help="Tracker to report to, e.g. wandb or mlflow; may be repeated.")
     ] = None,
     push_to_hub: Annotated[
-        str | None, typer.Option(help="ORG/NAME that the finished model is uploaded to, as a private one.")
+        str | None,
+        typer.Option(help="Upload the finished model to the Hub as the private repository ORG/NAME."),
     ] = None,
     tiny: Annotated[
-        bool, typer.Option(help="Small random encoders of the same architectures, packaged data.")
+        bool, typer.Option(help="Use small random encoders of the same architectures, and packaged data.")
     ] = False,
     dtype: Annotated[
         str | None,
         typer.Option(
-            help="Of the small encoders: float32, float16 or bfloat16; as published ones are stored."
+            help="Dtype of the --tiny encoders: float32, float16 or bfloat16; default: as the "
+            "published weights."
         ),
     ] = None,
     rehearse: Annotated[
-        bool, typer.Option(help="Try every stage for 20 steps: save, kill, resume, evaluate, load.")
+        bool, typer.Option(help="Try every stage for 20 steps: save, kill, resume, evaluate and load.")
     ] = False,
 ) -> None:
-    """Train a model from a recipe; a run that was interrupted resumes where it stopped."""
+    """Train a model from a recipe.
+
+    An interrupted run resumes where it stopped.
+    """
     from mar_st.recipe import load_recipe
 
     if dtype is not None and not tiny:
@@ -145,10 +157,12 @@ def train(
 
 @app.command()
 def push(
-    model: Annotated[Path, typer.Argument(help="A run folder, or the folder of a model.")],
-    repository: Annotated[str, typer.Argument(help="ORG/NAME on the Hub.")],
-    public: Annotated[bool, typer.Option(help="Make it visible to everyone; private otherwise.")] = False,
-    revision: Annotated[str | None, typer.Option(help="Branch to upload to; made if need be.")] = None,
+    model: Annotated[Path, typer.Argument(help="Run folder, or model folder.")],
+    repository: Annotated[str, typer.Argument(help="Repository on the Hub, as ORG/NAME.")],
+    public: Annotated[bool, typer.Option(help="Make the repository public; default: private.")] = False,
+    revision: Annotated[
+        str | None, typer.Option(help="Branch to upload to; created if it does not exist.")
+    ] = None,
 ) -> None:
     """Upload a finished model to the Hugging Face Hub."""
     from mar_st.hub import push as upload
@@ -158,20 +172,34 @@ def push(
 
 @app.command()
 def plan(
-    recipe: Annotated[str, typer.Argument(help="Name of a shipped recipe or a YAML file.")],
+    recipe: Annotated[str, typer.Argument(help="Name of a packaged recipe, or a YAML file.")],
     gpu: Annotated[
-        str | None, typer.Option(help="H100 (default), H200, A100-40GB, A100-80GB, ..., cpu.")
+        str | None,
+        typer.Option(help="Device to plan for: H100 (default), H200, A100-40GB, A100-80GB, ..., cpu."),
     ] = None,
     world: Annotated[int, typer.Option(help="Number of devices.", min=1)] = 1,
-    mfu: Annotated[float | None, typer.Option(help="Share of the peak reached; default 0.4.")] = None,
-    calibrate: Annotated[bool, typer.Option(help="Measure this machine's speed for a few seconds.")] = False,
-    trial: Annotated[
-        bool, typer.Option(help="Train every stage for some steps here; needs the data, takes minutes.")
+    mfu: Annotated[
+        float | None,
+        typer.Option(help="Assumed model FLOPs utilisation, a share of the device's peak; default: 0.4."),
+    ] = None,
+    calibrate: Annotated[
+        bool, typer.Option(help="Measure the speed of this machine for a few seconds.")
     ] = False,
-    overrides: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    trial: Annotated[
+        bool,
+        typer.Option(
+            help="Train every stage for some steps on this machine; needs the data and takes minutes."
+        ),
+    ] = False,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="Override KEY=VALUE of the recipe; may be repeated.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what a recipe needs before anything is loaded: steps, memory, operations, hours, disk."""
+    """Estimate the time, memory and disk space of a recipe.
+
+    The estimate is made before any weights are loaded.
+    """
     from mar_st.commands import plan as commands
     from mar_st.recipe import load_recipe
 
@@ -207,8 +235,10 @@ def _delete_run(folder: Path) -> None:
 
 
 @app.command()
-def info(model: Annotated[str, typer.Argument(help="A saved MAR, or mar-mini.")]) -> None:
-    """Show what a saved MAR is made of, without loading weights."""
+def info(
+    model: Annotated[str, typer.Argument(help="Folder of a saved MAR, or a packaged name such as mar-mini.")],
+) -> None:
+    """Show the parts of a saved MAR without loading weights."""
     from mar_st.describe import describe
 
     print(json.dumps(describe(model), ensure_ascii=False, indent=2))

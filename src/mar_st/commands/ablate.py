@@ -15,26 +15,29 @@ if TYPE_CHECKING:
 
 
 def ablate(
-    study: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped study.")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the study; default runs/NAME.")] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Only say what would be trained.")] = False,
+    study: Annotated[str, typer.Argument(help="Name of a packaged study, or a YAML file.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the study; default: runs/NAME.")] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Print what would be trained and exit.")] = False,
     row: Annotated[
-        list[str] | None, typer.Option(help="Only this row and the full model; repeat for several.")
+        list[str] | None, typer.Option(help="Train only this row and the full model; may be repeated.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Only the first seeds.", min=1)] = None,
+    seeds: Annotated[int | None, typer.Option(help="Train only this number of seeds.", min=1)] = None,
     stages: Annotated[
-        Path | None, typer.Option(help="Folder that keeps stages; default $MAR_STAGES or OUT/stages.")
+        Path | None, typer.Option(help="Folder of finished stages; default: $MAR_STAGES or OUT/stages.")
     ] = None,
-    save_steps: Annotated[int, typer.Option(help="Steps between checkpoints.", min=1)] = 200,
+    save_steps: Annotated[int, typer.Option(help="Number of steps between checkpoints.", min=1)] = 200,
     rehearse: Annotated[
         bool,
         typer.Option("--rehearse", help="Only try every row: each stage for 20 steps, stopped and resumed."),
     ] = False,
     tiny: Annotated[
-        bool, typer.Option("--tiny", help="With --rehearse: small random encoders, packaged data.")
+        bool, typer.Option("--tiny", help="With --rehearse: use small random encoders and packaged data.")
     ] = False,
 ) -> None:
-    """Train a grid of recipes and seeds and write one table; an interrupted study resumes."""
+    """Train a grid of recipes and seeds and compare the models.
+
+    The scores are written as one table. An interrupted study resumes where it stopped.
+    """
     import os
 
     from mar_st.study import load_study

@@ -9,72 +9,99 @@ import typer
 
 Teacher = Annotated[
     str,
-    typer.Option(help="A model (folder or Hub name), a folder of vectors, or openai:MODEL@BASE_URL."),
+    typer.Option(
+        help="Teacher: a model (folder or Hub name), a folder of vectors, or openai:MODEL@BASE_URL."
+    ),
 ]
-Out = Annotated[Path, typer.Option(help="Folder of the result.")]
-Queries = Annotated[Path | None, typer.Option(help="Queries: JSONL with 'text' or 'query', or one per line.")]
-Texts = Annotated[Path | None, typer.Option(help="Documents: JSONL with 'text', maybe 'title' and '_id'.")]
+Out = Annotated[Path, typer.Option(help="Folder to write the result to.")]
+Queries = Annotated[
+    Path | None, typer.Option(help="File of queries: JSONL with 'text' or 'query', or one query per line.")
+]
+Texts = Annotated[
+    Path | None, typer.Option(help="File of documents: JSONL with 'text' and optionally 'title' and '_id'.")
+]
 Student = Annotated[
-    str | None, typer.Option(help="Query encoder: folder or Hub name; default a new small one.")
+    str | None, typer.Option(help="Query encoder to train (folder or Hub name); default: a new small one.")
 ]
 Refine = Annotated[
-    str | None, typer.Option(help="Labelled triples for contrastive refinement, documents frozen.")
+    str | None, typer.Option(help="Labelled triples for contrastive refinement with frozen document vectors.")
 ]
 Store = Annotated[
     Path | None,
-    typer.Option(help="Where teacher vectors are kept; default $MAR_STORE or OUT/../teacher-store."),
+    typer.Option(help="Folder that keeps teacher vectors; default: $MAR_STORE or OUT/../teacher-store."),
 ]
-Dim = Annotated[int | None, typer.Option(help="First dimensions of the space to use; default all.", min=1)]
-Epochs = Annotated[float, typer.Option(help="Passes over the texts.", min=0.01)]
-BatchSize = Annotated[int, typer.Option(help="Texts per step.", min=2)]
-MiniBatchSize = Annotated[int | None, typer.Option(help="Texts encoded at a time (GradCache).", min=1)]
-Temperature = Annotated[float, typer.Option(help="tau of the contrastive part.", min=0.001)]
+Dim = Annotated[
+    int | None, typer.Option(help="Number of leading dimensions of the space to use; default: all.", min=1)
+]
+Epochs = Annotated[float, typer.Option(help="Number of passes over the texts.", min=0.01)]
+BatchSize = Annotated[int, typer.Option(help="Number of texts per step.", min=2)]
+MiniBatchSize = Annotated[
+    int | None,
+    typer.Option(help="Number of texts encoded at a time (GradCache); default: the whole step.", min=1),
+]
+Temperature = Annotated[float, typer.Option(help="Temperature (tau) of the contrastive loss.", min=0.001)]
 LengthGroups = Annotated[
-    int, typer.Option(help="Batches sorted by length together, which saves padding; 0: none.", min=0)
+    int,
+    typer.Option(
+        help="Number of batches whose texts are sorted by length together to save padding; 0: none.", min=0
+    ),
 ]
 LearningRate = Annotated[
-    float | None, typer.Option(help="Default 1e-3 for a new student or a ladder, 1e-4 for a given student.")
+    float | None,
+    typer.Option(
+        help="Learning rate; default: 1e-3 for a new student or a ladder, 1e-4 for a given student."
+    ),
 ]
-ContrastiveWeight = Annotated[float, typer.Option(help="Of the contrastive part.", min=0)]
-MseWeight = Annotated[float, typer.Option(help="Of the squared distance.", min=0)]
-CosineWeight = Annotated[float, typer.Option(help="Of 1 - cosine.", min=0)]
-Prompt = Annotated[str | None, typer.Option(help="Put before queries; default that of the teacher.")]
-DocumentPrompt = Annotated[str, typer.Option(help="Put before documents by an endpoint.")]
-MaxLength = Annotated[int, typer.Option(help="Tokens per text of the student.", min=8)]
-Layers = Annotated[int, typer.Option(help="Layers of a new student.", min=1)]
+ContrastiveWeight = Annotated[float, typer.Option(help="Weight of the contrastive loss.", min=0)]
+MseWeight = Annotated[float, typer.Option(help="Weight of the squared distance (MSE).", min=0)]
+CosineWeight = Annotated[float, typer.Option(help="Weight of the cosine loss (1 - cosine).", min=0)]
+Prompt = Annotated[str | None, typer.Option(help="Prompt put before queries; default: the teacher's.")]
+DocumentPrompt = Annotated[str, typer.Option(help="Prompt that an endpoint puts before documents.")]
+MaxLength = Annotated[int, typer.Option(help="Maximum number of tokens per text of the student.", min=8)]
+Layers = Annotated[int, typer.Option(help="Number of layers of a new student.", min=1)]
 Dropout = Annotated[
-    bool, typer.Option("--dropout", help="Train with the dropout of a given student; default without.")
+    bool,
+    typer.Option(
+        "--dropout", help="Train with the dropout of a given student's configuration; default: no dropout."
+    ),
 ]
 Width = Annotated[int, typer.Option(help="Hidden size of a new student.", min=2)]
-Vocabulary = Annotated[int, typer.Option(help="Tokens of a new student at most.", min=32)]
-RefineEpochs = Annotated[float, typer.Option(help="Passes over the triples.", min=0.01)]
-RefineBatchSize = Annotated[int, typer.Option(help="Triples per step of the refinement.", min=2)]
+Vocabulary = Annotated[int, typer.Option(help="Maximum vocabulary size of a new student.", min=32)]
+RefineEpochs = Annotated[float, typer.Option(help="Number of passes over the triples.", min=0.01)]
+RefineBatchSize = Annotated[int, typer.Option(help="Number of triples per step of the refinement.", min=2)]
 RefineLearningRate = Annotated[
-    float | None, typer.Option(help="Of the refinement; default a fifth of that of the alignment.")
+    float | None, typer.Option(help="Learning rate of the refinement; default: a fifth of --learning-rate.")
 ]
-RefineTemperature = Annotated[float, typer.Option(help="tau of the refinement.", min=0.001)]
-HeldOut = Annotated[int, typer.Option(help="Texts of each role kept for the report.", min=0)]
-Precision = Annotated[Literal["fp32", "bf16"], typer.Option(help="bf16 uses autocast.")]
-Seed = Annotated[int, typer.Option(help="Seed.")]
-SaveSteps = Annotated[int, typer.Option(help="Steps between checkpoints.", min=1)]
-QueryOnly = Annotated[bool, typer.Option("--query-only", help="Leave the teacher out of the result.")]
+RefineTemperature = Annotated[float, typer.Option(help="Temperature (tau) of the refinement.", min=0.001)]
+HeldOut = Annotated[
+    int, typer.Option(help="Number of queries and of documents held out for the report.", min=0)
+]
+Precision = Annotated[
+    Literal["fp32", "bf16"], typer.Option(help="Precision of training; bf16 uses autocast.")
+]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
+SaveSteps = Annotated[int, typer.Option(help="Number of steps between checkpoints.", min=1)]
+QueryOnly = Annotated[
+    bool, typer.Option("--query-only", help="Leave the teacher's document encoder out of the result.")
+]
 LadderOption = Annotated[
     str | None,
-    typer.Option("--ladder", help="Several query encoders in one folder, e.g. lookup,1,2,4,full."),
+    typer.Option("--ladder", help="Train several query encoders into one folder, e.g. lookup,1,2,4,full."),
 ]
 LadderLayers = Annotated[
     Literal["last", "first", "spread"],
-    typer.Option(help="Which layers of the teacher a rung of the ladder takes."),
+    typer.Option(help="Layers of the teacher that a rung of the ladder copies."),
 ]
 DefaultRung = Annotated[
-    str | None, typer.Option(help="Rung that answers as 'query'; default 2, else the largest.")
+    str | None,
+    typer.Option(help="Rung that becomes the default route 'query'; default: 2, or else the largest."),
 ]
 Eval = Annotated[
     list[str] | None,
-    typer.Option("--eval", help="Task (Hub layout) that the rungs are measured on; several allowed."),
+    typer.Option("--eval", help="Task folder (Hub layout) to measure the rungs on; may be repeated."),
 ]
-EvalSplit = Annotated[str, typer.Option(help="Split of the tasks' qrels.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the manifest at the end.")]
+EvalSplit = Annotated[str, typer.Option(help="Qrels split of the tasks.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")]
 
 
 def align(
@@ -118,7 +145,10 @@ def align(
     eval_split: EvalSplit = "test",
     as_json: AsJson = False,
 ) -> None:
-    """Give an existing document space a small query encoder; no stored vector changes."""
+    """Train a small query encoder for an existing document space.
+
+    The stored document vectors do not change.
+    """
     import json
     import sys
 

@@ -7,26 +7,49 @@ from typing import Annotated, Literal
 
 import typer
 
-Model = Annotated[str, typer.Argument(help="A saved MAR, another model (folder or Hub name), or mar-mini.")]
-Corpus = Annotated[
-    str, typer.Argument(help="JSONL, Parquet, a folder with corpus.jsonl, saved datasets, or a Hub name.")
+Model = Annotated[
+    str, typer.Argument(help="Model: a saved MAR, another model (folder or Hub name), or mar-mini.")
 ]
-Out = Annotated[Path, typer.Argument(help="Folder of the vectors.")]
-Dim = Annotated[int | None, typer.Option(help="First dimensions to keep (Matryoshka); default all.", min=1)]
-Dtype = Annotated[Literal["float32", "float16", "int8", "binary"], typer.Option(help="How they are stored.")]
+Corpus = Annotated[
+    str,
+    typer.Argument(help="Corpus: JSONL, Parquet, a folder with corpus.jsonl, saved datasets, or a Hub name."),
+]
+Out = Annotated[Path, typer.Argument(help="Folder to write the vectors to.")]
+Dim = Annotated[
+    int | None, typer.Option(help="Number of leading dimensions to keep (Matryoshka); default: all.", min=1)
+]
+Dtype = Annotated[
+    Literal["float32", "float16", "int8", "binary"], typer.Option(help="Dtype of the stored vectors.")
+]
 Precision = Annotated[
     Literal["auto", "fp32", "bf16"],
-    typer.Option(help="What is computed in; auto: fp32 on a CPU, on a GPU as the weights are stored."),
+    typer.Option(help="Precision of the model; auto: fp32 on a CPU, the dtype of the weights on a GPU."),
 ]
-Prompt = Annotated[str | None, typer.Option(help="Put before documents; default the model's own.")]
-MaxLength = Annotated[int | None, typer.Option(help="Tokens per document; default the model's.", min=1)]
-ShardRows = Annotated[int, typer.Option("--shard", help="Documents per shard.", min=1)]
-Tokens = Annotated[int | None, typer.Option(help="Tokens per batch; default by model and device.", min=1)]
-Devices = Annotated[str | None, typer.Option(help="A process for each, e.g. cuda:0,cuda:1 or cpu.")]
-Workers = Annotated[int, typer.Option(help="Processes; each holds the model. GPUs are taken in turn.", min=1)]
-Threads = Annotated[int | None, typer.Option(help="Batches at once on a CPU; default all processors.", min=1)]
-Engine = Annotated[Literal["local", "ray"], typer.Option(help="Share the shards out on a Ray cluster.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the manifest, without its shards.")]
+Prompt = Annotated[str | None, typer.Option(help="Prompt put before documents; default: the model's own.")]
+MaxLength = Annotated[
+    int | None, typer.Option(help="Maximum number of tokens per document; default: the model's.", min=1)
+]
+ShardRows = Annotated[int, typer.Option("--shard", help="Number of documents per shard.", min=1)]
+Tokens = Annotated[
+    int | None, typer.Option(help="Number of tokens per batch; default: by model and device.", min=1)
+]
+Devices = Annotated[
+    str | None, typer.Option(help="Devices with one process each, e.g. cuda:0,cuda:1 or cpu.")
+]
+Workers = Annotated[
+    int, typer.Option(help="Number of processes, each with the model; GPUs are assigned in turn.", min=1)
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(help="Number of batches computed at once on a CPU; default: all processors.", min=1),
+]
+Engine = Annotated[
+    Literal["local", "ray"],
+    typer.Option(help="Where to run: on this machine, or distribute the shards on a Ray cluster."),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the manifest as JSON, without the list of shards.")
+]
 
 
 def encode(
@@ -46,7 +69,10 @@ def encode(
     engine: Engine = "local",
     as_json: AsJson = False,
 ) -> None:
-    """Encode a corpus into a folder of vectors; run again, it goes on or adds what was appended."""
+    """Encode a corpus into a folder of vectors.
+
+    The same command resumes an interrupted run, and encodes documents that were appended to the corpus since.
+    """
     import json
     import sys
     import time

@@ -9,49 +9,61 @@ import typer
 
 
 def export(
-    model: Annotated[str, typer.Argument(help="Model folder, Hub name or mar-mini.")],
+    model: Annotated[str, typer.Argument(help="Model: folder, Hub name or mar-mini.")],
     out: Annotated[Path, typer.Argument(help="Folder to write.")],
     format_: Annotated[
         str,
         typer.Option(
             "--format",
-            help="Of native, openvino, onnx; several with commas. Of a lookup encoder numpy, or lookup-json "
-            "(a page that searches --documents in the browser).",
+            help="Formats, comma-separated: native, openvino, onnx. For a lookup encoder: numpy, or "
+            "lookup-json (a page that searches --documents in the browser).",
         ),
     ] = "native,openvino",
     precision: Annotated[
-        str, typer.Option(help="Of fp32, bf16, int8; several with commas. Of numpy: one of int8, fp16, fp32.")
+        str,
+        typer.Option(
+            help="Precisions, comma-separated: fp32, bf16, int8. For numpy one of int8, fp16, fp32."
+        ),
     ] = "int8",
     calibrate: Annotated[
-        Path | None, typer.Option(help="JSONL of queries; adds an int8 form calibrated on them.")
+        Path | None, typer.Option(help="JSONL of queries; adds an int8 variant calibrated on them.")
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="Retrieval task (Hub layout) that says how nDCG@10 changes.")
+        str | None,
+        typer.Option(help="Retrieval task folder (Hub layout) to measure the change of nDCG@10 on."),
     ] = None,
-    split: Annotated[str, typer.Option(help="Split of its qrels.")] = "test",
+    split: Annotated[str, typer.Option(help="Qrels split of the task.")] = "test",
     vectors: Annotated[
-        Path | None, typer.Option(help="Document vectors of the task, or of --documents, from mar encode.")
+        Path | None,
+        typer.Option(help="Document vectors of the task or of --documents, written by mar encode."),
     ] = None,
     documents: Annotated[
-        str | None, typer.Option(help="Corpus that the page of lookup-json searches; with --vectors.")
+        str | None, typer.Option(help="Corpus that the page of lookup-json searches; needs --vectors.")
     ] = None,
     auto: Annotated[
-        bool, typer.Option("--auto", help="All formats and precisions, chosen by measuring.")
+        bool, typer.Option("--auto", help="Try all formats and precisions and choose the best by measuring.")
     ] = False,
-    max_loss: Annotated[float, typer.Option(help="nDCG@10 that the chosen form may lose.")] = 0.002,
+    max_loss: Annotated[
+        float, typer.Option(help="Largest loss of nDCG@10 that the chosen variant may have.")
+    ] = 0.002,
     min_cosine: Annotated[
-        float, typer.Option(help="Without a task: mean cosine to the original that it needs.")
+        float, typer.Option(help="Without a task: minimum mean cosine to the original's vectors.")
     ] = 0.99,
     query: Annotated[
-        str | None, typer.Option(help="Which query encoder of a MAR that holds several.")
+        str | None, typer.Option(help="Name of the query encoder in a MAR with several.")
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(help="Threads of a query while measuring; default all.", min=1)
+        int | None, typer.Option(help="Number of threads per query while measuring; default: all.", min=1)
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an exported encoder.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an exported encoder in OUT.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Write an optimised query encoder (own kernels, OpenVINO, ONNX Runtime) that runs without torch."""
+    """Export an optimised query encoder that runs without torch.
+
+    The formats are native (own C++ kernels), OpenVINO and ONNX Runtime.
+    """
     from mar_st.export.run import FORMATS, PRECISIONS, Limits
     from mar_st.export.run import export as run
     from mar_st.texts import read_texts

@@ -7,34 +7,40 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-Vectors = Annotated[Path, typer.Argument(help="Folder of vectors that `mar encode` wrote.")]
-Out = Annotated[str, typer.Argument(help="Folder of the index, or milvus:PATH.db, milvus:http://HOST:PORT.")]
+Vectors = Annotated[Path, typer.Argument(help="Folder of vectors written by `mar encode`.")]
+Out = Annotated[
+    str, typer.Argument(help="Folder to write the index to, or milvus:PATH.db, or milvus:http://HOST:PORT.")
+]
 Corpus = Annotated[
-    str | None, typer.Option(help="The documents; default the corpus that was encoded, where it was.")
+    str | None,
+    typer.Option(help="Corpus whose texts to store; default: the encoded corpus, if it is still there."),
 ]
 Kind = Annotated[
     Literal["auto", "exact", "hnsw", "ivf-pq", "int8", "binary"],
-    typer.Option(help="auto measures on a sample and chooses."),
+    typer.Option(help="Kind of index; auto chooses one by measuring on a sample."),
 ]
-Memory = Annotated[str | None, typer.Option(help="What the index may take, e.g. 2GB; for --kind auto.")]
-Recall = Annotated[float, typer.Option(help="Recall@10 against exact search to reach.", min=0.01, max=1.0)]
+Memory = Annotated[str | None, typer.Option(help="Memory limit of the index for --kind auto, e.g. 2GB.")]
+Recall = Annotated[
+    float, typer.Option(help="Recall@10 to reach, relative to exact search.", min=0.01, max=1.0)
+]
 Queries = Annotated[
-    Path | None, typer.Option(help="Vectors of queries (.npy, or a folder) to measure recall with.")
+    Path | None, typer.Option(help="Query vectors (.npy, or a folder) to measure recall with.")
 ]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", help="NAME=VALUE of the kind, e.g. M=16; may be repeated.")
+    list[str] | None,
+    typer.Option("--set", help="Parameter of the kind as NAME=VALUE, e.g. M=16; may be repeated."),
 ]
-Bm25 = Annotated[bool, typer.Option(help="Index words too, for --hybrid.")]
-Tokens = Annotated[Literal["jieba", "char-bigram"], typer.Option(help="How BM25 cuts texts.")]
-Sample = Annotated[int, typer.Option(help="Vectors that auto measures on.", min=100)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the manifest.")]
+Bm25 = Annotated[bool, typer.Option(help="Build a BM25 index too, for hybrid search.")]
+Tokens = Annotated[Literal["jieba", "char-bigram"], typer.Option(help="Tokenisation of BM25.")]
+Sample = Annotated[int, typer.Option(help="Number of vectors that --kind auto measures on.", min=100)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")]
 
 Index = Annotated[str, typer.Argument(help="Folder of the index, or its milvus: address.")]
-Add = Annotated[Path | None, typer.Option(help="Folder of vectors of new documents.")]
-Replace = Annotated[Path | None, typer.Option(help="Folder of new vectors of documents that are there.")]
-Delete = Annotated[list[str] | None, typer.Option(help="Id to delete; may be repeated.")]
-DeleteFrom = Annotated[Path | None, typer.Option(help="File of ids to delete, one per line.")]
-Compact = Annotated[bool, typer.Option("--compact", help="Build one segment of what is left.")]
+Add = Annotated[Path | None, typer.Option(help="Folder of vectors of the documents to add.")]
+Replace = Annotated[Path | None, typer.Option(help="Folder of new vectors of documents in the index.")]
+Delete = Annotated[list[str] | None, typer.Option(help="Id of a document to delete; may be repeated.")]
+DeleteFrom = Annotated[Path | None, typer.Option(help="File of ids of documents to delete, one per line.")]
+Compact = Annotated[bool, typer.Option("--compact", help="Merge the remaining documents into one segment.")]
 
 
 def index(
@@ -51,7 +57,10 @@ def index(
     sample: Sample = 20_000,
     as_json: AsJson = False,
 ) -> None:
-    """Build an index of a folder of vectors; killed and run again, it goes on."""
+    """Build an index from a folder of vectors.
+
+    The same command resumes an interrupted build.
+    """
     import sys
 
     from mar_st.index import build_index
@@ -84,7 +93,10 @@ def index_update(
     compact: Compact = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add, replace or delete documents of an index; each change is whole or not there."""
+    """Add, replace or delete documents of an index.
+
+    Each change is applied completely or not at all.
+    """
     import sys
 
     gone = [*(delete or []), *_lines(delete_from)]

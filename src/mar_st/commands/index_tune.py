@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 Index = Annotated[Path, typer.Argument(help="Folder of the index.")]
-Queries = Annotated[str, typer.Option(help="JSONL of queries (_id, text); 1,000 of them are used at most.")]
+Queries = Annotated[str, typer.Option(help="JSONL of queries (_id, text), of which at most 1,000 are used.")]
 Encoder = Annotated[
     str | None,
-    typer.Option(help="Query encoder: an exported folder, a model, mar-mini; default the index's model."),
+    typer.Option(help="Query encoder: exported folder, model, or mar-mini; default: the index's model."),
 ]
 Query = Annotated[
     list[str] | None,
@@ -19,10 +19,12 @@ Query = Annotated[
 ]
 Recall = Annotated[
     float | None,
-    typer.Option(help="Recall@10 against exact search to reach; default that of the build.", min=0.01, max=1),
+    typer.Option(
+        help="Recall@10 to reach, relative to exact search; default: as in the build.", min=0.01, max=1
+    ),
 ]
-Threads = Annotated[int | None, typer.Option(help="Threads of the encoder.", min=1)]
-AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+Threads = Annotated[int | None, typer.Option(help="Number of threads of the encoder.", min=1)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def index_tune(
@@ -34,7 +36,10 @@ def index_tune(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the settings of searching (ef, nprobe, rescore) that a query encoder needs, and keep them."""
+    """Tune the search settings of an index for a query encoder.
+
+    Measures the settings (ef, nprobe, rescore) that reach the recall, and stores them in the index.
+    """
     import json
 
     from mar_st.index import tune_effort

@@ -11,60 +11,91 @@ FORMS = "auto, triples, scored-pairs, labelled-pairs, nli"
 
 
 def mine(
-    data: Annotated[str, typer.Argument(help="File, folder, package: or hub: name, as 'path' of a recipe.")],
-    out: Annotated[Path, typer.Argument(help="Folder of the result: triples.jsonl and manifest.json.")],
-    model: Annotated[
-        list[str], typer.Option(help="bm25, bm25:jieba, a model folder or Hub name; may be repeated.")
+    data: Annotated[
+        str,
+        typer.Argument(help="Training data: file, folder, or package: or hub: name, as 'path' in a recipe."),
     ],
-    negatives: Annotated[int, typer.Option(help="Per query; 0 only filters.", min=0)] = 7,
-    top: Annotated[int, typer.Option(help="Candidates per query and model.", min=1)] = 100,
+    out: Annotated[Path, typer.Argument(help="Folder to write triples.jsonl and manifest.json to.")],
+    model: Annotated[
+        list[str],
+        typer.Option(help="Retriever: bm25, bm25:jieba, a model folder or a Hub name; may be repeated."),
+    ],
+    negatives: Annotated[
+        int, typer.Option(help="Number of negatives per query; 0 only filters the pairs.", min=0)
+    ] = 7,
+    top: Annotated[int, typer.Option(help="Number of candidates per query and retriever.", min=1)] = 100,
     window: Annotated[
-        str | None, typer.Option(help="FIRST:LAST rank to use, from 1; default all of them.")
+        str | None,
+        typer.Option(help="Ranks to sample from, as FIRST:LAST counted from 1; default: all candidates."),
     ] = None,
     margin: Annotated[
-        float | None, typer.Option(help="Score below the lowest positive by at least this.")
+        float | None, typer.Option(help="Minimum distance of a negative's score below the lowest positive's.")
     ] = None,
     relative_margin: Annotated[
-        float | None, typer.Option(help="... by this share of the positive's score (0.05: NV-Retriever).")
+        float | None,
+        typer.Option(help="The same distance as a share of the positive's score (NV-Retriever: 0.05)."),
     ] = None,
-    max_score: Annotated[float | None, typer.Option(help="Highest score of a negative.")] = None,
-    min_score: Annotated[float | None, typer.Option(help="Lowest score of a negative.")] = None,
+    max_score: Annotated[float | None, typer.Option(help="Maximum score of a negative.")] = None,
+    min_score: Annotated[float | None, typer.Option(help="Minimum score of a negative.")] = None,
     near_duplicate: Annotated[
-        float, typer.Option(help="Drop what is this similar to a positive (3-grams); 0: compare none.", max=1)
+        float,
+        typer.Option(
+            help="Drop candidates with at least this 3-gram similarity to a positive; 0: keep them.", max=1
+        ),
     ] = 0.8,
-    choose: Annotated[Literal["random", "top"], typer.Option(help="Among what is left.")] = "random",
-    fill: Annotated[bool, typer.Option(help="Random documents where too few are left.")] = True,
+    choose: Annotated[
+        Literal["random", "top"], typer.Option(help="How to sample from the remaining candidates.")
+    ] = "random",
+    fill: Annotated[
+        bool, typer.Option(help="Fill up with random documents if too few candidates remain.")
+    ] = True,
     keep_labelled: Annotated[
         bool, typer.Option(help="Keep the data's own negatives, before the mined ones.")
     ] = True,
     consistent: Annotated[
-        int | None, typer.Option(help="Keep pairs whose positive is in the first model's top K.", min=1)
+        int | None,
+        typer.Option(help="Keep only pairs whose positive is in the top K of the first retriever.", min=1),
     ] = None,
     teacher: Annotated[
-        str | None, typer.Option(help="Model that scores for the margins; cross:NAME for a cross-encoder.")
+        str | None,
+        typer.Option(help="Model whose scores the margins apply to; cross:NAME for a cross-encoder."),
     ] = None,
     corpus: Annotated[
-        Path | None, typer.Option(help="Documents to search; default those of the data.")
+        Path | None, typer.Option(help="Corpus to search; default: the documents of the data.")
     ] = None,
     form: Annotated[str, typer.Option(help=f"Form of the data: {FORMS}.")] = "auto",
-    column: Annotated[list[str] | None, typer.Option(help="OURS=THEIRS, e.g. query=title.")] = None,
-    where: Annotated[list[str] | None, typer.Option(help="COLUMN=VALUE; may be repeated.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Triples at most, drawn.", min=1)] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(help="Rename a column, as OURS=THEIRS, e.g. query=title; may be repeated."),
+    ] = None,
+    where: Annotated[
+        list[str] | None, typer.Option(help="Use only rows with COLUMN=VALUE; may be repeated.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Maximum number of triples, sampled at random.", min=1)
+    ] = None,
     symmetric: Annotated[
-        bool, typer.Option("--symmetric", help="Paraphrases: search among the queries too.")
+        bool,
+        typer.Option("--symmetric", help="Treat the pairs as paraphrases: search among the queries too."),
     ] = False,
     prompt: Annotated[
-        str | None, typer.Option(help="Put before queries by dense models; default their own.")
+        str | None, typer.Option(help="Prompt that dense models put before queries; default: their own.")
     ] = None,
     store: Annotated[
-        Path | None, typer.Option(help="Where vectors are kept; default $MAR_STORE or OUT/../teacher-store.")
+        Path | None,
+        typer.Option(help="Folder that keeps vectors; default: $MAR_STORE or OUT/../teacher-store."),
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Texts per forward pass.", min=1)] = 64,
-    precision: Annotated[Literal["fp32", "bf16"], typer.Option(help="bf16 uses autocast.")] = "fp32",
-    seed: Annotated[int, typer.Option(help="Seed.")] = 42,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest.")] = False,
+    batch_size: Annotated[int, typer.Option(help="Number of texts per forward pass.", min=1)] = 64,
+    precision: Annotated[
+        Literal["fp32", "bf16"], typer.Option(help="Precision of dense models; bf16 uses autocast.")
+    ] = "fp32",
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 42,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
 ) -> None:
-    """Mine hard negatives for training pairs; a run that was interrupted resumes where it stopped."""
+    """Mine hard negatives for training pairs.
+
+    An interrupted run resumes where it stopped.
+    """
     import json
     import sys
 

@@ -11,29 +11,34 @@ if TYPE_CHECKING:
     from mar_st.index import Hit, Searcher
 
 Index = Annotated[str, typer.Argument(help="Folder of the index, or its milvus: address.")]
-Query = Annotated[str | None, typer.Argument(help="The query; or give --queries.")]
+Query = Annotated[str | None, typer.Argument(help="Text of the query; alternatively give --queries.")]
 Encoder = Annotated[
     str | None,
-    typer.Option(help="Query encoder: an exported folder, a model, mar-mini; default the index's model."),
+    typer.Option(help="Query encoder: exported folder, model, or mar-mini; default: the index's model."),
 ]
 QueryEncoder = Annotated[
     str | None,
-    typer.Option("--query", help="Name of the query encoder, of a model with several, e.g. query-lookup."),
+    typer.Option("--query", help="Name of the query encoder in a model with several, e.g. query-lookup."),
 ]
 K = Annotated[
-    int | None, typer.Option("-k", help="Documents per query; default 10, of --queries 100.", min=1)
+    int | None,
+    typer.Option("-k", help="Number of documents per query; default: 10, or 100 with --queries.", min=1),
 ]
-Where = Annotated[str | None, typer.Option(help="Filter, e.g. 'department=心内科|儿科,date>=2024', or JSON.")]
-Hybrid = Annotated[bool, typer.Option("--hybrid", help="Fuse with BM25.")]
-Rerank = Annotated[str | None, typer.Option(help="A cross-encoder that ranks the best again.")]
-RerankTop = Annotated[int, typer.Option(help="How many it ranks.", min=1)]
-Queries = Annotated[str | None, typer.Option(help="JSONL of queries (_id, text).")]
+Where = Annotated[
+    str | None, typer.Option(help="Metadata filter, e.g. 'department=心内科|儿科,date>=2024', or JSON.")
+]
+Hybrid = Annotated[bool, typer.Option("--hybrid", help="Fuse the results with BM25.")]
+Rerank = Annotated[str | None, typer.Option(help="Cross-encoder that reranks the best documents.")]
+RerankTop = Annotated[int, typer.Option(help="Number of documents to rerank.", min=1)]
+Queries = Annotated[str | None, typer.Option(help="JSONL of queries (_id, text) to search for.")]
 Out = Annotated[
-    Path | None, typer.Option(help="Where the run of --queries is written: *.trec (TREC) or *.json.")
+    Path | None, typer.Option(help="File to write the run of --queries to: *.trec (TREC) or *.json.")
 ]
-Qrels = Annotated[Path | None, typer.Option(help="Grades of --queries, e.g. qrels/test.tsv, to score by.")]
-Threads = Annotated[int | None, typer.Option(help="Threads of the encoder.", min=1)]
-AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+Qrels = Annotated[
+    Path | None, typer.Option(help="Qrels of --queries to score the run with, e.g. qrels/test.tsv.")
+]
+Threads = Annotated[int | None, typer.Option(help="Number of threads of the encoder.", min=1)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def search(
@@ -52,7 +57,10 @@ def search(
     threads: Threads = None,
     as_json: AsJson = False,
 ) -> None:
-    """Search an index for one query, or for a file of queries whose run is written and scored."""
+    """Search an index for one query or for a file of queries.
+
+    The run of a file of queries can be written (--out) and scored (--qrels).
+    """
     if (query is None) == (queries is None):
         raise typer.BadParameter("give a query or --queries FILE.")
     if queries is None and (out is not None or qrels is not None):

@@ -9,60 +9,70 @@ import typer
 
 Index = Annotated[
     str | None,
-    typer.Argument(help="Index that `mar index` made: a folder, a link to one, or a URI; default the sample "
+    typer.Argument(help="Index built by `mar index`: a folder, a link to one, or a URI; default: the sample "
                    "that comes with mar-zh."),
 ]  # fmt: skip
 Encoder = Annotated[
     str | None,
-    typer.Option(help="Model of the queries: exported folder, MAR, Hub name or mar-mini; without it only "
-                 "vectors are searched."),
+    typer.Option(help="Query encoder: exported folder, MAR, Hub name or mar-mini; without one, requests must "
+                 "bring vectors."),
 ]  # fmt: skip
 Query = Annotated[
     str | None,
-    typer.Option(help="Name of the query encoder, of a model with several, e.g. query-lookup; without "
-                 "--encoder of the model that encoded the documents."),
+    typer.Option(help="Name of the query encoder in a model with several, e.g. query-lookup; without "
+                 "--encoder, in the model that encoded the documents."),
 ]  # fmt: skip
-Host = Annotated[str, typer.Option(help="Address to listen on; other than loopback needs API keys.")]
-Port = Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)]
-Processes = Annotated[int, typer.Option(help="Processes; they share the memory-mapped index.", min=1)]
+Host = Annotated[str, typer.Option(help="Address to listen on; any address but loopback needs API keys.")]
+Port = Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free one.", min=0, max=65535)]
+Processes = Annotated[
+    int, typer.Option(help="Number of processes; they share the memory-mapped index.", min=1)
+]
 ApiKeys = Annotated[
-    Path | None, typer.Option(help="File with API keys, one per line, mode 600; default $MAR_API_KEYS.")
+    Path | None, typer.Option(help="File of API keys, one per line, with mode 600; default: $MAR_API_KEYS.")
 ]
 Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Allow a host that others can reach without API keys.")
+    bool, typer.Option("--insecure", help="Allow an address that other machines can reach without API keys.")
 ]
 AllowHost = Annotated[
-    list[str] | None, typer.Option(help="Another name that the Host of a request may have; * for any.")
+    list[str] | None,
+    typer.Option(help="Additional name to accept in the Host header of requests; * accepts any."),
 ]
-Name = Annotated[str | None, typer.Option(help="Name of the model; default that of the encoder's folder.")]
+Name = Annotated[
+    str | None, typer.Option(help="Name of the model in the API; default: the name of the encoder's folder.")
+]
 DocumentEncoder = Annotated[
-    str | None, typer.Option(help="Model that encodes documents, named NAME-document.")
+    str | None, typer.Option(help="Model that encodes documents, served as NAME-document.")
 ]
-Reranker = Annotated[str | None, typer.Option(help="A CrossEncoder that reranks hits on request.")]
+Reranker = Annotated[str | None, typer.Option(help="CrossEncoder that reranks hits on request.")]
 Backend = Annotated[
     str,
     typer.Option(
-        help="Of an exported encoder: auto, onnx, openvino or a variant; torch for a model that is not."
+        help="Backend of an exported encoder: auto, onnx, openvino or a variant; torch for other models."
     ),
 ]
 Threads = Annotated[
-    int | None, typer.Option(help="Threads of the encoder; default processors by workers.", min=1)
+    int | None,
+    typer.Option(help="Number of threads of the encoder; default: processors divided by workers.", min=1),
 ]
-MaxBody = Annotated[int, typer.Option(help="Bytes of a request.", min=1)]
-MaxTexts = Annotated[int, typer.Option(help="Texts of a request.", min=1)]
-MaxTokens = Annotated[int, typer.Option(help="Tokens of a request.", min=1)]
-MaxK = Annotated[int, typer.Option(help="Hits of a search.", min=1)]
-MaxBatch = Annotated[int, typer.Option(help="Texts per call of the encoder.", min=1)]
-Window = Annotated[float, typer.Option(help="Milliseconds to wait for callers that are expected.", min=0)]
-MaxQueue = Annotated[int, typer.Option(help="Texts that may wait; more get a 429.", min=1)]
-Timeout = Annotated[float, typer.Option(help="Seconds for an answer.", min=0.001)]
-MaxConnections = Annotated[int, typer.Option(help="Open connections of one process.", min=1)]
+MaxBody = Annotated[int, typer.Option(help="Maximum number of bytes per request.", min=1)]
+MaxTexts = Annotated[int, typer.Option(help="Maximum number of texts per request.", min=1)]
+MaxTokens = Annotated[int, typer.Option(help="Maximum number of tokens per request.", min=1)]
+MaxK = Annotated[int, typer.Option(help="Maximum number of hits per search.", min=1)]
+MaxBatch = Annotated[int, typer.Option(help="Maximum number of texts per call of the encoder.", min=1)]
+Window = Annotated[
+    float, typer.Option(help="Milliseconds to wait for further requests to share a batch.", min=0)
+]
+MaxQueue = Annotated[
+    int, typer.Option(help="Maximum number of queued texts; requests beyond it get status 429.", min=1)
+]
+Timeout = Annotated[float, typer.Option(help="Seconds within which a request must be answered.", min=0.001)]
+MaxConnections = Annotated[int, typer.Option(help="Maximum number of open connections per process.", min=1)]
 ShutdownTimeout = Annotated[
-    float, typer.Option(help="Seconds for what was accepted before the stop.", min=0.1)
+    float, typer.Option(help="Seconds to finish accepted requests when the server stops.", min=0.1)
 ]
 LogQueries = Annotated[bool, typer.Option("--log-queries", help="Write the texts of queries to the log.")]
-AccessLog = Annotated[bool, typer.Option("--access-log", help="One line per request in the log.")]
-Watch = Annotated[bool, typer.Option("--watch", help="Open the index again when its folder or link changes.")]
+AccessLog = Annotated[bool, typer.Option("--access-log", help="Log one line per request.")]
+Watch = Annotated[bool, typer.Option("--watch", help="Reopen the index when its folder or link changes.")]
 
 
 def serve(
@@ -94,7 +104,9 @@ def serve(
     access_log: AccessLog = False,
     watch: Watch = False,
 ) -> None:
-    """Serve an index: a search page, /search, OpenAI-compatible /v1/embeddings, metrics.
+    """Serve an index over HTTP.
+
+    Provides a search page, /search, an OpenAI-compatible /v1/embeddings, and metrics.
 
     SIGHUP or POST /admin/reload opens the index again without losing a request; SIGTERM finishes what was
     accepted.

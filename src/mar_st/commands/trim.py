@@ -13,23 +13,32 @@ import typer
 def trim(
     source: Annotated[
         str,
-        typer.Argument(help="Folder or Hub name of an encoder or a MAR."),
+        typer.Argument(help="Encoder or MAR: folder or Hub name."),
     ],
     out: Annotated[Path, typer.Argument(help="Folder to write.")],
-    keep: Annotated[int, typer.Option(help="Pieces to keep at most, special tokens included.", min=1)],
+    keep: Annotated[
+        int, typer.Option(help="Maximum number of tokens to keep, including special tokens.", min=1)
+    ],
     texts: Annotated[
         list[str],
-        typer.Option(help="File or folder of texts whose pieces are kept first; may be given several times."),
+        typer.Option(help="File or folder of texts whose tokens are kept first; may be repeated."),
     ],
     route: Annotated[
         list[str] | None,
-        typer.Option(help="Encoder of a MAR; several times for several; default all with more pieces."),
+        typer.Option(
+            help="Encoder of a MAR to trim; may be repeated; default: all with larger vocabularies."
+        ),
     ] = None,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a Hub name.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a model on the Hub.")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the folder OUT if it exists.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Cut the vocabulary of a model to the pieces that texts use; their vectors do not change."""
+    """Reduce a model's vocabulary to the tokens that texts use.
+
+    Vectors of texts that need no other tokens do not change.
+    """
     from mar_st.data import Texts
     from mar_st.vocabulary import file_texts
     from mar_st.vocabulary import trim as run

@@ -11,11 +11,14 @@ import typer
 def verify(
     folders: Annotated[
         list[str],
-        typer.Argument(help="Vectors, an index, an export, or a model.", metavar="FOLDER..."),
+        typer.Argument(help="Folders of vectors, indexes, exports or models.", metavar="FOLDER..."),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compare every byte of folders with their digests; exit status 1 where a file is damaged or missing."""
+    """Compare every byte of folders with their digests.
+
+    The exit status is 1 if a file is damaged or missing.
+    """
     from mar_st.verify import verify as run
 
     results = [run(folder) for folder in folders]

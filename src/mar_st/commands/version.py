@@ -16,5 +16,6 @@ def _print_version(value: bool) -> None:
 
 
 Version = Annotated[
-    bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    bool,
+    typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
 ]
