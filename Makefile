@@ -5,7 +5,7 @@ PIP_ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: run test slow lint types wheel docs format data clean
+.PHONY: run test slow fuzz lint types wheel docs format data clean
 
 ## run: install, and score the teaching model, mar-zh and BM25 on the packaged data
 run: $(VENV)/.run
@@ -19,6 +19,11 @@ test: $(VENV)/.test
 ## slow: the tests that take long
 slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow
+
+## fuzz: change what comes from outside for so many seconds: folders, requests, filters, answers, native encoders
+SECONDS ?= 120
+fuzz: $(VENV)/.test
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from mar_st.errors import MarError
-from mar_st.files import DIGESTS, listed_path, move_folder
+from mar_st.files import DIGESTS, listed_path, move_folder, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -225,7 +225,7 @@ def _load(stored: Any, parts: list[str]) -> torch.Tensor:
 
 def _manifest(folder: Path) -> dict[str, Any]:
     try:
-        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        content = read_json(folder / MANIFEST)
     except (OSError, ValueError) as error:
         raise PackedError(f"{folder} is no packed model: no readable {MANIFEST} ({error}).") from error
     if not isinstance(content, dict) or content.get("format") != _FORMAT:

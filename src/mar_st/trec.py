@@ -157,7 +157,10 @@ def _read_json(
     path: Path, known: tuple[Container[str] | None, Container[str] | None], split: str | None, subset: str
 ) -> Run:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
+        text = path.read_text(encoding="utf-8")
+        content = json.loads(text, object_pairs_hook=_once)
+        if "\\u" in text:  # half of a surrogate pair could be written nowhere
+            json.dumps(content, ensure_ascii=False).encode()
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
         raise RunError(f"{path} is no JSON: {error}") from None
     if isinstance(content, dict) and "mteb_model_meta" in content:

@@ -7,13 +7,12 @@ can be read.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
-from mar_st.files import DIGESTS, check_file, files_below, listed_path, read_digests
+from mar_st.files import DIGESTS, check_file, files_below, listed_path, read_digests, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -111,7 +110,7 @@ def verify(folder: str | Path) -> Verified:
 def _format(root: Path) -> str | None:
     """The format that a manifest names; one that cannot be read is told by the folder beside it."""
     try:
-        content = json.loads((root / "manifest.json").read_text(encoding="utf-8"))
+        content = read_json(root / "manifest.json")
         return str(content["format"]) if "format" in content else None
     except (ValueError, TypeError, KeyError):
         folders = {"segments": "mar-index", "shards": "mar-vectors"}
@@ -175,7 +174,7 @@ def _export(root: Path, found: Verified) -> None:
         files = kind.read(root).files
     except MarError as error:
         try:  # one file is named; the others are compared, too
-            files = json.loads((root / FILE).read_text(encoding="utf-8"))["files"]
+            files = read_json(root / FILE)["files"]
             found.compare(root, files, root / FILE, do)
         except (ValueError, KeyError, TypeError, AttributeError):
             files = {}
@@ -237,7 +236,7 @@ def _form(path: Path) -> str | None:
             except SafetensorError as error:
                 return f"is damaged ({error})"
         if path.suffix == ".json":
-            json.loads(path.read_text(encoding="utf-8"))
+            read_json(path)
     except (OSError, ValueError) as error:
         return f"is damaged ({error})"
     return None

@@ -71,6 +71,7 @@ def test_the_line_at_fault_is_named(tmp_path, line, message):
         ('{"q": {"d": 1, "d": 2}}', "'d' stands twice"),
         ('{"q": ["d"]}', "expected an object"),
         ("[1", "is no JSON"),
+        ('{"\\ud800": {"d": 1}}', "is no JSON"),
         ("{}", "holds no results"),
         ('{"q": {"e": 1}}', "there is no document 'e'"),
     ],

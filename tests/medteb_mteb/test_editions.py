@@ -109,9 +109,10 @@ def test_malformed_manifests_are_refused_by_field(folder, key, value, message):
 def test_manifest_that_is_no_json_or_absent(folder):
     with pytest.raises(EditionError, match=r"has no manifest\.json"):
         load_edition(folder)
-    (folder / "manifest.json").write_bytes(b"\xff")
-    with pytest.raises(EditionError, match="not valid UTF-8 JSON"):
-        load_edition(folder)
+    for content in (b"\xff", b"[" * 100_000, b'{"task": "\\ud800"}'):
+        (folder / "manifest.json").write_bytes(content)
+        with pytest.raises(EditionError, match="not valid UTF-8 JSON"):
+            load_edition(folder)
 
 
 def test_writing_refuses_reserved_fields_unwritable_values_and_empty_folders(folder, tmp_path):

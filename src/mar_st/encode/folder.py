@@ -8,7 +8,6 @@ files are mapped into memory, none is loaded. Nothing here needs torch.
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,7 +17,7 @@ import pyarrow as pa
 from mar_st.encode.codes import STORED, check_type, unpack
 from mar_st.encode.shards import Shard, check_shard, read_header, shard_name, write_shard
 from mar_st.errors import MarError
-from mar_st.files import check_file, entry_of, listed_path, write_json
+from mar_st.files import check_file, entry_of, listed_path, read_json, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -319,13 +318,13 @@ def read_manifest(root: Path) -> dict[str, Any]:
             )
         raise VectorsError(f"{root} is no folder of vectors (no {MANIFEST}). 'mar encode' writes one.")
     try:
-        manifest: dict[str, Any] = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
+        manifest: dict[str, Any] = read_json(root / MANIFEST)
         kind, version = manifest["format"], manifest["version"]
     except (ValueError, KeyError, TypeError) as error:
         raise VectorsError(f"{root / MANIFEST} is damaged ({error!r}). Encode again.") from error
     if kind != FORMAT or version != VERSION:
         raise VectorsError(
-            f"{root} holds {kind} version {version}; this program reads {FORMAT} version {VERSION}."
+            f"{root} holds {kind!r} version {version!r}; this program reads {FORMAT} version {VERSION}."
         )
     try:
         _check_manifest(manifest)
@@ -352,7 +351,10 @@ def _check_manifest(manifest: Mapping[str, Any]) -> None:
         if shard["name"] != shard_name(number) or set(shard["files"]) != expected:
             got = f"{shard['name']!r} with {shard['files']}"
             raise ValueError(f"shard {number} has the files {', '.join(sorted(expected))}; got {got}")
-        if not all(isinstance(digest, str) for digest in shard["files"].values()):
+        samples = shard.get("samples", {})
+        if not all(isinstance(digest, str) for digest in shard["files"].values()) or not all(
+            isinstance(sample, dict) for sample in samples.values()
+        ):
             raise ValueError(f"shard {number} has digests that are none")
 
 

@@ -19,7 +19,7 @@ from safetensors.numpy import save
 
 from mar_st.encode.codes import pack
 from mar_st.errors import MarError
-from mar_st.files import move_file
+from mar_st.files import move_file, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,8 +112,8 @@ def read_header(path: Path) -> Header:
                 raise ValueError(f"{name} has another size than its shape")
         if "vectors" not in content:
             raise ValueError("it holds no vectors")
-    except (ValueError, AttributeError, TypeError, KeyError) as error:
-        raise MarError(f"{path} is damaged ({error}). Delete it and encode again.") from error
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError, OverflowError) as error:
+        raise MarError(f"{path} is damaged ({one_line(error)}). Delete it and encode again.") from error
     return Header(content, metadata, 8 + length, check)
 
 
@@ -132,7 +132,7 @@ def read_table(path: Path) -> pa.Table:
             raise ValueError("ids or digests are missing")
         return table
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        raise MarError(f"{path} is damaged ({error}). Delete it and encode again.") from error
+        raise MarError(f"{path} is damaged ({one_line(error)}). Delete it and encode again.") from error
 
 
 def write_shard(

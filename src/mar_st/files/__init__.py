@@ -12,6 +12,7 @@ from mar_st.files.digests import (
     write_digests,
 )
 from mar_st.files.names import delete_listed, listed_path, refuse_links
+from mar_st.files.reading import JsonError, one_line, read_json
 from mar_st.files.reserve import open_reserved, reserve
 from mar_st.files.writing import (
     finished,
@@ -26,6 +27,7 @@ from mar_st.files.writing import (
 __all__ = [
     "DIGESTS",
     "Check",
+    "JsonError",
     "check_file",
     "delete_listed",
     "entry_of",
@@ -34,8 +36,10 @@ __all__ = [
     "listed_path",
     "move_file",
     "move_folder",
+    "one_line",
     "open_reserved",
     "read_digests",
+    "read_json",
     "refresh_digests",
     "refuse_links",
     "reserve",

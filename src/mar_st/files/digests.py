@@ -8,11 +8,11 @@ parts; a single flipped bit is found by the whole digest alone.
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import TYPE_CHECKING, Any, Literal
 
 from mar_st.errors import MarError
 from mar_st.files.names import listed_path
+from mar_st.files.reading import JsonError, read_json
 from mar_st.files.writing import write_json
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def read_digests(folder: Path) -> dict[str, dict[str, Any]] | None:
     if not path.is_file():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         if (content["format"], content["version"]) != (FORMAT, VERSION):
             raise MarError(f"{path} is of another format than {FORMAT} version {VERSION}; update medteb.")
         entries: dict[str, dict[str, Any]] = content["files"]
@@ -135,7 +135,7 @@ def read_digests(folder: Path) -> dict[str, dict[str, Any]] | None:
             listed_path(folder, name, path)
             if type(entry["bytes"]) is not int or not isinstance(entry["sha256"], str):
                 raise TypeError(f"the entry of {name} is {entry}")
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+    except (KeyError, TypeError, AttributeError, JsonError) as error:
         raise MarError(f"{path} is damaged ({error}). Copy the folder again.") from error
     return entries
 

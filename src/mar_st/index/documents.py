@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mar_st.files import move_file
+from mar_st.files import move_file, one_line
 from mar_st.index.errors import IndexingError
 
 if TYPE_CHECKING:
@@ -194,13 +194,15 @@ class Documents:
             raise
         except (OSError, KeyError, pa.ArrowException) as error:
             raise IndexingError(
-                f"The documents in {folder} are damaged ({error}). Build the index again."
+                f"The documents in {folder} are damaged ({one_line(error)}). Build the index again."
             ) from error
         # A list: one number is looked up in it faster than in an array.
         self._starts = [0, *accumulate(len(batch) for batch in self._batches)]
-        self._strings = [(_Strings(batch.column(0)), _Strings(batch.column(1))) for batch in self._batches]
+        self._strings = [
+            (_Strings(batch.column(0), folder), _Strings(batch.column(1), folder)) for batch in self._batches
+        ]
         self.ids: Any = self._rows.column("id")
-        self._names = _Strings(self.ids)
+        self._names = _Strings(self.ids, folder)
         self._columns = {
             name.removeprefix("metadata:"): self._rows.column(name) for name in self._rows.schema.names[1:]
         }
@@ -218,11 +220,10 @@ class Documents:
     def texts(self, start: int, stop: int) -> Iterator[str]:
         """Title and text of the documents of some rows, as they are encoded (title, newline, text)."""
         for number, first in enumerate(self._starts[:-1]):
-            batch = self._batches[number]
-            low, high = max(start - first, 0), min(stop - first, len(batch))
-            if low < high:
-                for row in batch.slice(low, high - low).to_pylist():
-                    yield f"{row['title']}\n{row['text']}" if row["title"] else row["text"]
+            titles, texts = self._strings[number]
+            for row in range(max(start - first, 0), min(stop - first, len(self._batches[number]))):
+                title, text = titles[row], texts[row]
+                yield f"{title}\n{text}" if title else text
 
     def find(self, ids: Iterable[str]) -> np.ndarray:
         """Rows whose id is one of the given ones, ascending int64."""
@@ -269,15 +270,25 @@ def _validate(rows: Any, texts: Sequence[Any]) -> None:
 
 
 class _Strings:
-    """The values of a `large_string` column without nulls, read without a scalar of Arrow for each."""
+    """The values of a `large_string` column without nulls, read without a scalar of Arrow for each.
 
-    def __init__(self, column: Any) -> None:
+    Texts are not looked at before they are read; places that lead out of their file give less, and no crash.
+    """
+
+    def __init__(self, column: Any, folder: Path) -> None:
+        self._folder = folder
         _, offsets, data = column.buffers()
         self._offsets = memoryview(offsets).cast("q")[column.offset :]
         self._data = memoryview(data if data is not None else b"")
 
     def __getitem__(self, row: int) -> str:
-        return str(self._data[self._offsets[row] : self._offsets[row + 1]], "utf-8")
+        try:
+            return str(self._data[self._offsets[row] : self._offsets[row + 1]], "utf-8")
+        except UnicodeDecodeError as error:
+            raise IndexingError(
+                f"The documents in {self._folder} are damaged ({error}). Copy the index again, or build it "
+                "again."
+            ) from error
 
 
 def _passing(column: Any, condition: Condition) -> np.ndarray:
@@ -288,7 +299,10 @@ def _passing(column: Any, condition: Condition) -> np.ndarray:
         distinct = np.append(_passing(column.dictionary, condition), np.array([False]))
         return np.asarray(distinct[places])
     if condition.any_of is not None:
-        found = pc.is_in(column, value_set=pa.array(condition.any_of, type=column.type))
+        values = list(condition.any_of)
+        if column.type == pa.float64() and 0.0 in values:
+            values.append(-0.0)  # Arrow looks values up by their bits
+        found = pc.is_in(column, value_set=pa.array(values, type=column.type))
     else:
         tests = [
             _COMPARE[name](column, pa.scalar(value, type=column.type)) for name, value in condition.bounds

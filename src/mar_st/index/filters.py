@@ -159,6 +159,10 @@ def _value(field: str, value: Any) -> Scalar:
 
 
 def _from_text(line: str) -> Filter | None:
+    try:
+        line.encode()
+    except UnicodeEncodeError as error:
+        raise FilterError(f"The filter is no valid Unicode ({error}).") from error
     conditions: dict[str, Condition] = {}
     for part in line.split(","):
         if not part.strip():
@@ -229,7 +233,7 @@ def _as(kind: FieldType, field: str, value: Scalar) -> Scalar:
     if isinstance(value, _Written):
         read = _read(kind, str(value))
         if read is not None:
-            return read
+            return read + 0.0 if isinstance(read, float) else read
     elif kind == "string":
         if isinstance(value, str):
             return value
@@ -237,7 +241,7 @@ def _as(kind: FieldType, field: str, value: Scalar) -> Scalar:
         if isinstance(value, bool):
             return value
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value) if kind == "number" else value
+        return float(value) + 0.0 if kind == "number" else value  # 0 and not -0
     raise FilterError(f"{field!r} is compared with {str(value)!r}, but the field is of type {kind}.")
 
 

@@ -15,12 +15,13 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from multiprocessing import get_context
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tqdm import tqdm
 
-from mar_st.files import finished, move_folder
+from mar_st.files import finished, move_folder, one_line
 from mar_st.index import flat
 from mar_st.index.errors import IndexingError
 from mar_st.online.runtimes import processors
@@ -175,6 +176,13 @@ def _cut_chunk(folder: Path, start: int, stop: int, tokens: str, documents: Docu
         )
 
 
+#: What numpy, JSON and bm25s raise for damaged files.
+_DAMAGED = (
+    OSError, ValueError, EOFError, SyntaxError, TokenError, TypeError, ArithmeticError, LookupError,
+    AttributeError, RecursionError, MemoryError,
+)  # fmt: skip
+
+
 class LexicalSegment:
     """BM25 scores of one segment, mapped into memory.
 
@@ -200,13 +208,17 @@ class LexicalSegment:
             self.count = int(index.scores["num_docs"])
             places = self.vocabulary.values()
             fits = self.count == count and len(self.data) == len(self.indices) == int(self.starts[-1])
-            fits &= self.starts[0] == 0 and max(places, default=-1) < len(self.starts) - 1
+            fits &= self.starts[0] == 0 and all(type(place) is int for place in places)
+            fits &= min(places, default=0) >= 0 and max(places, default=-1) < len(self.starts) - 1
+            kinds = [array.dtype.kind for array in (self.data, self.indices, self.starts)]
+            fits &= kinds[0] == "f" and set(kinds[1:]) <= {"i", "u"}
         except FileNotFoundError:
             raise
-        except (OSError, ValueError, EOFError, SyntaxError, TypeError, KeyError, IndexError) as error:
+        except _DAMAGED as error:
             raise IndexingError(
-                f"{folder / FOLDER} is damaged ({error}). Copy the index again, or build it again."
+                f"{folder / FOLDER} is damaged ({one_line(error)}). Copy the index again, or build it again."
             ) from error
+        self.folder = folder / FOLDER
         if not fits:
             raise IndexingError(
                 f"The files of {folder / FOLDER} do not belong to the {count} documents of the segment. Copy "
@@ -223,6 +235,7 @@ class LexicalSegment:
 
         Raises:
             DeadlinePassed: Nobody waits any more.
+            IndexingError: The files are damaged.
         """
         found = np.zeros(self.count, dtype=np.float32)
         for word, weight in words:
@@ -231,7 +244,13 @@ class LexicalSegment:
             if place is not None:
                 here = slice(int(self.starts[place]), int(self.starts[place + 1]))
                 values = self.data[here] if weight == 1 else self.data[here] * np.float32(weight)
-                found[self.indices[here]] += values  # a document stands once in a column
+                try:
+                    found[self.indices[here]] += values  # a document stands once in a column
+                except IndexError as error:  # all of them are looked at by nobody before
+                    raise IndexingError(
+                        f"{self.folder} is damaged ({one_line(error)}). Copy the index again, or build it "
+                        "again."
+                    ) from error
         return found
 
 

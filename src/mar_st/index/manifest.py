@@ -7,23 +7,25 @@ leaves it as it was. Files that an update makes needless are listed as `retired`
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from mar_st.files import (
     delete_listed,
     entry_of,
     listed_path,
+    read_json,
     refuse_links,
     sync_file,
     sync_folder,
     write_json,
 )
 from mar_st.index.errors import IndexingError
+from mar_st.index.filters import FieldType
 from mar_st.index.kinds import KINDS
+from mar_st.words import TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,13 +54,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             raise IndexingError(f"The index {folder} is not finished. Run the same 'mar index' again.")
         raise IndexingError(f"{folder} is no index (no {MANIFEST}). 'mar index' builds one.")
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = read_json(path)
         kind, version = content["format"], content["version"]
     except (ValueError, KeyError, TypeError) as error:
         raise IndexingError(f"{path} is damaged ({error!r}). Build the index again.") from error
     if (kind, version) != (FORMAT, VERSION):
         raise IndexingError(
-            f"{folder} holds {kind} version {version}; this reads {FORMAT} version {VERSION}."
+            f"{folder} holds {kind!r} version {version!r}; this reads {FORMAT} version {VERSION}."
         )
     try:
         _check(content)
@@ -86,6 +88,7 @@ def _check(content: dict[str, Any]) -> None:
     number(content, "dim", 1)
     if content["similarity"] not in ("cosine", "dot"):
         raise _OddError(f"'similarity' is cosine or dot; got {content['similarity']!r}")
+    _check_settings(content)
     if not content["segments"] or not all(isinstance(one, dict) for one in content["segments"]):
         raise _OddError("'segments' is a list of at least one segment")
     for segment in content["segments"]:
@@ -101,6 +104,26 @@ def _check(content: dict[str, Any]) -> None:
             raise _OddError(f"segment {name} has {count} documents, of which {live} are left")
         for entry in [*segment["files"].values(), *([gone] if gone else [])]:
             number(entry, "bytes", 0)
+
+
+def _check_settings(content: dict[str, Any]) -> None:
+    """Compare what searching reads of a manifest with what a build writes."""
+    forms: dict[str, tuple[type, ...]] = {
+        "space": (str, type(None)), "model": (dict, type(None)), "fields": (dict,), "texts": (bool,),
+        "search": (dict,), "bm25": (dict, type(None)), "kind": (str,),
+    }  # fmt: skip
+    for name, kinds in forms.items():
+        if not isinstance(content[name], kinds):
+            raise _OddError(f"{name!r} is {repr(content[name])[:40]}")
+    if content["bm25"] is not None and content["bm25"]["tokens"] not in TOKENS:
+        raise _OddError(f"'tokens' is one of {', '.join(TOKENS)}; got {repr(content['bm25']['tokens'])[:40]}")
+    if not set(content["fields"].values()) <= set(get_args(FieldType)):
+        raise _OddError(f"types of fields are {', '.join(get_args(FieldType))}")
+    if content["model"] is not None and not isinstance(content["model"].get("name"), str | None):
+        raise _OddError("the name of the model is no text")
+    settings = [content["search"], *(effort["search"] for effort in content.get("efforts", {}).values())]
+    if not all(type(value) is int and value >= 0 for one in settings for value in one.values()):
+        raise _OddError("settings of searching are whole numbers")
 
 
 def finish_segment(folder: Path) -> dict[str, dict[str, Any]]:

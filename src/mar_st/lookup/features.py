@@ -19,13 +19,14 @@ import json
 import re
 import unicodedata
 from collections import Counter
+from collections.abc import Iterable
 from operator import add
 from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 #: Stands before a word in the dictionary.
 WORD = "\t"
@@ -81,7 +82,9 @@ class Features:
             )
         if max_length < 1:
             raise LookupEncoderError(f"max_length is a positive number of characters; got {max_length}.")
-        self.names = list(names)
+        self.names = list(names) if isinstance(names, Iterable) else [names]
+        if not all(isinstance(name, str) for name in self.names):
+            raise LookupEncoderError("The dictionary of a lookup encoder is a list of texts; copy it again.")
         self.lengths, self.max_length = (int(shortest), int(longest)), int(max_length)
         self._numbers = {name: number for number, name in enumerate(self.names)}
         if not self.names or len(self._numbers) < len(self.names):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
+from mar_st.files import read_json
 from mar_st.lookup.features import Features, LookupEncoderError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def saved_features(
     if not set(CONFIG_KEYS) <= set(config) or dictionary is None:
         raise LookupEncoderError(f"{place} lacks config.json or {DICTIONARY}; copy the encoder again.")
     try:
-        names = json.loads(dictionary.read_text(encoding="utf-8"))
+        names = read_json(dictionary)
     except ValueError as error:
         raise LookupEncoderError(f"{place} cannot be read ({error}); copy the encoder again.") from error
     features = Features(names, lengths=tuple(config["lengths"]), max_length=config["max_length"])

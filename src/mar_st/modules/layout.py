@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mar_st.errors import MarError
-from mar_st.files import listed_path, write_text
+from mar_st.files import JsonError, listed_path, read_json, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,9 +48,9 @@ def listed_modules(root: Path) -> list[SavedModule]:
     """
     path = root / "modules.json"
     try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
+        entries = read_json(path)
         return [SavedModule(str(entry["type"]), module_path(root, entry["path"], path)) for entry in entries]
-    except (OSError, KeyError, TypeError, json.JSONDecodeError) as error:
+    except (OSError, KeyError, TypeError, JsonError) as error:
         raise MarError(f"{path} is damaged ({error!r}). Save or copy the model again.") from error
 
 
@@ -69,8 +69,12 @@ def read_router(folder: Path) -> dict[str, Any]:
     """
     path = folder / ROUTER
     try:
-        return with_further(json.loads(path.read_text(encoding="utf-8")), folder)
-    except (OSError, KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        listing = with_further(read_json(path), folder)
+        for keys in listing["structure"].values():
+            if not isinstance(keys, list) or not all(isinstance(listing["types"][key], str) for key in keys):
+                raise TypeError("'structure' names lists of modules, and 'types' their classes")
+        return listing
+    except (OSError, KeyError, TypeError, AttributeError, JsonError) as error:
         raise MarError(f"{path} is damaged ({error!r}). Save or copy the model again.") from error
 
 
@@ -158,6 +162,9 @@ def saved_chain(root: Path, route: str) -> list[SavedModule]:
     """Return the modules that texts of a route go through, those after the routers included.
 
     A router that does not know the route takes its default one, or else that of queries.
+
+    Raises:
+        MarError: A listing is damaged, or a router has none of these routes.
     """
     chain = []
     for entry in listed_modules(root):
@@ -167,6 +174,10 @@ def saved_chain(root: Path, route: str) -> list[SavedModule]:
             continue
         listing = read_router(folder)
         structure = listing["structure"]
-        name = route if route in structure else listing["parameters"].get("default_route") or "query"
+        parameters = listing.get("parameters")
+        default = parameters.get("default_route") if isinstance(parameters, dict) else None
+        name = route if route in structure else default or "query"
+        if name not in structure:
+            raise MarError(f"{folder / ROUTER} has no route {name!r}. Save or copy the model again.")
         chain += [SavedModule(listing["types"][key], folder / key) for key in structure[name]]
     return chain

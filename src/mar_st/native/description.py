@@ -217,11 +217,11 @@ def _filled(kind: type[ctypes.Structure], values: Any, where: str) -> Any:
 def _integer(name: str, value: Any, least: int, most: int) -> int:
     """A whole number in its range: a structure would cut off what does not fit 32 bits."""
     if type(value) is not int or not least <= value <= most:
-        raise EncoderError(f"{name!r} is a whole number from {least} to {most}; got {str(value)[:40]}")
+        raise EncoderError(f"{name!r} is a whole number from {least} to {most}; got {repr(value)[:40]}")
     return value
 
 
 def _number(name: str, value: Any) -> float:
     if type(value) not in (int, float) or not abs(value) <= 1e30 or math.isnan(value):
-        raise EncoderError(f"{name!r} is a number; got {str(value)[:40]}")
+        raise EncoderError(f"{name!r} is a number; got {repr(value)[:40]}")
     return float(value)

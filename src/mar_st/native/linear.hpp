@@ -96,10 +96,12 @@ struct Rows {
             largest = _mm512_max_ps(largest, _mm512_abs_ps(_mm512_maskz_loadu_ps(first(given - i), x + i)));
         const float most = _mm512_reduce_max_ps(largest);
         const __m512 factor = _mm512_set1_ps(most > 0 ? 127 / most : 0);
+        const __m512i least_byte = _mm512_set1_epi32(-128), most_byte = _mm512_set1_epi32(127);
         __m512i sum = _mm512_setzero_si512();
         for (int i = 0; i < size; i += 16) {
             const __m512 value = _mm512_maskz_loadu_ps(first(given - i), x + i);
-            const __m512i rounded = _mm512_cvtps_epi32(_mm512_mul_ps(value, factor));
+            const __m512i whole = _mm512_cvtps_epi32(_mm512_mul_ps(value, factor));  // of NaN the least number
+            const __m512i rounded = _mm512_max_epi32(_mm512_min_epi32(whole, most_byte), least_byte);
             sum = _mm512_add_epi32(sum, rounded);
             int32_t fours[4];
             _mm_storeu_si128(reinterpret_cast<__m128i*>(fours), _mm512_cvtsepi32_epi8(rounded));

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 
 from mar_st.arrays import load_array
 from mar_st.encode.processor import processor
+from mar_st.files import read_json
 from mar_st.native.build import BuildError, close_with, library
 from mar_st.native.description import Description, Layer, Model, Step
 from mar_st.online.protocol import EncoderError
@@ -74,10 +74,10 @@ class NativeRuntime:
         del options
         self._kernels = kernels()
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
             self._file = _weights(path.with_suffix(".npy"))
             found = Description.of(content, self._file.nbytes)
-        except (ValueError, OSError, RecursionError, EncoderError) as error:
+        except (ValueError, OSError, EncoderError) as error:
             raise EncoderError(f"{path} cannot be used: {error}. Export the encoder again.") from error
         self._tables, self._hidden, self._dim = found.tables, int(found.model.hidden), int(found.model.dim)
         self._encoder = self._kernels.mar_native_open(

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from mar_st.files import check_file, listed_path, write_json
+from mar_st.files import check_file, listed_path, one_line, read_json, write_json
 from mar_st.online.protocol import EncoderError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class ExportListing:
                     raise TypeError(f"an entry of a file is {entry}")
         except (KeyError, TypeError, AttributeError) as error:
             raise EncoderError(
-                f"{folder / FILE} cannot be read ({error}); export the model again."
+                f"{folder / FILE} cannot be read ({one_line(error)}); export the model again."
             ) from error
         _check_files(folder, found.files)
         return found
@@ -109,6 +109,22 @@ class ExportListing:
     def write(self, folder: Path) -> None:
         """Write `export.json`."""
         write_json(folder / FILE, {"format": self.form, "version": self.version, **asdict(self)})
+
+    def check(self, least: Mapping[str, int]) -> None:
+        """Make sure that settings are of their types and within their ranges, before anything is computed.
+
+        Args:
+            least: Numbers, and the least that each may be.
+
+        Raises:
+            TypeError: One is not.
+        """
+        if not isinstance(self.model.get("identity"), str):
+            raise TypeError("'identity' of 'model' is a text")
+        for name, low in least.items():
+            value = getattr(self, name)
+            if type(value) is not int or not low <= value <= MOST:
+                raise TypeError(f"{name!r} is a whole number from {low} to {MOST}, not {repr(value)[:40]}")
 
     @property
     def query(self) -> str | None:
@@ -161,22 +177,12 @@ class Listing(ExportListing):
         """Parse the content of a listing, as `ExportListing.of`."""
         variants = {name: Variant(**entry) for name, entry in content.pop("variants").items()}
         found = cls(variants=variants, **content)
-        found.check()
+        found.check({"dim": 1, "max_length": 1, "positions": 0, "filler": 0})
         return found
 
-    def check(self) -> None:
-        """Make sure that settings are of their types and within their ranges, before anything is computed.
-
-        Raises:
-            TypeError: One is not.
-        """
-        if not isinstance(self.model.get("identity"), str):
-            raise TypeError("'identity' of 'model' is a text")
-        least = {"dim": 1, "max_length": 1, "positions": 0, "filler": 0}
-        for name, low in least.items():
-            value = getattr(self, name)
-            if type(value) is not int or not low <= value <= MOST:
-                raise TypeError(f"{name!r} is a whole number from {low} to {MOST}, not {str(value)[:40]}")
+    def check(self, least: Mapping[str, int]) -> None:
+        """See `ExportListing`."""
+        super().check(least)
         if not isinstance(self.pooling["mode"], str) or type(self.normalised) is not bool:
             raise TypeError("'mode' of 'pooling' is a text, and 'normalised' true or false")
         if not all(isinstance(text, str | None) for text in self.prompts.values()):
@@ -235,7 +241,7 @@ class Listing(ExportListing):
 def format_of(folder: Path) -> str | None:
     """Return the format that `export.json` of a folder names; `None` where it names none."""
     try:
-        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        found = read_json(folder / FILE)
     except ValueError:
         return None
     return found.get("format") if isinstance(found, dict) else None
@@ -251,7 +257,7 @@ def _content(folder: Path, form: str, version: int) -> dict[str, Any]:
     if not path.is_file():
         raise EncoderError(f"{folder} has no {FILE}, so it is no exported encoder. Run `mar export`.")
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content: dict[str, Any] = read_json(path)
         found = (content.pop("format"), content.pop("version"))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise EncoderError(f"{path} cannot be read ({error}); export the model again.") from error

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from mar_st.files import JsonError, read_json
 from mar_st.lookup.features import Features
-from mar_st.online.listing import ExportListing
+from mar_st.online.listing import MOST, ExportListing
 from mar_st.online.protocol import EncoderError, find_prompt
 
 if TYPE_CHECKING:
@@ -60,6 +61,25 @@ class LookupListing(ExportListing):
     documents: int = 0
     report: dict[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, content: dict[str, Any]) -> Self:
+        """See `ExportListing`."""
+        found = cls(**content)
+        found.check({"features": 1, "dim": 1, "max_length": 1})
+        return found
+
+    def check(self, least: Mapping[str, int]) -> None:
+        """See `ExportListing`."""
+        super().check(least)
+        if len(self.lengths) != 2 or not all(
+            type(value) is int and 1 <= value <= MOST for value in self.lengths
+        ):
+            raise TypeError(f"'lengths' are two whole numbers, not {repr(self.lengths)[:40]}")
+        if self.precision not in TABLES or type(self.normalised) is not bool:
+            raise TypeError(f"'precision' is one of {', '.join(TABLES)}, and 'normalised' true or false")
+        if not all(isinstance(text, str | None) for text in self.prompts.values()):
+            raise TypeError("'prompts' are texts")
+
     def needed(self) -> list[str]:
         """Return the names of the files that loading needs, as `ExportListing.needed`."""
         return [DICTIONARY, WEIGHTS]
@@ -90,13 +110,18 @@ class NumpyLookupEncoder:
             EncoderError: The folder is broken.
         """
         listing = LookupListing.read(folder)
-        names = json.loads((folder / DICTIONARY).read_text(encoding="utf-8"))
+        try:
+            names = read_json(folder / DICTIONARY)
+        except JsonError as error:
+            raise EncoderError(
+                f"{folder / DICTIONARY} is damaged ({error}). Copy or export the encoder again."
+            ) from error
         shortest, longest = listing.lengths
         features = Features(names, lengths=(shortest, longest), max_length=listing.max_length)
         content = (folder / WEIGHTS).read_bytes()
-        count, dim, kind = listing.features, listing.dim, TABLES.get(listing.precision)
-        size = 4 * (2 * count + dim) + (0 if kind is None else kind.itemsize * count * dim)
-        if kind is None or len(features) != count or len(content) != size:
+        count, dim, kind = listing.features, listing.dim, TABLES[listing.precision]
+        size = 4 * (2 * count + dim) + kind.itemsize * count * dim
+        if len(features) != count or len(content) != size:
             raise EncoderError(f"The files of {folder} do not belong together; export the encoder again.")
         singles = np.frombuffer(content, "<f4", 2 * count + dim)
         parts = dict(zip(("weights", "bias", "scales"), np.split(singles, [count, count + dim]), strict=True))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from mar_st.encode.space import space_of
+from mar_st.files import read_json
 from mar_st.fingerprint import Weight, fingerprint
 from mar_st.lookup.saved import CONFIG_KEYS, DICTIONARY, saved_features
 from mar_st.modules.layout import is_query_route, query_routes, routers, saved_chain
@@ -130,7 +130,7 @@ def _identity(
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        content = read_json(path) if path.is_file() else {}
     except ValueError as error:
         raise EncoderError(f"{path} cannot be read ({error}); copy the encoder again.") from error
     return content if isinstance(content, dict) else {}

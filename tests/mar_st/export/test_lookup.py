@@ -16,8 +16,10 @@ from typer.testing import CliRunner
 
 from mar_st.cli import app
 from mar_st.encode import space_of, write_vectors
+from mar_st.errors import MarError
 from mar_st.export.graph import ExportError
 from mar_st.export.lookup import export_lookup
+from mar_st.files import entry_of
 from mar_st.index import Searcher, build_index
 from mar_st.online import EncoderError, load_query_encoder
 from tests.mar_st.lookup.conftest import DIM, DOCUMENTS, family, fitted, make_texts, texts, vectors  # noqa: F401
@@ -201,3 +203,30 @@ def test_the_command_says_what_it_wrote_and_what_goes_together(family, tmp_path)
         assert CliRunner().invoke(app, [*base, *extra]).exit_code == 2
     graphs = CliRunner().invoke(app, [*base, "--overwrite"])
     assert "give --format numpy" in str(graphs.exception or "") + graphs.output
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"lengths": [1]}, {"lengths": [1, "2"]}, {"dim": "4"}, {"features": 1.5}, {"max_length": 10**30},
+     {"precision": []}, {"prompts": {"query": 3}}, {"normalised": 1}, {"model": {}}, {"a\nb": 1}],
+)  # fmt: skip
+def test_settings_of_another_kind_are_one_error(page, tmp_path, change):
+    folder = tmp_path / "broken"
+    shutil.copytree(page, folder)
+    settings = json.loads((folder / "export.json").read_text())
+    (folder / "export.json").write_text(json.dumps(settings | change))
+    with pytest.raises(EncoderError, match="cannot be read") as found:
+        load_query_encoder(folder)
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("names", ["[" * 100_000, "[1, 2]", '{"a": 1', "7", '["\\ud800"]'])
+def test_a_dictionary_that_is_none_is_one_error(page, tmp_path, names):
+    folder = tmp_path / "broken"
+    shutil.copytree(page, folder)
+    (folder / "features.json").write_text(names)
+    settings = json.loads((folder / "export.json").read_text())
+    settings["files"]["features.json"] = entry_of(folder / "features.json")
+    (folder / "export.json").write_text(json.dumps(settings))
+    with pytest.raises(MarError, match=r"damaged|list of texts"):
+        load_query_encoder(folder)

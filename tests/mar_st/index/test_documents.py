@@ -86,3 +86,19 @@ def test_places_outside_a_file_are_noticed(tmp_path, name, end):
     path.write_bytes(content.replace(places, np.array([0, 2, 4, end], dtype="<i8").tobytes()))
     with pytest.raises(IndexingError, match="damaged"):
         Documents(tmp_path)
+
+
+def test_a_text_that_is_no_utf8_is_one_error(tmp_path):
+    """Texts are looked at when they are read: all of a large index would take minutes."""
+    writer = DocumentWriter(tmp_path)
+    for number in range(3):
+        writer.add(Stored(str(number), "title", "abcdefgh" * 9, {}))
+    writer.close()
+    path = tmp_path / "documents.arrow"
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"abcdefgh", b"\xb4bcdefgh", 1))
+    documents = Documents(tmp_path)
+    for read in (lambda: documents.document(0), lambda: list(documents.texts(0, 3))):
+        with pytest.raises(IndexingError, match="are damaged"):
+            read()
+    assert documents.document(2).text == "abcdefgh" * 9

@@ -175,3 +175,20 @@ def test_text_beyond_64_bits_finds_nothing_or_all(large):
     assert passing(large, "number>-99999999999999999999") == everything
     with pytest.raises(FilterError, match="of type integer"):
         passing(large, "number<" + "9" * 5000)
+
+
+def test_zero_is_zero_whatever_its_sign_is(tmp_path):
+    """Both filters are equal, so an open index remembers one result for both."""
+    writer = DocumentWriter(tmp_path)
+    for number, score in enumerate([0.0, -0.0, 1.5]):
+        writer.add(Stored(str(number), "", "text", {"score": score}))
+    assert writer.close() == {"score": "number"}
+    documents = Documents(tmp_path)
+    for where in ({"score": 0}, {"score": -0.0}, {"score": [-0.0, 7]}, "score=-0", "score=0|-0.0"):
+        typed = parse_filter(where).typed({"score": "number"})
+        assert documents.mask(typed).tolist() == [True, True, False]
+
+
+def test_a_line_with_half_of_a_surrogate_pair_is_refused():
+    with pytest.raises(FilterError, match="no valid Unicode"):
+        parse_filter("department=\udc91")

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import json
+
 import bm25s
 import numpy as np
 import pytest
 
-from mar_st.index import Searcher, build_index, lexical
+from mar_st.index import IndexingError, Searcher, build_index, lexical
 from mar_st.index.documents import Documents, DocumentWriter, Stored
 from mar_st.index.lexical import Lexical, LexicalSegment
 from mar_st.index.mask import Mask
 from mar_st.words import TOKENS
-from tests.mar_st.index.conftest import entry
+from tests.mar_st.index.conftest import entry, make_library
 
 TEXTS = ["高血压怎么办", "儿科看感冒", "编号17 编号17", "没有的词xyz", ""]
 
@@ -141,3 +143,28 @@ def test_many_documents_are_cut_by_several_processes(library, tmp_path, monkeypa
     texts = ["高血压怎么办", "编号17"]
     found = [Searcher.open(tmp_path / name).search_words(texts, 20) for name in ("one", "two")]
     assert [[hit.id for hit in hits] for hits in found[0]] == [[hit.id for hit in hits] for hits in found[1]]
+
+
+@pytest.mark.parametrize("how", ["row", "kind", "place", "deep"])
+def test_scores_that_belong_to_no_document_are_one_error(tmp_path, how):
+    """Digests that agree with the damage, as a stranger can write them."""
+    library = make_library(tmp_path / "library", count=30, dim=8)
+    build_index(
+        library.open, tmp_path / "index", corpus=library.corpus, kind="exact", tokens="char-bigram",
+        progress=False,
+    )  # fmt: skip
+    folder = tmp_path / "index" / "segments" / "000001"
+    bm25 = folder / "bm25"
+    if how == "row":
+        path = bm25 / "indices.csc.index.npy"
+        np.save(path, np.full_like(np.load(path), 10**6))
+    elif how == "kind":
+        path = bm25 / "indices.csc.index.npy"
+        np.save(path, np.load(path).astype(np.float32))
+    else:
+        path = bm25 / "vocab.index.json"
+        names = json.loads(path.read_text(encoding="utf-8"))
+        text = json.dumps(dict.fromkeys(names, -1)) if how == "place" else "[" * 100_000
+        path.write_text(text, encoding="utf-8")
+    with pytest.raises(IndexingError, match=r"damaged|do not belong"):
+        LexicalSegment(folder, 30).scores([(word, 1.0) for word in ("高血", "血压", "患者")])

@@ -1,0 +1,40 @@
+"""Reading JSON files that may be damaged, or come from anyone."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["JsonError", "one_line", "read_json"]
+
+
+class JsonError(ValueError):
+    """A file that holds no JSON; the message says why, in one line."""
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file.
+
+    Raises:
+        JsonError: It is no JSON, is nested too deeply, or holds half of a surrogate pair, which could be
+            written nowhere.
+        OSError: It cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = json.loads(text)
+        if "\\u" in text:
+            json.dumps(content, ensure_ascii=False).encode()
+    except RecursionError as error:
+        raise JsonError("it is nested too deeply") from error
+    except ValueError as error:
+        raise JsonError(one_line(error)) from error
+    return content
+
+
+def one_line(error: BaseException, most: int = 300) -> str:
+    """Return what an error says in one line; libraries take several."""
+    return " ".join(str(error).split())[:most]

@@ -1,0 +1,1 @@
+"""One kind of input each: `prepare(folder)` returns a `Target`."""
