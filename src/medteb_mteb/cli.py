@@ -34,14 +34,14 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="medteb",
-    help="Medical text retrieval: evaluate models on MedTEB or on your own data.",
+    help="Evaluate medical text retrieval on MedTEB or your own data, and build such data.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 edition_app = typer.Typer(
-    help="The data that tasks are scored on.", no_args_is_help=True, rich_markup_mode=None
+    help="Manage editions: the data that tasks are scored on.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(edition_app, name="edition")
 app.command("build", no_args_is_help=True)(build)
@@ -75,46 +75,50 @@ def _root(version: Version = False) -> None:
 def run_command(
     models: Annotated[
         list[str] | None,
-        typer.Option("-m", "--model", help="A model mteb knows or a model folder; repeat for more."),
+        typer.Option("-m", "--model", help="Model known to mteb, or a model folder; may be repeated."),
     ] = None,
     data: Annotated[
-        list[Path] | None, typer.Option("--data", help="A data folder in the Hub layout; repeat for more.")
+        list[Path] | None, typer.Option("--data", help="Data folder in the Hub layout; may be repeated.")
     ] = None,
     more_data: Annotated[
         list[Path] | None, typer.Argument(help="Further data folders, after --data.", metavar="[FOLDER]...")
     ] = None,
     tasks: Annotated[
-        list[str] | None, typer.Option("-t", "--task", help="A task mteb knows; repeat for more.")
+        list[str] | None, typer.Option("-t", "--task", help="Task known to mteb; may be repeated.")
     ] = None,
     benchmarks: Annotated[
-        list[str] | None, typer.Option("-b", "--benchmark", help="A benchmark, e.g. 'MedTEB(cmn, mini)'.")
+        list[str] | None,
+        typer.Option("-b", "--benchmark", help="Benchmark, e.g. 'MedTEB(cmn, mini)'; may be repeated."),
     ] = None,
-    output: Annotated[Path, typer.Option("--output-folder", help="Where results are kept.")] = Path(
+    output: Annotated[Path, typer.Option("--output-folder", help="Folder to keep results in.")] = Path(
         "results"
     ),
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Evaluate again where results exist.")
+        bool, typer.Option("--overwrite", help="Evaluate again even if results exist.")
     ] = False,
-    batch_size: Annotated[int, typer.Option(help="Texts encoded at once.", min=1)] = 32,
-    device: Annotated[str | None, typer.Option(help="Torch device, e.g. cpu or cuda:0.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Number of texts encoded at once.", min=1)] = 32,
+    device: Annotated[str | None, typer.Option(help="PyTorch device, e.g. cpu or cuda:0.")] = None,
     save_predictions: Annotated[
-        bool, typer.Option("--save-predictions", help="Keep runs and similarities too.")
+        bool, typer.Option("--save-predictions", help="Save rankings and similarities too.")
     ] = False,
     random_weights: Annotated[
         int | None,
         typer.Option(
-            "--random-weights", metavar="SEED", help="For model folders with a config but no weights."
+            "--random-weights",
+            metavar="SEED",
+            help="Seed of random weights, for model folders with a config but no weights.",
         ),
     ] = None,
     as_json: JsonFlag = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show the libraries' warnings.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show warnings of the libraries.")] = False,
 ) -> None:
-    """Evaluate models on tasks, benchmarks or your own data folders, and print the scores.
+    """Evaluate models on tasks, benchmarks or data folders.
 
-    Scores carry 95 % bootstrap intervals over the test items. Results are saved in mteb's own format and
-    reused when the data and the model are the same. Exit code 1: something failed, the rest is saved.
+    Prints the scores with 95 % bootstrap intervals over the test items. Results are saved in mteb's own
+    format and reused when data and model are the same. The exit code is 1 if an evaluation failed; the
+    others are saved.
     """
     from medteb_mteb.commands.errors import UserError
 
@@ -168,7 +172,10 @@ def _print_table(table: ResultTable) -> None:
 
 @edition_app.command("list")
 def edition_list(as_json: JsonFlag = False) -> None:
-    """List the editions in force, one per task ($MEDTEB_DATA first, then the packaged ones)."""
+    """List the editions in force, one per task.
+
+    Editions in $MEDTEB_DATA take precedence over the packaged ones.
+    """
     from medteb_mteb.commands import edition as commands
 
     found = commands.editions()
@@ -185,7 +192,7 @@ def edition_list(as_json: JsonFlag = False) -> None:
 def edition_show(
     name: Annotated[str, typer.Argument(help="Task name or edition folder.")], as_json: JsonFlag = False
 ) -> None:
-    """Show one edition: licence, counts, digest, files."""
+    """Show the licence, counts, digest and files of an edition."""
     from medteb_mteb.commands import edition as commands
 
     edition = commands.resolve(name)
@@ -205,11 +212,12 @@ def edition_show(
 @edition_app.command("verify")
 def edition_verify(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Task names or edition folders; none for all in force.")
+        list[str] | None,
+        typer.Argument(help="Task names or edition folders; default: all editions in force."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Compare every data file with its manifest."""
+    """Compare the data files of editions with their manifests."""
     from medteb_mteb.commands import edition as commands
     from medteb_mteb.editions import EditionError
 
@@ -230,13 +238,16 @@ def edition_verify(
 
 @edition_app.command("write")
 def edition_write(
-    folder: Annotated[Path, typer.Argument(help="Folder that holds the data files.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of the data files.")],
     licence: Annotated[str, typer.Option(help="Licence of the data, e.g. cc-by-4.0.")],
     task: Annotated[str | None, typer.Option(help="Task name; default: the folder's name.")] = None,
-    name: Annotated[str, typer.Option(help="Edition name.")] = "local",
-    edition_version: Annotated[str, typer.Option(help="Edition version.")] = "1",
+    name: Annotated[str, typer.Option(help="Name of the edition.")] = "local",
+    edition_version: Annotated[str, typer.Option(help="Version of the edition.")] = "1",
 ) -> None:
-    """Check a folder's data and write its manifest, which pins every data file."""
+    """Check a folder's data and write its manifest.
+
+    The manifest holds the digest of every data file.
+    """
     from medteb_mteb.commands import edition as commands
 
     edition = commands.write(folder, task, name, edition_version, licence)
@@ -246,12 +257,17 @@ def edition_write(
 @edition_app.command("stats")
 def edition_stats(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Task names or data folders; none for all editions in force.")
+        list[str] | None, typer.Argument(help="Task names or data folders; default: all editions in force.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Compute them again.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Compute the statistics again even if they exist.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Compute mteb's descriptive statistics and keep them beside the data, by the data's digest."""
+    """Compute mteb's descriptive statistics of data folders.
+
+    They are stored beside the data, by the data's digest.
+    """
     from medteb_mteb.commands import edition as commands
 
     found = commands.statistics(names or [], overwrite=overwrite)
@@ -265,15 +281,18 @@ def edition_stats(
 
 @edition_app.command("build")
 def edition_build(
-    name: Annotated[str, typer.Argument(help="The edition to generate: mini.")],
-    out: Annotated[Path, typer.Argument(help="Folder that will hold one folder per task.")],
-    seed: Annotated[int, typer.Option(help="42 gives the packaged edition.")] = 42,
+    name: Annotated[str, typer.Argument(help="Name of the edition to generate: mini.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write to, with one folder per task.")],
+    seed: Annotated[int, typer.Option(help="Random seed; 42 gives the packaged edition.")] = 42,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the task folders in a folder that is not empty.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Generate a synthetic edition; the same seed gives the same bytes."""
+    """Generate a synthetic edition from a seed.
+
+    The same seed always gives the same bytes.
+    """
     from medteb_mteb.commands import edition as commands
 
     built = commands.build(name, out, seed, force)

@@ -36,6 +36,15 @@ def test_help_imports_nothing_heavy():
     assert all(name in done.stdout for name in ("recipes", "train", "info"))
 
 
+def test_summaries_in_the_list_of_commands_are_not_cut(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = command("--help")
+    listed = out.partition("Commands:")[2]
+    assert code == 0
+    assert "train" in listed
+    assert "..." not in listed
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

@@ -27,6 +27,16 @@ def test_help_imports_nothing_heavy():
     assert "--data" in done.stdout
 
 
+@pytest.mark.parametrize("group", [[], ["edition"], ["review"], ["synthesize"], ["trec"]])
+def test_summaries_in_lists_of_commands_are_not_cut(medteb, monkeypatch, group):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = medteb(*group, "--help")
+    listed = out.partition("Commands:")[2]
+    assert code == 0
+    assert listed.count("\n") >= 2
+    assert "..." not in listed
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

@@ -14,16 +14,19 @@ __all__ = ["AgainstOption", "KeepAwayOption", "ThresholdOption", "held_out"]
 AgainstOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--against", help="Edition or queries of a test that must not be trained on; repeat for more."
+        "--against", help="Edition or queries of a test to keep out of the training data; may be repeated."
     ),
 ]
 KeepAwayOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--keep-away", help="Edition or queries of another test that must not be trained on; repeat for more."
+        "--keep-away",
+        help="Edition or queries of another test to keep out of the training data; may be repeated.",
     ),
 ]
-ThresholdOption = Annotated[float, typer.Option(help="Similarity from which a query is one of the test's.")]
+ThresholdOption = Annotated[
+    float, typer.Option(help="Similarity from which a query counts as a near-duplicate of a test query.")
+]
 
 
 def held_out(against: list[str] | None, threshold: float) -> HeldOut:

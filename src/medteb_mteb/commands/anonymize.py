@@ -17,44 +17,56 @@ if TYPE_CHECKING:
 
 def anonymize(
     source: Annotated[
-        str | None, typer.Argument(metavar="IN", help="File or folder of texts, or hub:ORG/NAME.")
+        str | None, typer.Argument(metavar="IN", help="Texts: a file, a folder, or hub:ORG/NAME.")
     ] = None,
-    out: Annotated[Path | None, typer.Argument(metavar="OUT", help="Folder to write.")] = None,
+    out: Annotated[Path | None, typer.Argument(metavar="OUT", help="Folder to write to.")] = None,
     mode: Annotated[
-        str, typer.Option(help="placeholder: [姓名]; surrogate: another name, always the same for the same.")
+        str,
+        typer.Option(
+            help="Replacement: placeholder ([姓名]) or surrogate (another name, the same for each "
+            "occurrence)."
+        ),
     ] = "placeholder",
     kinds: Annotated[
-        list[str] | None, typer.Option(help="Only this kind, e.g. PHONE; repeat, or separate with commas.")
+        list[str] | None,
+        typer.Option(help="Replace only this kind, e.g. PHONE; comma-separated, or may be repeated."),
     ] = None,
     column: ColumnOption = None,
     keep_meta: Annotated[
-        list[str] | None, typer.Option(help="Further column to keep, anonymised; all others are left out.")
+        list[str] | None,
+        typer.Option(help="Additional column to keep, anonymised; others are left out; may be repeated."),
     ] = None,
     ids: Annotated[
-        str, typer.Option(help="Given ids: check (refuse identifiers), keep, or digest (new ones).")
+        str,
+        typer.Option(
+            help="Text ids: check (refuse identifiers in them), keep, or digest (replace by new ids)."
+        ),
     ] = "check",
     known: Annotated[
         Path | None,
         typer.Option(
-            help="File of identifiers that are known: one on a line, a name, or with a tab and a kind."
+            help="File of known identifiers, one per line: a name, or an identifier, a tab and its kind."
         ),
     ] = None,
     salt: Annotated[
         Path | None,
         typer.Option(
-            help="File with the secret of surrogates and --known; default OUT.salt, made if missing."
+            help="File of the secret for surrogates and --known; default: OUT.salt, created if missing."
         ),
     ] = None,
     check: Annotated[
-        Path | None, typer.Option(help="Measure precision and recall on sentences marked by hand instead.")
+        Path | None, typer.Option(help="Measure precision and recall on hand-labelled sentences instead.")
     ] = None,
     errors: Annotated[
-        bool, typer.Option("--errors", help="With --check: show each miss and false find.")
+        bool, typer.Option("--errors", help="With --check: show each false negative and false positive.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
 ) -> None:
-    """Replace identifiers of persons in texts; an interrupted run resumes. Nothing is sent anywhere."""
+    """Replace personal identifiers in texts.
+
+    Everything runs on this machine, and an interrupted run resumes.
+    """
     from medteb_mteb.commands.errors import UserError
 
     wanted = [name for part in kinds for name in part.split(",") if name] if kinds else None

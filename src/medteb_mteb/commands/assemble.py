@@ -12,33 +12,46 @@ from medteb_mteb.commands.against import KeepAwayOption, held_out
 
 
 def assemble(
-    labels: Annotated[Path, typer.Argument(help="labels.jsonl of 'medteb consensus', or its folder.")],
-    queries: Annotated[str, typer.Argument(help="Queries: file, folder or hub:ORG/NAME.")],
-    documents: Annotated[str, typer.Argument(help="Documents: file, folder or hub:ORG/NAME.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write; MEDTEB_DATA=OUT makes mteb use it.")],
+    labels: Annotated[
+        Path, typer.Argument(help="File labels.jsonl written by 'medteb consensus', or its folder.")
+    ],
+    queries: Annotated[str, typer.Argument(help="Queries: a file, a folder, or hub:ORG/NAME.")],
+    documents: Annotated[str, typer.Argument(help="Documents: a file, a folder, or hub:ORG/NAME.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write to; set MEDTEB_DATA=OUT to evaluate on it.")],
     name: Annotated[str, typer.Option(help="Name of the edition.")],
-    licence: Annotated[str, typer.Option(help="Licence of the data, for instance cc-by-4.0.")],
+    licence: Annotated[str, typer.Option(help="Licence of the data, e.g. cc-by-4.0.")],
     version: Annotated[str, typer.Option(help="Version of the edition.")] = "1.0.0",
-    test: Annotated[float, typer.Option(help="Test queries, or their share if below 1.")] = 0.2,
-    corpus: Annotated[str, typer.Option(help="undisputed, labelled or all.")] = "undisputed",
-    list_size: Annotated[int, typer.Option(help="Candidates of a reranking list at most.")] = 100,
-    list_positives: Annotated[int, typer.Option(help="Positives of a reranking list at most.")] = 10,
+    test: Annotated[float, typer.Option(help="Number of test queries, or their share if below 1.")] = 0.2,
+    corpus: Annotated[
+        str, typer.Option(help="Documents of the corpus: undisputed, labelled or all.")
+    ] = "undisputed",
+    list_size: Annotated[int, typer.Option(help="Maximum number of candidates in a reranking list.")] = 100,
+    list_positives: Annotated[
+        int, typer.Option(help="Maximum number of positives in a reranking list.")
+    ] = 10,
     training: Annotated[
         list[str] | None,
         typer.Option(
-            "--against", help="Training set whose queries must not be in the test; repeat for more."
+            "--against", help="Training set whose queries must not be in the test; may be repeated."
         ),
     ] = None,
     keep_away: KeepAwayOption = None,
     small: Annotated[
-        bool, typer.Option("--small", help="Write a test much smaller than --test asks for.")
+        bool, typer.Option("--small", help="Accept a test much smaller than --test asks for.")
     ] = False,
-    leaks: Annotated[str, typer.Option(help="Test queries found in it: drop, keep or fail.")] = "drop",
-    threshold: Annotated[float, typer.Option(help="Similarity of near-duplicate queries.")] = 0.6,
-    seed: Annotated[int, typer.Option(help="Seed of split and lists.")] = 42,
+    leaks: Annotated[
+        str, typer.Option(help="Test queries found in a training set of --against: drop, keep or fail.")
+    ] = "drop",
+    threshold: Annotated[
+        float, typer.Option(help="Similarity from which two queries count as near-duplicates.")
+    ] = 0.6,
+    seed: Annotated[int, typer.Option(help="Seed of the split and the reranking lists.")] = 42,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Write a retrieval and a reranking edition, and training triples of the queries that are left."""
+    """Assemble test editions and training triples from labels.
+
+    Writes a retrieval edition, a reranking edition, and training triples of the remaining queries.
+    """
     from medteb_mteb.build.assemble import Assembly
     from medteb_mteb.build.assemble import assemble as run
     from medteb_mteb.build.grades import read_labels

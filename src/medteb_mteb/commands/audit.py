@@ -14,33 +14,46 @@ if TYPE_CHECKING:
 
 def audit(
     folder: Annotated[Path, typer.Argument(help="Retrieval or reranking folder in the Hub layout.")],
-    out: Annotated[Path, typer.Argument(help="Folder of the audit.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write the audit to.")],
     judges: Annotated[Path, typer.Option(help="YAML file of the judges, as for 'medteb judge'.")],
     retriever: Annotated[
         list[str] | None,
-        typer.Option("-r", "--retriever", help="As for 'medteb pool'; default gte-multilingual-base."),
+        typer.Option(
+            "-r",
+            "--retriever",
+            help="Retriever, as for 'medteb pool'; default: gte-multilingual-base; may be repeated.",
+        ),
     ] = None,
-    depth: Annotated[int, typer.Option(help="Documents judged per query.", min=1)] = 50,
+    depth: Annotated[int, typer.Option(help="Number of documents to judge per query.", min=1)] = 50,
     queries: Annotated[
-        int | None, typer.Option(help="Only so many queries, drawn with a seed.", min=1)
+        int | None, typer.Option(help="Number of queries to audit, sampled with --seed; default: all.", min=1)
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 42,
-    rule: Annotated[str, typer.Option(help="As for 'medteb consensus'.")] = "unanimous",
+    seed: Annotated[int, typer.Option(help="Seed of the random sample.")] = 42,
+    rule: Annotated[str, typer.Option(help="Rule of agreement, as for 'medteb consensus'.")] = "unanimous",
     keep_false_positives: Annotated[
-        bool, typer.Option("--keep-false-positives", help="The corrected edition only adds positives.")
+        bool,
+        typer.Option(
+            "--keep-false-positives", help="Only add positives to the corrected edition; remove none."
+        ),
     ] = False,
-    journal: Annotated[Path | None, typer.Option(help="As for 'medteb judge'.")] = None,
+    journal: Annotated[
+        Path | None, typer.Option(help="Journal of paid judgements, as for 'medteb judge'.")
+    ] = None,
     already_anonymous: Annotated[
-        bool, typer.Option("--already-anonymous", help="Send texts that have passed no anonymiser.")
+        bool, typer.Option("--already-anonymous", help="Send texts that were not anonymised.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what the judging would cost.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Estimate the cost of the judging, and send nothing.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
 ) -> None:
-    """Judge the best documents of an existing benchmark again, and report what its qrels miss.
+    """Judge the top documents of an existing benchmark again.
 
-    Resumes where it stopped when it is given again; nothing that was judged is paid twice. Exit code 1:
-    judgements are missing still.
+    Reports the relevant documents that its qrels miss.
+
+    The same command resumes an interrupted audit, and no judgement is paid for twice. The exit code is 1 if
+    judgements are still missing.
     """
     from mar_st.store import store_root
     from medteb_mteb.build import judge as judging

@@ -18,26 +18,33 @@ __all__ = ["build"]
 
 
 def build(
-    pipeline: Annotated[Path, typer.Argument(help="YAML file: who judges, and the steps in their order.")],
-    until: Annotated[str | None, typer.Option(help="Name of the last step to do; default all.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Refuse to start from nothing.")] = False,
+    pipeline: Annotated[
+        Path, typer.Argument(help="YAML file of the build: the judges and the steps in order.")
+    ],
+    until: Annotated[
+        str | None, typer.Option(help="Name of the last step to run; default: all steps.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Fail if there is nothing to resume.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be done and asked, and what that costs.")
+        bool, typer.Option("--dry-run", help="Print the steps, requests and cost, and do nothing.")
     ] = False,
     redo: Annotated[
-        bool, typer.Option("--redo", help="Make steps again that have changed; old folders are moved aside.")
+        bool, typer.Option("--redo", help="Run changed steps again; their old folders are moved aside.")
     ] = False,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Ask LLMs again for what failed in earlier runs.")
+        bool,
+        typer.Option("--retry-failed", help="Send requests that failed in earlier runs to the LLMs again."),
     ] = False,
     repair: RepairFlag = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
 ) -> None:
-    """Build a benchmark and training data, step by step, from one file; a killed build resumes.
+    """Build a benchmark and training data from a pipeline file.
 
-    Exit code 1: a judge or writer stopped, for instance at its budget (the same command resumes), or training
-    data of the build holds queries of its tests.
+    The steps run in order, and the same command resumes an interrupted build.
+
+    The exit code is 1 if a judge or writer stopped, for instance at its budget (the same command resumes), or
+    if the build's training data contains queries of its tests.
     """
     from medteb_mteb.build import pipeline as building
 

@@ -15,7 +15,9 @@ __all__ = ["ColumnOption", "parse_columns"]
 
 ColumnOption = Annotated[
     list[str] | None,
-    typer.Option(help="FIELD=COLUMN (id, text, title), for instance text=question; repeat for more."),
+    typer.Option(
+        help="Column of a field (id, text, title) as FIELD=COLUMN, e.g. text=question; may be repeated."
+    ),
 ]
 
 

@@ -16,24 +16,34 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def consensus(
-    judgements: Annotated[Path, typer.Argument(help="JSONL file or folder of judgements.")],
+    judgements: Annotated[Path, typer.Argument(help="Judgements: a JSONL file or a folder.")],
     out: Annotated[Path, typer.Argument(help="Folder to write labels.jsonl and agreement.json to.")],
-    rule: Annotated[str, typer.Option(help="unanimous, majority, weighted or graded.")] = "unanimous",
-    positive: Annotated[str, typer.Option(help="Grades that make a positive.")] = "S,A",
+    rule: Annotated[
+        str, typer.Option(help="Rule of agreement: unanimous, majority, weighted or graded.")
+    ] = "unanimous",
+    positive: Annotated[str, typer.Option(help="Comma-separated grades that count as positive.")] = "S,A",
     judge: Annotated[
-        list[str] | None, typer.Option(help="Only this judge; repeat for more. Default: all.")
+        list[str] | None, typer.Option(help="Use only this judge; may be repeated; default: all judges.")
     ] = None,
     weight: Annotated[
-        list[str] | None, typer.Option(help="JUDGE=WEIGHT, for the rule 'weighted'; repeat for more.")
+        list[str] | None,
+        typer.Option(help="Weight of a judge as JUDGE=WEIGHT, for the rule 'weighted'; may be repeated."),
     ] = None,
-    share: Annotated[float, typer.Option(help="Share of the weights to exceed, for 'weighted'.")] = 0.5,
-    spread: Annotated[int, typer.Option(help="Distance of grades allowed, for 'graded'.", min=0)] = 1,
+    share: Annotated[
+        float, typer.Option(help="Share of the weights that a label must exceed, for the rule 'weighted'.")
+    ] = 0.5,
+    spread: Annotated[
+        int, typer.Option(help="Largest distance between grades, for the rule 'graded'.", min=0)
+    ] = 1,
     incomplete: Annotated[
-        bool, typer.Option("--incomplete", help="Label pairs that some judge has not graded.")
+        bool, typer.Option("--incomplete", help="Label pairs even if some judges have not graded them.")
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make one label of the grades of several judges, and say how well they agree."""
+    """Combine the grades of several judges into labels.
+
+    Also reports how well the judges agree.
+    """
     from medteb_mteb.build.consensus import Rule
     from medteb_mteb.build.labelling import write_labels
 
@@ -52,17 +62,17 @@ def consensus(
 
 @review_app.command("export")
 def export_command(
-    labels: Annotated[Path, typer.Argument(help="labels.jsonl, or its folder.")],
-    queries: Annotated[str, typer.Argument(help="Queries: file, folder or hub:ORG/NAME.")],
-    documents: Annotated[str, typer.Argument(help="Documents: file, folder or hub:ORG/NAME.")],
-    sheet: Annotated[Path, typer.Argument(help="CSV file to write.")],
-    size: Annotated[int, typer.Option(help="Pairs.", min=1)] = 5000,
-    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 42,
+    labels: Annotated[Path, typer.Argument(help="File labels.jsonl, or its folder.")],
+    queries: Annotated[str, typer.Argument(help="Queries: a file, a folder, or hub:ORG/NAME.")],
+    documents: Annotated[str, typer.Argument(help="Documents: a file, a folder, or hub:ORG/NAME.")],
+    sheet: Annotated[Path, typer.Argument(help="CSV file to write to.")],
+    size: Annotated[int, typer.Option(help="Number of pairs.", min=1)] = 5000,
+    seed: Annotated[int, typer.Option(help="Seed of the random sample.")] = 42,
     positives: Annotated[
-        float | None, typer.Option(help="Share of positives; default as among the labels.")
+        float | None, typer.Option(help="Share of positives in the sample; default: as among the labels.")
     ] = None,
 ) -> None:
-    """Write a sheet of pairs without their labels, for clinicians to fill in."""
+    """Write a sheet of unlabelled pairs for clinicians to fill in."""
     from medteb_mteb.build.grades import read_labels
     from medteb_mteb.build.read import read_texts
     from medteb_mteb.build.review import export_review, key_of
@@ -81,11 +91,11 @@ def export_command(
 
 @review_app.command("import")
 def import_command(
-    sheet: Annotated[Path, typer.Argument(help="The sheet as it was exported.")],
-    answered: Annotated[list[Path], typer.Argument(help="The file of each clinician.")],
+    sheet: Annotated[Path, typer.Argument(help="Sheet as it was exported.")],
+    answered: Annotated[list[Path], typer.Argument(help="Filled-in sheets, one file per clinician.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Compare what clinicians answered with the labels."""
+    """Compare the answers of clinicians with the labels."""
     from medteb_mteb.build.records import BuildError
     from medteb_mteb.build.review import import_review
 

@@ -12,17 +12,20 @@ from medteb_mteb.commands.columns import ColumnOption, parse_columns
 
 
 def dedup(
-    source: Annotated[str, typer.Argument(metavar="IN", help="File, folder or hub:ORG/NAME.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    source: Annotated[str, typer.Argument(metavar="IN", help="Texts: a file, a folder, or hub:ORG/NAME.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
     threshold: Annotated[
-        float, typer.Option(help="Jaccard similarity of character n-grams from which a text is dropped.")
+        float, typer.Option(help="Drop texts from this Jaccard similarity of character n-grams on.")
     ] = 0.8,
-    width: Annotated[int, typer.Option(help="Characters of an n-gram.", min=1)] = 3,
+    width: Annotated[int, typer.Option(help="Number of characters of an n-gram.", min=1)] = 3,
     column: ColumnOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
 ) -> None:
-    """Keep the first of texts that are nearly the same, by their characters; a killed run resumes."""
+    """Drop texts that nearly repeat an earlier one.
+
+    Texts are compared by their character n-grams. An interrupted run resumes.
+    """
     from medteb_mteb.build.near_duplicates import NearDuplicates
     from medteb_mteb.build.step import run_step
 

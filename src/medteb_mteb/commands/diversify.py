@@ -18,42 +18,57 @@ MODEL = "Alibaba-NLP/gte-multilingual-base"
 
 
 def diversify(
-    source: Annotated[str, typer.Argument(metavar="IN", help="File, folder or hub:ORG/NAME.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    source: Annotated[str, typer.Argument(metavar="IN", help="Texts: a file, a folder, or hub:ORG/NAME.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
     kind: Annotated[
-        Literal["queries", "documents"], typer.Option(help="Sets the threshold, and the model's prompt.")
+        Literal["queries", "documents"],
+        typer.Option(help="Kind of texts; sets the default threshold and the model's prompt."),
     ],
-    model: Annotated[str, typer.Option("-m", "--model", help="A model folder or Hub name.")] = MODEL,
+    model: Annotated[
+        str, typer.Option("-m", "--model", help="Model that encodes the texts: folder or Hub name.")
+    ] = MODEL,
     vectors: Annotated[
         Path | None,
-        typer.Option(help="Vectors that are there: an .npy file in the order of IN, or a folder with ids."),
+        typer.Option(help="Existing vectors: an .npy file in the order of IN, or a folder with ids."),
     ] = None,
     threshold: Annotated[
-        float | None, typer.Option(help="Similarity above which a neighbour counts; default .85 or .78.")
+        float | None,
+        typer.Option(
+            help="Similarity above which a neighbour counts; default: 0.85 for queries, 0.78 for documents."
+        ),
     ] = None,
-    k: Annotated[int, typer.Option("-k", help="Neighbours that are looked at.", min=1)] = 5,
+    k: Annotated[int, typer.Option("-k", help="Number of nearest neighbours to compare with.", min=1)] = 5,
     tolerated: Annotated[
-        int, typer.Option(help="Neighbours above the threshold that a kept text may have.", min=0)
+        int, typer.Option(help="Number of neighbours above the threshold that a kept text may have.", min=0)
     ] = 1,
-    seed_size: Annotated[int, typer.Option(help="Texts at the start that are kept unseen.", min=0)] = 5000,
+    seed_size: Annotated[
+        int, typer.Option(help="Number of texts at the start that are kept without a check.", min=0)
+    ] = 5000,
     index: Annotated[
-        Literal["exact", "ivf"], typer.Option(help="ivf is approximate; how far is measured and printed.")
+        Literal["exact", "ivf"],
+        typer.Option(
+            help="Search for neighbours; ivf is approximate, and its error is measured and printed."
+        ),
     ] = "exact",
-    lists: Annotated[int, typer.Option(help="Lists of ivf; 0: by the number of texts.", min=0)] = 0,
-    probes: Annotated[int, typer.Option(help="Lists that ivf looks at.", min=1)] = 8,
-    sample: Annotated[int, typer.Option(help="Decisions of ivf that are checked.", min=1)] = 1000,
+    lists: Annotated[int, typer.Option(help="Number of lists of ivf; 0: by the number of texts.", min=0)] = 0,
+    probes: Annotated[int, typer.Option(help="Number of lists that ivf searches.", min=1)] = 8,
+    sample: Annotated[
+        int, typer.Option(help="Number of decisions of ivf to check by exact search.", min=1)
+    ] = 1000,
     store: Annotated[
-        Path | None, typer.Option(help="Where vectors are kept; default $MAR_STORE or OUT/../teacher-store.")
+        Path | None,
+        typer.Option(help="Folder that keeps vectors; default: $MAR_STORE or OUT/../teacher-store."),
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Texts per forward pass.", min=1)] = 64,
+    batch_size: Annotated[int, typer.Option(help="Number of texts per forward pass.", min=1)] = 64,
     column: ColumnOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
 ) -> None:
-    """Drop texts with more than one near neighbour among those kept before them; a killed run resumes.
+    """Drop texts with too many near neighbours.
 
-    The first 5,000 texts are kept. What is dropped is written beside what is kept, with its nearest
-    neighbour.
+    A text is dropped if more than --tolerated of the texts kept before it are more similar than --threshold;
+    the first --seed-size texts are always kept. Dropped texts are written to a file of their own, with their
+    nearest neighbour. An interrupted run resumes.
     """
     from medteb_mteb.build.diversify import THRESHOLDS, Encoded, Given, Rule, Search, run_diversify
     from medteb_mteb.build.read import read_texts

@@ -19,33 +19,37 @@ __all__ = ["judge"]
 
 def judge(
     queries: Annotated[str, typer.Argument(help="Queries: a file, a folder, or hub:ORG/NAME.")],
-    documents: Annotated[str, typer.Argument(help="Documents, likewise.")],
-    pools: Annotated[Path, typer.Argument(help="JSONL of query-id and corpus-ids, or a folder of it.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write.")],
-    judges: Annotated[Path, typer.Option(help="YAML file that names the judges.")],
+    documents: Annotated[str, typer.Argument(help="Documents: a file, a folder, or hub:ORG/NAME.")],
+    pools: Annotated[
+        Path, typer.Argument(help="Pools: JSONL of query-id and corpus-ids, or a folder of it.")
+    ],
+    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
+    judges: Annotated[Path, typer.Option(help="YAML file of the judges.")],
     journal: Annotated[
         Path | None,
         typer.Option(
-            help="Where judgements are kept; default $MEDTEB_JOURNAL or judgements.sqlite beside OUT."
+            help="Journal of paid judgements; default: $MEDTEB_JOURNAL or judgements.sqlite beside OUT."
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be asked for, and what that costs.")
+        bool, typer.Option("--dry-run", help="Estimate the requests and their cost, and send nothing.")
     ] = False,
     already_anonymous: Annotated[
-        bool, typer.Option("--already-anonymous", help="Send texts that have passed no anonymiser.")
+        bool, typer.Option("--already-anonymous", help="Send texts that were not anonymised.")
     ] = False,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Ask again for what failed in earlier runs.")
+        bool, typer.Option("--retry-failed", help="Send requests that failed in earlier runs again.")
     ] = False,
     repair: RepairFlag = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
 ) -> None:
-    """Have every judge grade every pair of the pools; a judgement that was paid for is never bought again.
+    """Have LLM judges grade every pair of the pools.
 
-    Exit code 1: something is left to ask for, or a judge has failed on too many pairs. What was answered is
-    kept, and the same command resumes.
+    A judgement in the journal is never paid for again.
+
+    The exit code is 1 if pairs are left to grade or a judge failed on too many pairs. Answers are kept, and
+    the same command resumes.
     """
     from medteb_mteb.build import judge as judging
 

@@ -15,22 +15,31 @@ __all__ = ["pairs"]
 
 
 def pairs(
-    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
     queries: Annotated[
         list[str] | None,
-        typer.Option("--queries", help="Queries: SOURCE or SOURCE=SHARE, a drawn part of it; repeat."),
+        typer.Option(
+            "--queries", help="Queries: SOURCE, or SOURCE=SHARE for a random sample of it; may be repeated."
+        ),
     ] = None,
     documents: Annotated[
-        list[str] | None, typer.Option("--documents", help="Documents, likewise; repeat.")
+        list[str] | None,
+        typer.Option(
+            "--documents",
+            help="Documents: SOURCE, or SOURCE=SHARE for a random sample of it; may be repeated.",
+        ),
     ] = None,
     column: ColumnOption = None,
     against: AgainstOption = None,
     threshold: ThresholdOption = 0.6,
-    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 42,
+    seed: Annotated[int, typer.Option(help="Seed of the random samples.")] = 42,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
 ) -> None:
-    """Write the texts that a query encoder is aligned on, each once, several sources evenly mixed."""
+    """Write the texts to align a query encoder on.
+
+    Each text is written once, and several sources are mixed evenly.
+    """
     from medteb_mteb.build.training import alignment_sets, weighted
 
     report = alignment_sets(

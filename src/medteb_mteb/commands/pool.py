@@ -13,30 +13,35 @@ if TYPE_CHECKING:
 
 
 def pool(
-    queries: Annotated[str, typer.Argument(help="Queries: file, folder or hub:ORG/NAME.")],
-    documents: Annotated[str, typer.Argument(help="Documents: file, folder or hub:ORG/NAME.")],
+    queries: Annotated[str, typer.Argument(help="Queries: a file, a folder, or hub:ORG/NAME.")],
+    documents: Annotated[str, typer.Argument(help="Documents: a file, a folder, or hub:ORG/NAME.")],
     out: Annotated[Path, typer.Argument(help="Folder to write pools.jsonl to.")],
     retriever: Annotated[
         list[str],
         typer.Option(
             "-r",
             "--retriever",
-            help="bm25, bm25:jieba, mar-mini, a folder, a Hub name, or a run ([NAME=]FILE.trec); repeat.",
+            help="Retriever: bm25, bm25:jieba, mar-mini, a folder, a Hub name, or a run "
+            "([NAME=]FILE.trec); may be repeated.",
         ),
     ],
-    size: Annotated[int, typer.Option(help="Documents of a pool at most.")] = 500,
-    depth: Annotated[int, typer.Option(help="Documents taken of each retriever.")] = 500,
-    merge: Annotated[str, typer.Option(help="rrf or union.")] = "rrf",
+    size: Annotated[int, typer.Option(help="Maximum number of documents in a pool.")] = 500,
+    depth: Annotated[int, typer.Option(help="Number of documents taken from each retriever.")] = 500,
+    merge: Annotated[
+        str, typer.Option(help="How to merge rankings: rrf (reciprocal rank fusion) or union.")
+    ] = "rrf",
     store: Annotated[
-        Path | None, typer.Option(help="Folder that keeps vectors; default $MAR_STORE, or beside OUT.")
+        Path | None,
+        typer.Option(help="Folder that keeps vectors; default: $MAR_STORE or OUT/../teacher-store."),
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Texts encoded at once.", min=1)] = 64,
+    batch_size: Annotated[int, typer.Option(help="Number of texts encoded at once.", min=1)] = 64,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
 ) -> None:
-    """Search with several retrievers and merge what they find to one pool per query.
+    """Search with several retrievers and merge their results.
 
-    A run that exists, in TREC's format or the JSON of `mar search`, takes the place of a search.
+    The pools are written as one row per query. An existing run, in TREC's format or the JSON of `mar search`,
+    can take the place of a retriever.
     """
     from mar_st.store import store_root
     from mar_st.trec import is_run

@@ -12,12 +12,14 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def redundancy(
-    scores: Annotated[Path, typer.Argument(help="CSV with 'model' and a column per task, or mteb results.")],
-    left: Annotated[str, typer.Option(help="Tasks of one group, with commas.")],
-    right: Annotated[str, typer.Option(help="Tasks of the other group, with commas.")],
+    scores: Annotated[
+        Path, typer.Argument(help="Scores: CSV with a column 'model' and one per task, or mteb results.")
+    ],
+    left: Annotated[str, typer.Option(help="Tasks of one group, comma-separated.")],
+    right: Annotated[str, typer.Option(help="Tasks of the other group, comma-separated.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Say how alike two groups of tasks order models."""
+    """Measure how similarly two groups of tasks rank models."""
     from medteb_mteb.build.redundancy import correlation, read_scores
 
     groups = [[task.strip() for task in group.split(",") if task.strip()] for group in (left, right)]
@@ -33,12 +35,21 @@ def redundancy(
 def leakage(
     folder: Annotated[Path, typer.Argument(help="Retrieval or reranking folder in the Hub layout.")],
     training: Annotated[
-        list[str], typer.Option("--training", help="Triples, pairs or alignment set, file or folder; repeat.")
+        list[str],
+        typer.Option(
+            "--training",
+            help="Training set (triples, pairs or alignment set): file or folder; may be repeated.",
+        ),
     ],
-    threshold: Annotated[float, typer.Option(help="Similarity of near-duplicates.")] = 0.6,
+    threshold: Annotated[
+        float, typer.Option(help="Similarity from which two texts count as near-duplicates.")
+    ] = 0.6,
     as_json: JsonFlag = False,
 ) -> None:
-    """Look for the queries and the relevant documents of a test in training sets."""
+    """Look for test queries and documents in training sets.
+
+    Only documents that are relevant to a test query are looked for.
+    """
     from medteb_mteb.build.audit import read_benchmark
     from medteb_mteb.build.redundancy import leakage as run
     from medteb_mteb.build.training import training_texts

@@ -17,29 +17,34 @@ __all__ = ["round_trip"]
 
 
 def round_trip(
-    pairs: Annotated[Path, typer.Argument(help="Pairs or triples in any form that 'mar train' reads.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    pairs: Annotated[Path, typer.Argument(help="Pairs or triples, in any form that 'mar train' reads.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
     retriever: Annotated[
         str,
-        typer.Option("-r", "--retriever", help="bm25, bm25:jieba, mar-mini, a folder or a Hub name."),
+        typer.Option(
+            "-r", "--retriever", help="Retriever: bm25, bm25:jieba, mar-mini, a folder or a Hub name."
+        ),
     ],
     documents: Annotated[
-        str | None, typer.Option(help="Corpus to search; default the documents of the pairs.")
+        str | None, typer.Option(help="Corpus to search; default: the documents of the pairs.")
     ] = None,
-    depth: Annotated[int, typer.Option(help="Rank up to which a pair is kept.")] = 3,
-    negatives: Annotated[int, typer.Option(help="Hard negatives added to a row.")] = 0,
-    top: Annotated[int, typer.Option(help="Ranks that are looked at; negatives are drawn from them.")] = 100,
+    depth: Annotated[int, typer.Option(help="Keep a pair if its document is ranked within this depth.")] = 3,
+    negatives: Annotated[int, typer.Option(help="Number of hard negatives to add to a row.")] = 0,
+    top: Annotated[
+        int, typer.Option(help="Number of top ranks to search; negatives are sampled from them.")
+    ] = 100,
     against: AgainstOption = None,
     threshold: ThresholdOption = 0.6,
-    seed: Annotated[int, typer.Option(help="Seed of the draw.")] = 42,
+    seed: Annotated[int, typer.Option(help="Seed of the random sample.")] = 42,
     store: Annotated[
-        Path | None, typer.Option(help="Folder that keeps vectors; default $MAR_STORE, or beside OUT.")
+        Path | None,
+        typer.Option(help="Folder that keeps vectors; default: $MAR_STORE or OUT/../teacher-store."),
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Texts encoded at once.", min=1)] = 64,
+    batch_size: Annotated[int, typer.Option(help="Number of texts encoded at once.", min=1)] = 64,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
 ) -> None:
-    """Keep the pairs whose document is among the first that a retriever finds for their query."""
+    """Keep pairs whose document is retrieved for its query."""
     from mar_st.store import store_root
     from medteb_mteb.build.pool import open_retriever
     from medteb_mteb.build.training import RoundTrip

@@ -19,55 +19,65 @@ __all__ = ["sts"]
 
 
 def sts(
-    dictionary: Annotated[Path, typer.Argument(help="TSV, CSV or JSONL with columns origin and replace.")],
-    queries: Annotated[str, typer.Argument(help="Queries: file, folder or hub:ORG/NAME.")],
-    out: Annotated[Path, typer.Argument(help="Folder of data; MEDTEB_DATA=OUT makes mteb use it.")],
-    llm: Annotated[Path, typer.Option(help="YAML file that names the LLM.")],
+    dictionary: Annotated[
+        Path,
+        typer.Argument(help="Dictionary of synonyms: TSV, CSV or JSONL with columns origin and replace."),
+    ],
+    queries: Annotated[str, typer.Argument(help="Queries: a file, a folder, or hub:ORG/NAME.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write to; set MEDTEB_DATA=OUT to evaluate on it.")],
+    llm: Annotated[Path, typer.Option(help="YAML file of the LLM.")],
     name: Annotated[str, typer.Option(help="Name of the edition.")],
-    licence: Annotated[str, typer.Option(help="Licence of the data, for instance cc-by-4.0.")],
+    licence: Annotated[str, typer.Option(help="Licence of the data, e.g. cc-by-4.0.")],
     version: Annotated[str, typer.Option(help="Version of the edition.")] = "1.0.0",
-    test: Annotated[float, typer.Option(help="Test queries, or their share if below 1.")] = 0.2,
+    test: Annotated[float, typer.Option(help="Number of test queries, or their share if below 1.")] = 0.2,
     probabilities: Annotated[
-        str, typer.Option(help="With which positive, negative-1, negative-2 is drawn for a test query.")
+        str,
+        typer.Option(
+            help="Probabilities that a test query is paired with positive, negative-1 or negative-2."
+        ),
     ] = "1/3,1/3,1/3",
     tolerance: Annotated[
-        float, typer.Option(help="Share of the query's length by which the positive's may differ.")
+        float, typer.Option(help="Share of the query's length by which the positive's length may differ.")
     ] = 0.3,
     per_entry: Annotated[
-        int | None, typer.Option(help="Queries of one dictionary entry at most; default all.", min=1)
+        int | None, typer.Option(help="Maximum number of queries per dictionary entry; default: all.", min=1)
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(help="Queries that are rewritten at most; default all.", min=1)
+        int | None, typer.Option(help="Maximum number of queries to rewrite; default: all.", min=1)
     ] = None,
     training: Annotated[
         list[str] | None,
         typer.Option(
-            "--against", help="Training set whose queries must not be in the test; repeat for more."
+            "--against", help="Training set whose queries must not be in the test; may be repeated."
         ),
     ] = None,
     keep_away: KeepAwayOption = None,
-    threshold: Annotated[float, typer.Option(help="Similarity of near-duplicate queries.")] = 0.6,
-    seed: Annotated[int, typer.Option(help="Seed of every draw.")] = 42,
+    threshold: Annotated[
+        float, typer.Option(help="Similarity from which two queries count as near-duplicates.")
+    ] = 0.6,
+    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 42,
     journal: Annotated[
         Path | None,
-        typer.Option(help="Where answers are kept; default $MEDTEB_ANSWERS or answers.sqlite beside OUT."),
+        typer.Option(help="Journal of paid answers; default: $MEDTEB_ANSWERS or answers.sqlite beside OUT."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be asked for, and what that costs.")
+        bool, typer.Option("--dry-run", help="Estimate the requests and their cost, and send nothing.")
     ] = False,
     already_anonymous: Annotated[
-        bool, typer.Option("--already-anonymous", help="Send queries that have passed no anonymiser.")
+        bool, typer.Option("--already-anonymous", help="Send queries that were not anonymised.")
     ] = False,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Ask again for what failed in earlier runs.")
+        bool, typer.Option("--retry-failed", help="Send requests that failed in earlier runs again.")
     ] = False,
     repair: RepairFlag = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
 ) -> None:
-    """Have an LLM rewrite queries with a synonym, and make an STS edition and training rows of it.
+    """Make an STS edition by having an LLM rewrite queries.
 
-    Exit code 1: something is left to ask for; what was answered is kept, and the same command resumes.
+    The LLM replaces a term by its synonym; training rows are written too.
+
+    The exit code is 1 if requests are left to send; answers are kept, and the same command resumes.
     """
     from medteb_mteb.build import sts as building
     from medteb_mteb.build.training import training_queries

@@ -23,42 +23,46 @@ synthesize_app = typer.Typer(
     help="Have an LLM write training data.", no_args_is_help=True, rich_markup_mode=None
 )
 
-LLMOption = Annotated[Path, typer.Option("--llm", help="YAML file that names the LLM.")]
-LanguageOption = Annotated[str, typer.Option(help="zh or en: what is written.")]
-SeedOption = Annotated[int, typer.Option(help="Seed of all that is drawn.")]
+LLMOption = Annotated[Path, typer.Option("--llm", help="YAML file of the LLM.")]
+LanguageOption = Annotated[str, typer.Option(help="Language to write in: zh or en.")]
+SeedOption = Annotated[int, typer.Option(help="Seed of all random choices.")]
 JournalOption = Annotated[
     Path | None,
-    typer.Option(help="Where answers are kept; default $MEDTEB_ANSWERS or answers.sqlite beside OUT."),
+    typer.Option(help="Journal of paid answers; default: $MEDTEB_ANSWERS or answers.sqlite beside OUT."),
 ]
 DryRunFlag = Annotated[
-    bool, typer.Option("--dry-run", help="Only say what would be asked for, and what that costs.")
+    bool, typer.Option("--dry-run", help="Estimate the requests and their cost, and send nothing.")
 ]
-RetryFlag = Annotated[bool, typer.Option("--retry-failed", help="Ask again for what failed in earlier runs.")]
+RetryFlag = Annotated[
+    bool, typer.Option("--retry-failed", help="Send requests that failed in earlier runs again.")
+]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-QuietFlag = Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")]
+QuietFlag = Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")]
 
 
 @synthesize_app.command("queries", no_args_is_help=True)
 def queries_command(
     documents: Annotated[str, typer.Argument(help="Documents: a file, a folder, or hub:ORG/NAME.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
     llm: LLMOption,
-    per_document: Annotated[int, typer.Option(help="Queries for each document.", min=1, max=20)] = 1,
+    per_document: Annotated[int, typer.Option(help="Number of queries per document.", min=1, max=20)] = 1,
     language: LanguageOption = "zh",
     form: Annotated[
         list[str] | None,
         typer.Option(
-            help="FORM=WEIGHT of question, keywords, case; repeat for more. "
-            "Default: question=0.6, keywords=0.25, case=0.15."
+            help="Weight of a form (question, keywords or case) as FORM=WEIGHT; may be repeated; "
+            "default: question=0.6, keywords=0.25, case=0.15."
         ),
     ] = None,
-    sample: Annotated[int | None, typer.Option(help="Documents at most, drawn.", min=1)] = None,
-    shortest: Annotated[
-        int, typer.Option(help="Characters from which a document is worth a query.", min=1)
-    ] = 20,
-    longest: Annotated[int, typer.Option(help="Characters of a document that are sent.", min=100)] = 4000,
-    instruction: Annotated[str, typer.Option(help="Task sentence put into every row.")] = "",
-    source: Annotated[str, typer.Option(help="What the rows call their source.")] = "synthetic-queries",
+    sample: Annotated[
+        int | None, typer.Option(help="Maximum number of documents, sampled at random.", min=1)
+    ] = None,
+    shortest: Annotated[int, typer.Option(help="Minimum number of characters of a document.", min=1)] = 20,
+    longest: Annotated[
+        int, typer.Option(help="Maximum number of characters of a document to send.", min=100)
+    ] = 4000,
+    instruction: Annotated[str, typer.Option(help="Instruction (task sentence) to put into every row.")] = "",
+    source: Annotated[str, typer.Option(help="Name of the source in the rows.")] = "synthetic-queries",
     against: AgainstOption = None,
     threshold: ThresholdOption = 0.6,
     seed: SeedOption = 42,
@@ -66,16 +70,18 @@ def queries_command(
     journal: JournalOption = None,
     dry_run: DryRunFlag = False,
     already_anonymous: Annotated[
-        bool, typer.Option("--already-anonymous", help="Send documents that have passed no anonymiser.")
+        bool, typer.Option("--already-anonymous", help="Send documents that were not anonymised.")
     ] = False,
     retry_failed: RetryFlag = False,
     repair: RepairFlag = False,
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
-    """Write queries that documents answer; the pairs are training data.
+    """Write queries that given documents answer.
 
-    Exit code 1: something is left to ask for; what was answered is kept, and the same command resumes.
+    The pairs of query and document are training data.
+
+    The exit code is 1 if requests are left to send; answers are kept, and the same command resumes.
     """
     from medteb_mteb.build import synthetic
 
@@ -116,15 +122,15 @@ def queries_command(
 
 @synthesize_app.command("tasks", no_args_is_help=True)
 def tasks_command(
-    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
     llm: LLMOption,
-    tasks: Annotated[int, typer.Option(help="Tasks that the LLM thinks of.", min=1)] = 20,
-    pairs_per_task: Annotated[int, typer.Option(help="Examples of each task.", min=1)] = 10,
+    tasks: Annotated[int, typer.Option(help="Number of tasks for the LLM to brainstorm.", min=1)] = 20,
+    pairs_per_task: Annotated[int, typer.Option(help="Number of examples per task.", min=1)] = 10,
     tasks_from: Annotated[
-        Path | None, typer.Option(help="Text file of tasks, one on a line, instead of a brainstorm.")
+        Path | None, typer.Option(help="Text file of tasks, one per line, instead of a brainstorm.")
     ] = None,
     language: LanguageOption = "zh",
-    source: Annotated[str, typer.Option(help="What the rows call their source.")] = "synthetic-tasks",
+    source: Annotated[str, typer.Option(help="Name of the source in the rows.")] = "synthetic-tasks",
     against: AgainstOption = None,
     threshold: ThresholdOption = 0.6,
     seed: SeedOption = 42,
@@ -135,9 +141,11 @@ def tasks_command(
     as_json: JsonFlag = False,
     quiet: QuietFlag = False,
 ) -> None:
-    """Think of retrieval tasks and write examples of each: a query, a positive, a hard negative.
+    """Brainstorm retrieval tasks and write examples of each.
 
-    Exit code 1: something is left to ask for; what was answered is kept, and the same command resumes.
+    An example is a query, a positive and a hard negative.
+
+    The exit code is 1 if requests are left to send; answers are kept, and the same command resumes.
     """
     from medteb_mteb.build import synthetic
 

@@ -8,21 +8,26 @@ from typing import Annotated
 import typer
 
 trec_app = typer.Typer(
-    help="Runs and judgements in TREC's formats.", no_args_is_help=True, rich_markup_mode=None
+    help="Convert runs and qrels to TREC's formats.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
 @trec_app.command("run", no_args_is_help=True)
 def run(
-    source: Annotated[Path, typer.Argument(help="mteb's predictions, a run of `mar search`, or a TREC run.")],
-    out: Annotated[Path, typer.Argument(help="Where to: *.trec or *.run for TREC, *.json for JSON.")],
+    source: Annotated[
+        Path, typer.Argument(help="Run: mteb's predictions, a run of `mar search`, or a TREC run.")
+    ],
+    out: Annotated[Path, typer.Argument(help="File to write to: *.trec or *.run for TREC, *.json for JSON.")],
     split: Annotated[
-        str | None, typer.Option(help="Split of mteb's predictions; default the only one.")
+        str | None, typer.Option(help="Split of mteb's predictions; default: the only one.")
     ] = None,
     subset: Annotated[str, typer.Option(help="Subset of mteb's predictions.")] = "default",
-    tag: Annotated[str, typer.Option(help="Name of the system on each line.")] = "medteb",
+    tag: Annotated[str, typer.Option(help="Run tag (name of the system) on each line.")] = "medteb",
 ) -> None:
-    """Write a run in the other format; `medteb run --save-predictions` keeps mteb's predictions."""
+    """Convert a run between TREC's format and JSON.
+
+    `medteb run --save-predictions` saves mteb's predictions, which are also accepted.
+    """
     from mar_st.trec import check_run_name, read_run, write_run
 
     check_run_name(out)
@@ -34,11 +39,11 @@ def run(
 
 @trec_app.command("qrels", no_args_is_help=True)
 def qrels(
-    source: Annotated[str, typer.Argument(help="A task's name, or a retrieval or reranking folder.")],
-    out: Annotated[Path, typer.Argument(help="File to write.")],
-    split: Annotated[str, typer.Option(help="Split of the judgements.")] = "test",
+    source: Annotated[str, typer.Argument(help="Name of a task, or a retrieval or reranking folder.")],
+    out: Annotated[Path, typer.Argument(help="File to write to.")],
+    split: Annotated[str, typer.Option(help="Split of the qrels.")] = "test",
 ) -> None:
-    """Write the judgements of an edition or data folder as TREC qrels."""
+    """Write the qrels of an edition or data folder as TREC qrels."""
     from mar_st.trec import write_qrels
     from medteb_mteb.commands.edition import resolve
     from medteb_mteb.commands.errors import UserError

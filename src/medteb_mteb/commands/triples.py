@@ -20,50 +20,55 @@ __all__ = ["triples"]
 
 def triples(
     queries: Annotated[str, typer.Argument(help="Queries: a file, a folder, or hub:ORG/NAME.")],
-    documents: Annotated[str, typer.Argument(help="Documents, likewise.")],
-    pools: Annotated[Path, typer.Argument(help="pools.jsonl of 'medteb pool', or its folder.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write.")],
-    llm: Annotated[Path, typer.Option(help="YAML file that says which LLM.")],
-    depth: Annotated[int, typer.Option(help="Documents of a pool that are judged, the best ones.")] = 50,
+    documents: Annotated[str, typer.Argument(help="Documents: a file, a folder, or hub:ORG/NAME.")],
+    pools: Annotated[Path, typer.Argument(help="File pools.jsonl written by 'medteb pool', or its folder.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
+    llm: Annotated[Path, typer.Option(help="YAML file of the LLM.")],
+    depth: Annotated[int, typer.Option(help="Number of top-ranked documents of a pool to judge.")] = 50,
     documents_per_prompt: Annotated[
-        int, typer.Option("--documents", help="Documents of a prompt at most.")
+        int, typer.Option("--documents", help="Maximum number of documents per prompt.")
     ] = 10,
-    prompt_tokens: Annotated[int, typer.Option(help="Tokens of a prompt at most.")] = 16_000,
+    prompt_tokens: Annotated[int, typer.Option(help="Maximum number of tokens per prompt.")] = 16_000,
     control_rate: Annotated[
-        float, typer.Option(help="Share of the prompts that carry a control document.")
+        float, typer.Option(help="Share of the prompts that include a control document.")
     ] = 1.0,
-    negatives: Annotated[int, typer.Option(help="Negatives of a triple at most.")] = 15,
-    choose: Annotated[str, typer.Option(help="Negatives where there are more: top or random.")] = "top",
+    negatives: Annotated[int, typer.Option(help="Maximum number of negatives per triple.")] = 15,
+    choose: Annotated[
+        str, typer.Option(help="Which negatives to keep if there are more: top or random.")
+    ] = "top",
     against: Annotated[
         list[str] | None,
         typer.Option(
-            "--against", help="Edition or queries of a test that must not be trained on; repeat for more."
+            "--against",
+            help="Edition or queries of a test to keep out of the training data; may be repeated.",
         ),
     ] = None,
     threshold: Annotated[
-        float, typer.Option(help="Similarity from which a query is one of the test's.")
+        float, typer.Option(help="Similarity from which a query counts as a near-duplicate of a test query.")
     ] = 0.6,
-    seed: Annotated[int, typer.Option(help="Seed of all draws.")] = 42,
+    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 42,
     journal: Annotated[
         Path | None,
-        typer.Option(help="Where answers are kept; default $MEDTEB_ANSWERS or answers.sqlite beside OUT."),
+        typer.Option(help="Journal of paid answers; default: $MEDTEB_ANSWERS or answers.sqlite beside OUT."),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be asked for, and what that costs.")
+        bool, typer.Option("--dry-run", help="Estimate the requests and their cost, and send nothing.")
     ] = False,
     already_anonymous: Annotated[
-        bool, typer.Option("--already-anonymous", help="Send texts that have passed no anonymiser.")
+        bool, typer.Option("--already-anonymous", help="Send texts that were not anonymised.")
     ] = False,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Ask again for what failed in earlier runs.")
+        bool, typer.Option("--retry-failed", help="Send requests that failed in earlier runs again.")
     ] = False,
     repair: RepairFlag = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
 ) -> None:
-    """Have an LLM say which documents answer a query and which do not, and write training triples.
+    """Make training triples by having an LLM judge documents.
 
-    Exit code 1: something is left to ask for; what was answered is kept, and the same command resumes.
+    The LLM says which documents of a query's pool answer it and which do not.
+
+    The exit code is 1 if requests are left to send; answers are kept, and the same command resumes.
     """
     from medteb_mteb.build import training
 
