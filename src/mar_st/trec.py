@@ -22,6 +22,9 @@ __all__ = ["RunError", "check_run_name", "is_run", "lines_of", "read_run", "writ
 TREC = (".trec", ".run")
 JSON = (".json", ".jsonl")
 
+#: Digits of a rank; Python reads only some thousand.
+_LONGEST = 19
+
 Run = dict[str, dict[str, float]]
 
 
@@ -124,8 +127,8 @@ def _read_trec(path: Path, known: tuple[Container[str] | None, Container[str] | 
         query, _, document, rank_text, score_text, _ = words
         where = f"{path}:{number}"
         _check_known(where, query, document, known)
-        if not (rank_text.isascii() and rank_text.isdigit()):
-            raise RunError(f"{where}: the rank must be a whole number from 0, got {rank_text!r}.")
+        if not (rank_text.isascii() and rank_text.isdigit() and len(rank_text) < _LONGEST):
+            raise RunError(f"{where}: the rank must be a whole number from 0, got {rank_text[:40]!r}.")
         score, rank = _score(where, score_text), int(rank_text)
         results, taken = found.setdefault(query, {}), ranks.setdefault(query, {})
         if document in results:

@@ -49,6 +49,7 @@ def test_ties_are_ordered_by_rank_and_lines_may_come_in_any_order(tmp_path):
         ("q Q0 d 1 high x", r":2: the score must be a finite number"),
         ("q Q0 d 1.5 0.5 x", r":2: the rank must be a whole number"),
         ("q Q0 d -1 0.5 x", r":2: the rank must be a whole number"),
+        ("q Q0 d " + "1" * 5000 + " 0.5 x", r":2: the rank must be a whole number .* got '1{40}'"),
         ("q Q0 d 1 0.5 x", r":2: rank 1 of query 'q' again \(first in line 1\)"),
         ("q Q0 first 2 0.5 x", r":2: document 'first' of query 'q' again \(first in line 1\)"),
         ("q Q0 d 2 0.95 x", r":2: rank 2 of query 'q' has the score 0.95, above 0.9"),

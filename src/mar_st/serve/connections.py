@@ -20,6 +20,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from mar_st.serve.errors import ApiError, too_many
 from mar_st.serve.guard import Guard
+from mar_st.serve.postmortem import LINE
 from mar_st.serve.upgrades import feed
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from mar_st.serve.guard import ConnectionLimits
 
-_LINE = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 #: One line per bad request would let anyone fill the log; what the server itself does is told by us.
 _LEVELS = {"mar_st": logging.INFO, "uvicorn.error": logging.WARNING}
 
@@ -66,7 +66,7 @@ class ServeConfig(Config):
         them what the handlers of others write to.
         """
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter(_LINE))
+        handler.setFormatter(logging.Formatter(LINE))
         for name, level in _LEVELS.items():
             logger = logging.getLogger(name)
             logger.handlers, logger.propagate = [handler], False

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +23,7 @@ from mar_st.online.runtimes import processors
 from mar_st.serve.settings import ServeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from fastapi import FastAPI
 
@@ -68,17 +68,23 @@ def run(
         ServeError: The address is taken, a package is missing, or a worker cannot start.
         MarError: The index or the encoder cannot be opened.
     """
-    launch(functools.partial(worker, index, encoder, settings), settings, say=say)
+    folders = [index, *([encoder] if encoder is not None else [])]
+    launch(functools.partial(worker, index, encoder, settings), settings, folders=folders, say=say)
 
 
 def launch(
-    make: Callable[[Path], FastAPI], settings: ServeSettings, *, say: Callable[[str], None] = print
+    make: Callable[[Path], FastAPI],
+    settings: ServeSettings,
+    *,
+    folders: Sequence[str] = (),
+    say: Callable[[str], None] = print,
 ) -> None:
     """Run an application of `create_app` as `run` does.
 
     Args:
         make: Makes the application, given the folder that workers share; pickled to workers.
         settings: How to listen; the application has its own copy for the rest.
+        folders: What is served, to tell which file was cut short where a process ends by that.
         say: Told where the server listens.
 
     Raises:
@@ -87,10 +93,15 @@ def launch(
     need_packages()
     from mar_st.serve.connections import ServeConfig
     from mar_st.serve.guard import ConnectionLimits
+    from mar_st.serve.postmortem import watched
 
     most = _allow_files(settings.max_connections)
-    listening = _listen(settings.host, settings.port)
-    with _shared_folder(settings.workers > 1) as folder, listening:
+    alone = settings.workers == 1
+    with (
+        watched(folders) if alone else nullcontext(),
+        _listen(settings.host, settings.port) as listening,
+        _shared_folder(not alone) as folder,
+    ):
         config = ServeConfig(
             ConnectionLimits(
                 most=most, head_seconds=settings.header_timeout, send_seconds=settings.send_timeout
@@ -109,10 +120,10 @@ def launch(
         )
         config.guard.listening = listening
         address = _address(listening)
-        if settings.workers > 1:
-            _run_workers(config, listening, folder, lambda: say(f"listening on {address}"))
-        else:
+        if alone:
             _run_alone(config, listening, folder, lambda: say(f"listening on {address}"))
+        else:
+            _run_workers(config, listening, folder, folders, lambda: say(f"listening on {address}"))
 
 
 def worker(index: str, encoder: str | None, settings: ServeSettings, folder: Path) -> FastAPI:
@@ -177,10 +188,12 @@ def _run_alone(config: Any, listening: socket.socket, folder: Path, ready: Calla
     LoneServer(config, folder, ready).run(sockets=[listening])
 
 
-def _run_workers(config: Any, listening: socket.socket, folder: Path, ready: Callable[[], None]) -> None:
+def _run_workers(
+    config: Any, listening: socket.socket, folder: Path, served: Sequence[str], ready: Callable[[], None]
+) -> None:
     from mar_st.serve.supervise import Workers
 
-    workers = Workers(config, listening, folder, ready)
+    workers = Workers(config, listening, folder, served, ready)
     workers.run()
     if workers.failed:
         raise ServeError("A worker could not start; the lines above say why.")

@@ -11,10 +11,11 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from mar_st.serve.fleet import Fleet
+from mar_st.serve.postmortem import tell
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 _LOG = logging.getLogger(__name__)
@@ -51,14 +52,20 @@ class Workers(Multiprocess):
         config: uvicorn's configuration, pickled to the workers.
         listening: The socket on which all accept.
         folder: What the workers share.
+        served: Folders that are served.
         ready: Called once all accept connections.
     """
 
     def __init__(
-        self, config: Any, listening: socket.socket, folder: Path, ready: Callable[[], None]
+        self,
+        config: Any,
+        listening: socket.socket,
+        folder: Path,
+        served: Sequence[str],
+        ready: Callable[[], None],
     ) -> None:
         super().__init__(config, [listening])
-        self._fleet, self._ready = Fleet(folder), ready
+        self._fleet, self._served, self._ready = Fleet(folder), served, ready
         self._told = False
         self.failed = False
 
@@ -72,6 +79,8 @@ class Workers(Multiprocess):
                 self.failed = True
             if pid not in now and pid is not None:
                 self._forget(pid)
+                if process.exitcode == -signal.SIGBUS:
+                    tell(pid, self._served)
         if not self._told and all(process.is_ready(timeout=1) for process in self.processes):
             self._told = True
             self._ready()

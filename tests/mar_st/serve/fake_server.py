@@ -35,6 +35,7 @@ def main() -> None:
     launch(
         made,
         settings,
+        folders=[index],
         say=lambda line: print(line, flush=True),  # noqa: T201
     )
 

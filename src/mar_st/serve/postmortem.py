@@ -1,0 +1,111 @@
+"""What ended a server whose mapped files were cut short: the system ends it with a bus error, without a word.
+
+Another process looks at the files then: the supervisor of several workers, or a watcher of a lone server.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mar_st.errors import MarError
+from mar_st.files import check_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+_LOG = logging.getLogger(__name__)
+
+#: Form of the lines in a server's log.
+LINE = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
+
+#: What a server says when it ends as it should.
+_GOODBYE = b"."
+
+
+def short_files(folders: Sequence[str]) -> list[str]:
+    """Return what differs in size from its listing, or is missing: path and difference.
+
+    Args:
+        folders: Indexes and exported encoders; what is none of these, such as a name on the Hub, is left out.
+    """
+    found = []
+    for name in folders:
+        folder = Path(name)
+        for place, files in _listed(folder):
+            for file, entry in files.items():
+                try:
+                    state = check_file(place / file, entry, "size")
+                except OSError as error:
+                    state = f"cannot be read ({error.strerror})"
+                if state is not None:
+                    found.append(f"{place / file} {state}")
+    return found
+
+
+def tell(pid: int, folders: Sequence[str]) -> None:
+    """Log one line on a process that ended by a bus error."""
+    found = short_files(folders)
+    what = "; ".join(found) if found else "no file of the index or the encoder is short now"
+    _LOG.error(
+        "process %d ended by a bus error, as when a mapped file is cut short: %s. Copy the folder again, and "
+        "replace folders that are served instead of writing into them.",
+        pid, what,
+    )  # fmt: skip
+
+
+@contextmanager
+def watched(folders: Sequence[str]) -> Iterator[None]:
+    """Have another process tell why this one ended, if it ends by a file that was cut short.
+
+    Call it before there are threads: the process is forked.
+    """
+    if not hasattr(os, "fork"):
+        yield
+        return
+    pid, (reading, writing) = os.getpid(), os.pipe()
+    watcher = os.fork()
+    if not watcher:
+        os.close(writing)
+        _watch(pid, reading, folders)
+    os.close(reading)
+    try:
+        yield
+    finally:  # whatever ends it from within says what it is about
+        with suppress(OSError):
+            os.write(writing, _GOODBYE)
+        os.close(writing)
+        with suppress(OSError):
+            os.waitpid(watcher, 0)
+
+
+def _watch(pid: int, reading: int, folders: Sequence[str]) -> None:
+    """Wait for the end of a process and leave; never returns."""
+    try:
+        for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # they are for the server
+            signal.signal(name, signal.SIG_IGN)
+        logging.basicConfig(stream=sys.stderr, format=LINE)
+        if os.read(reading, 1) != _GOODBYE and short_files(folders):
+            tell(pid, folders)
+    finally:
+        os._exit(0)
+
+
+def _listed(folder: Path) -> Iterator[tuple[Path, Mapping[str, Mapping[str, Any]]]]:
+    """Folders of listed files, and their entries."""
+    from mar_st.index.manifest import MANIFEST, SEGMENTS, files_of, read_manifest
+    from mar_st.online.listing import FILE, format_of
+
+    with suppress(MarError, OSError):
+        if (folder / MANIFEST).is_file():
+            yield folder / SEGMENTS, files_of(read_manifest(folder))
+        elif (folder / FILE).is_file() and format_of(folder):
+            from mar_st.files import read_json
+
+            yield folder, read_json(folder / FILE)["files"]
