@@ -283,9 +283,6 @@ def run_plain(
         learning_rate=stage.learning_rate,
         bf16=True,
         use_cpu=not cuda,
-        gradient_checkpointing=stage.gradient_checkpointing,
-        # The keyword is needed by LoRA: nothing below the first layer has a gradient.
-        gradient_checkpointing_kwargs={"use_reentrant": False} if stage.gradient_checkpointing else None,
         batch_sampler=BatchSamplers.NO_DUPLICATES if case.stage != "align" else BatchSamplers.BATCH_SAMPLER,
         router_mapping=routes,
         save_strategy="no",
@@ -294,6 +291,10 @@ def run_plain(
         logging_steps=20,
         dataloader_pin_memory=cuda,
     )
+    if stage.gradient_checkpointing:
+        # Not by the arguments: transformers 5.17 passes some that sentence-transformers 6.0 does not take. The
+        # keyword is needed by LoRA: nothing below the first layer has a gradient.
+        model.gradient_checkpointing_enable({"use_reentrant": False})
     trainer = SentenceTransformerTrainer(
         model=model, args=arguments, train_dataset=data, loss=loss, callbacks=[Clock()]
     )

@@ -50,12 +50,14 @@ def write_side(folder: Path, side: Any, dtype: torch.dtype = torch.bfloat16) -> 
     config = make_config(QUERY_KIND if side == "query" else "qwen3", WIDTHS[side])
     config.vocab_size, config.max_position_embeddings = max(320, len(tokenizer)), 128
     config.pad_token_id = tokenizer.pad_token_id
-    config.dtype = dtype
+    config.dtype = torch.float32  # drawn in float32 and then rounded: all dtypes hold the same weights
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
         if hasattr(config, name):
             setattr(config, name, 0.0)
     folder.mkdir(parents=True)
-    write_encoder(AutoModel.from_config(config).to(dtype), tokenizer, folder)
+    encoder = AutoModel.from_config(config).to(dtype)
+    encoder.config.dtype = dtype
+    write_encoder(encoder, tokenizer, folder)
     return folder
 
 
