@@ -1,0 +1,113 @@
+"""Does one question, or one document, count several times?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from mar_st.normalisation import normalise
+from medteb_mteb.build.intervals import smallest_difference
+from medteb_mteb.build.near_duplicates import THRESHOLD as DOCUMENTS_THRESHOLD
+from medteb_mteb.build.near_duplicates import NearDuplicates
+from medteb_mteb.build.records import BuildError, Dropped, Text
+from medteb_mteb.build.split import THRESHOLD, clusters
+from medteb_mteb.validate.findings import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from medteb_mteb.validate.findings import Number
+    from medteb_mteb.validate.material import Material
+
+__all__ = ["MOST_COPIES", "MOST_REPEATED", "duplicate_documents", "duplicate_queries"]
+
+#: Share of queries that repeat another one from which the test is smaller than it looks.
+MOST_REPEATED = 0.05
+#: Unlabelled copies of positives, as a share of the positives, from which the labels are wrong too often.
+MOST_COPIES = 0.01
+
+
+def duplicate_queries(material: Material) -> Finding:
+    """Queries that are equal, and clusters of near-duplicates, which count as one."""
+    texts = [row["text"] for row in material.data.queries]
+    equal = len(texts) - len({normalise(text) or text for text in texts})
+    groups = clusters(texts, threshold=THRESHOLD)
+    repeated = len(texts) - len(groups)
+    numbers: dict[str, Number] = {
+        "equal to another": equal,
+        "clusters of near-duplicates": len(groups),
+        "largest cluster": max(map(len, groups)),
+        "smallest detectable difference by clusters": round(smallest_difference(len(groups)), 4),
+    }
+    key, title = "duplicate queries", "Queries are different questions"
+    found = (
+        f"{equal} queries equal another one, and {repeated} of {len(texts)} are near-duplicates of another"
+    )
+    if repeated > MOST_REPEATED * len(texts):
+        reason = f"{found}: the test has {len(groups)} different questions. Keep one of each cluster"
+        return Finding(key, title, "fail", reason, numbers)
+    if equal:
+        return Finding(key, title, "warning", f"{found}. Keep one of each", numbers)
+    return Finding(key, title, "ok", found, numbers)
+
+
+def duplicate_documents(material: Material) -> Finding:
+    """Documents that are equal or nearly, and copies of a positive that are not labelled."""
+    texts = {row["id"]: _full(row) for row in material.data.corpus}
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name, text in texts.items():
+        groups[normalise(text) or text].append(name)
+    copies = {name: group for group in groups.values() if len(group) > 1 for name in group}
+    near = _near(texts)
+    unlabelled = _unlabelled(material, copies)
+    total = sum(map(len, material.qrels.values()))
+    numbers: dict[str, Number] = {
+        "equal to another": len(texts) - len(groups),
+        "near-duplicates of another": None if near is None else len(near),
+        "unlabelled copies of positives": unlabelled,
+        "unlabelled near-copies of positives": None if near is None else _unlabelled(material, near),
+    }
+    key, title = "duplicate documents", "Documents are different, and copies have one label"
+    about = "not counted (pip install 'medteb[build]')" if near is None else f"{len(near)} near-duplicates"
+    found = f"{len(texts) - len(groups)} of {len(texts)} documents equal another one, {about}"
+    if unlabelled:
+        reason = f"{found}; {unlabelled} copies of positives are not labelled and count as wrong"
+        return Finding(key, title, "fail" if unlabelled > MOST_COPIES * total else "warning", reason, numbers)
+    if len(texts) > len(groups):
+        return Finding(key, title, "warning", f"{found}. Keep one of each (medteb dedup)", numbers)
+    return Finding(key, title, "ok", found, numbers)
+
+
+def _full(row: dict[str, str]) -> str:
+    return f"{row['title']}\n{row['text']}" if row["title"] else row["text"]
+
+
+def _near(texts: dict[str, str]) -> dict[str, list[str]] | None:
+    """A dropped near-duplicate -> the document that it is one of; None without the library."""
+    try:
+        step = NearDuplicates(DOCUMENTS_THRESHOLD)
+    except BuildError:
+        return None
+    found = step([Text(name, text) for name, text in texts.items()])
+    dropped = [one for one in found if isinstance(one, Dropped)]
+    return {one.text.id: [one.text.id, one.detail.rpartition(" ")[0]] for one in dropped}
+
+
+def _unlabelled(material: Material, groups: dict[str, list[str]]) -> int:
+    """Pairs of a query and an unjudged document with a copy that is a positive of the query."""
+    partners: dict[str, set[str]] = defaultdict(set)
+    for group in _different(groups.values()):
+        for name in group:
+            partners[name] |= set(group) - {name}
+    found = set()
+    for query, row in material.qrels.items():
+        negatives = material.data.judged.negatives.get(query, frozenset())
+        disputed = material.data.judged.disputed.get(query, frozenset())
+        for positive in row:
+            others = partners.get(positive, set()) - row.keys() - negatives - disputed
+            found |= {(query, other) for other in others}
+    return len(found)
+
+
+def _different(groups: Iterable[list[str]]) -> list[tuple[str, ...]]:
+    return list(dict.fromkeys(tuple(group) for group in groups))

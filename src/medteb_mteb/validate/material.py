@@ -1,0 +1,172 @@
+"""Everything that the checks look at, read once and safely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from medteb_mteb.editions import MANIFEST_NAME, leads_outside
+from medteb_mteb.folders.layout import inspect_folder
+from medteb_mteb.folders.problems import FolderError, Problems
+from medteb_mteb.folders.reader import detect_type
+from medteb_mteb.folders.retrieval import collect_retrieval
+from medteb_mteb.measures import QueryScores, score_queries
+from medteb_mteb.validate.ranks import Ranks, read_ranks
+from medteb_mteb.validate.runs import BASELINE, read_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from medteb_mteb.build.grades import Judgement
+    from medteb_mteb.folders.layout import Layout
+    from medteb_mteb.folders.retrieval import RetrievalData
+
+__all__ = ["Material", "Sources", "read_material"]
+
+#: A larger table is refused: all of it is held in memory.
+MOST_BYTES = 4 * 2**30
+#: The same for the card and the manifest.
+MOST_BYTES_OF_TEXT = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What to look at beside the folder.
+
+    Attributes:
+        runs: Files of runs, or names of lexical baselines.
+        pools: Pools of `medteb pool`, a file or folder; or None.
+        judgements: Judgements of `medteb judge`, a file or folder; or None.
+        second: Judgements of the same judges asked a second time; or None.
+        against: Training sets that must not hold the test.
+        split: The split to look at.
+    """
+
+    runs: Sequence[str] = (BASELINE,)
+    pools: Path | None = None
+    judgements: Path | None = None
+    second: Path | None = None
+    against: Sequence[str] = ()
+    split: str = "test"
+
+
+@dataclass(frozen=True)
+class Material:
+    """An edition and what belongs to it.
+
+    Attributes:
+        layout: Where the tables lie, and what card and manifest say.
+        kind: `Retrieval` or `Reranking`.
+        data: The content; rows that cannot be used are left out and recorded.
+        problems: The rows that cannot be used.
+        qrels: Positives by query: pairs whose query and document are there.
+        runs: Scores by run, query and document.
+        ranks: Ranks of the retrievers in the pools, or None.
+        judgements: Of the edition's queries, or None.
+        second: Of the same judges asked a second time, or None.
+        training: Texts of the training sets, or None.
+    """
+
+    layout: Layout
+    kind: str
+    data: RetrievalData
+    problems: Problems
+    qrels: dict[str, dict[str, int]]
+    runs: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    ranks: Ranks | None = None
+    judgements: tuple[Judgement, ...] | None = None
+    second: tuple[Judgement, ...] | None = None
+    training: tuple[str, ...] | None = None
+
+    @cached_property
+    def scores(self) -> dict[str, dict[str, QueryScores]]:
+        """Scores by run and query, of the queries that have a positive."""
+        return {name: score_queries(self.qrels, self.data.judged, run) for name, run in self.runs.items()}
+
+    def problems_of(self, *kinds: str) -> int:
+        """Number of rows with problems of some kinds."""
+        return sum(number for (_, kind), number in self.problems.counts.items() if kind in kinds)
+
+
+def read_material(folder: Path, sources: Sources) -> Material:
+    """Read a folder and what is to be compared with it.
+
+    Args:
+        folder: An edition, or any retrieval or reranking folder in the Hub layout.
+        sources: What to look at beside it.
+
+    Raises:
+        FolderError: The folder is unusable, of another type, or a link leads out of it.
+        BuildError: Pools, judgements or training sets cannot be used.
+        RunError: A run cannot be read, or is of other queries or documents.
+    """
+    _check_texts(folder)
+    layout = inspect_folder(folder, sources.split, check_manifest=False)
+    if "corpus" not in layout.tables:
+        raise FolderError(layout.path, ["holds no corpus; validate looks at retrieval and reranking folders"])
+    _check_tables(layout)
+    problems = Problems(layout.path)
+    data = collect_retrieval(layout, problems)
+    if not data.corpus or not data.queries:
+        problems.raise_if_any()
+        raise FolderError(layout.path, ["holds no query with judgements"])
+    queries, documents = {row["id"] for row in data.queries}, {row["id"] for row in data.corpus}
+    qrels = {
+        query: {d: score for d, score in row.items() if score > 0 and d in documents}
+        for query, row in data.qrels.items()
+        if query in queries
+    }
+    return Material(
+        layout=layout,
+        kind=detect_type(layout),
+        data=data,
+        problems=problems,
+        qrels={query: row for query, row in qrels.items() if row},
+        runs=read_runs(sources.runs, data),
+        ranks=None if sources.pools is None else read_ranks(sources.pools, queries, documents),
+        judgements=_judgements(sources.judgements, queries),
+        second=_judgements(sources.second, queries),
+        training=_training(sources.against),
+    )
+
+
+def _check_texts(folder: Path) -> None:
+    """Refuse a card or manifest that is no plain file of this folder, before anybody opens it."""
+    for path in (folder / "README.md", folder / MANIFEST_NAME):
+        if not path.exists() and not path.is_symlink():
+            continue
+        if not path.is_file():
+            raise FolderError(folder, [f"{path.name} is no plain file"])
+        _check_file(folder, path, MOST_BYTES_OF_TEXT)
+
+
+def _check_tables(layout: Layout) -> None:
+    for files in layout.tables.values():
+        for file in files:
+            _check_file(layout.path, file, MOST_BYTES)
+
+
+def _check_file(folder: Path, path: Path, most: int) -> None:
+    if leads_outside(path, folder):
+        raise FolderError(folder, [f"{path.name} is a symbolic link out of the folder; put the file there"])
+    if (size := path.stat().st_size) > most:
+        message = f"{path.name} has {size:,} bytes; at most {most:,} are read. Validate a part of the data"
+        raise FolderError(folder, [message])
+
+
+def _judgements(source: Path | None, queries: set[str]) -> tuple[Judgement, ...] | None:
+    from medteb_mteb.build.grades import read_judgements
+
+    if source is None:
+        return None
+    return tuple(one for one in read_judgements(source) if one.query_id in queries)
+
+
+def _training(sources: Sequence[str]) -> tuple[str, ...] | None:
+    from medteb_mteb.build.training import training_texts
+
+    if not sources:
+        return None
+    return tuple(text for source in sources for text in training_texts(source))

@@ -1,0 +1,98 @@
+"""Which retriever found which document of a pool at which rank, as `medteb pool` writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from medteb_mteb.build.judge.pools import pool_files
+from medteb_mteb.build.records import BuildError
+from medteb_mteb.folders.problems import Problems
+from medteb_mteb.folders.rows import as_id, iter_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+    from pathlib import Path
+
+    from medteb_mteb.folders.rows import Row
+
+__all__ = ["Ranks", "read_ranks"]
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Ranks in pools.
+
+    Attributes:
+        retrievers: Names, in the order of the pools.
+        found: Query -> document -> retriever -> rank, from 1.
+    """
+
+    retrievers: tuple[str, ...]
+    found: dict[str, dict[str, dict[str, int]]]
+
+    def run(self, retriever: str) -> dict[str, dict[str, float]]:
+        """What a retriever brought into the pools, as a run."""
+        return {
+            query: {d: -float(ranks[retriever]) for d, ranks in row.items() if retriever in ranks}
+            for query, row in self.found.items()
+        }
+
+    def alone(self, retriever: str) -> dict[str, set[str]]:
+        """The documents of each query that a retriever alone found."""
+        return {
+            query: {d for d, ranks in row.items() if set(ranks) == {retriever}}
+            for query, row in self.found.items()
+        }
+
+
+def read_ranks(source: Path, queries: Container[str], documents: Container[str]) -> Ranks:
+    """Ranks by query, document and retriever; pairs of other queries and documents are passed over.
+
+    Args:
+        source: `pools.jsonl`, or the folder of a pool.
+        queries: Ids of the queries.
+        documents: Ids of the documents.
+
+    Raises:
+        BuildError: Nothing there that can be read, or pools of other queries.
+        FolderError: Rows that cannot be used, each with file and line.
+    """
+    files = pool_files(source)
+    problems = Problems(source if source.is_dir() else source.parent)
+    names: dict[str, None] = {}
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for file in files:
+        for row in iter_rows(file, problems):
+            query = as_id(row.values.get("query-id"))
+            ranks = _ranks(row, problems)
+            if ranks is None or query not in queries:
+                continue
+            names |= dict.fromkeys(name for by_name in ranks.values() for name in by_name)
+            found[str(query)] = {d: by_name for d, by_name in ranks.items() if d in documents}
+    problems.raise_if_any()
+    if not found:
+        raise BuildError(f"{source} holds no pools of the queries of this edition.")
+    return Ranks(tuple(names), found)
+
+
+def _ranks(row: Row, problems: Problems) -> dict[str, dict[str, int]] | None:
+    """Document -> retriever -> rank of one row."""
+    listed, ranks = row.values.get("corpus-ids"), row.values.get("ranks")
+    if (
+        not isinstance(listed, list)
+        or not isinstance(ranks, dict)
+        or any(not isinstance(places, list) or len(places) != len(listed) for places in ranks.values())
+    ):
+        message = "expected 'corpus-ids' and 'ranks', a list of the same length for each retriever"
+        problems.add(row.file, row.line, "ranks", message)
+        return None
+    found: dict[str, dict[str, int]] = {}
+    for place, entry in enumerate(listed):
+        by_name = {name: places[place] for name, places in ranks.items() if places[place] is not None}
+        document = as_id(entry)
+        if document is None or any(type(rank) is not int or rank < 1 for rank in by_name.values()):
+            problems.add(row.file, row.line, "ranks", "ranks are whole numbers from 1, documents have ids")
+            return None
+        found[document] = by_name
+    return found

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from medteb_mteb.editions import write_manifest
+from medteb_mteb.validate.card import card
+
+
+def test_a_licence_and_an_account_are_enough(look):
+    found = look(card)
+    assert (found.verdict, found.numbers["licence"]) == ("ok", "cc-by-4.0")
+
+
+def test_no_licence_fails(look, folder):
+    (folder / "README.md").unlink()
+    assert look(card).verdict == "fail"
+    (folder / "README.md").write_text("---\nlicense: unknown\n---\nText")
+    found = look(card)
+    assert (found.verdict, "no licence is stated" in found.reason) == ("fail", True)
+
+
+def test_a_card_that_says_nothing_is_warned_of(look, folder):
+    (folder / "README.md").write_text("---\nlicense: mit\n---\n# Data\n" + "| a | b |\n" * 100)
+    found = look(card)
+    assert (found.verdict, found.numbers["characters of the card"]) == ("warning", len("# Data"))
+
+
+def test_card_and_manifest_must_name_the_same_licence(look, folder):
+    write_manifest(folder, task="clinic", name="c", version="1", licence="CC-BY-4.0", counts={}, seed=1)
+    found = look(card)
+    assert (found.verdict, found.numbers["manifest says"]) == ("ok", "seed")
+    write_manifest(folder, task="clinic", name="c", version="1", licence="mit", counts={})
+    found = look(card)
+    assert (found.verdict, found.reason) == ("fail", "the card says cc-by-4.0, the manifest mit")

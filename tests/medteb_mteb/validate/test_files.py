@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+
+from medteb_mteb.editions import write_manifest
+from medteb_mteb.validate.files import files, identifiers, positives, rows
+
+CHECKS = (files, rows, identifiers, positives)
+
+
+def test_a_whole_folder_is_in_order(look, folder):
+    verdicts = [look(check).verdict for check in CHECKS]
+    assert verdicts == ["not known", "ok", "ok", "ok"]
+    assert "no manifest" in look(files).reason
+    write_manifest(folder, task="clinic", name="c", version="1", licence="cc-by-4.0", counts={})
+    assert look(files).verdict == "ok"
+    assert look(files).numbers["files"] == 4
+
+
+def test_a_changed_file_is_named(look, folder, add):
+    write_manifest(folder, task="clinic", name="c", version="1", licence="cc-by-4.0", counts={})
+    add("judged_negatives.tsv", "q0\tu0")
+    found = look(files)
+    assert found.verdict == "fail"
+    assert found.reason.startswith("judged_negatives.tsv has ")
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "check", "numbers"),
+    [
+        ("corpus.jsonl", '{"_id": "x", "text": ', rows, {"unusable rows": 1}),
+        ("corpus.jsonl", '{"_id": "p0", "text": "noch einmal"}', rows, {"unusable rows": 1}),
+        ("corpus.jsonl", "[" * 100_000, rows, {"unusable rows": 1}),
+        ("queries.jsonl", '{"_id": "q99", "text": " "}', rows, {"unusable rows": 1}),
+        ("qrels/test.tsv", "q0\tgone\t1", identifiers, {"dangling ids": 1}),
+        ("qrels/test.tsv", "q99\tp0\t1", identifiers, {"dangling ids": 1}),
+        ("judged_negatives.tsv", "q0\tp0", identifiers, {"contradicting judgements": 1}),
+    ],
+)
+def test_what_is_wrong_is_counted_and_not_an_error(look, add, name, line, check, numbers):
+    add(name, line)
+    found = look(check)
+    assert found.verdict == "fail"
+    assert found.numbers.items() >= numbers.items()
+
+
+def test_queries_without_judgements_are_warned_of(look, add):
+    add("queries.jsonl", '{"_id": "q99", "text": "谁来回答"}')
+    found = look(identifiers)
+    assert (found.verdict, found.numbers["queries in no split"]) == ("warning", 1)
+
+
+def test_queries_without_a_positive_fail(look, folder):
+    path = folder / "qrels" / "test.tsv"
+    path.write_text(path.read_text().replace("q3\tp3\t1", "q3\tp3\t0"))
+    found = look(positives)
+    assert (found.verdict, found.numbers["queries without a positive"]) == ("fail", 1)
+    assert "1 of 12 queries" in found.reason

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from medteb_mteb.build.agreement import agreement
+from medteb_mteb.build.grades import read_judgements
+from medteb_mteb.validate.judges import agreement_of_judges, self_consistency
+
+PAIRS = [f"q{i} {kind}{i}" for i in range(10) for kind in "pn"]
+TRUE = {pair: "S" if "p" in pair else "D" for pair in PAIRS}
+
+
+def changed(number, **grades):
+    """The true grades with some of them turned round."""
+    return {
+        pair: ("D" if grade == "S" else "S") if place < number else grade
+        for place, (pair, grade) in enumerate(TRUE.items())
+    } | grades
+
+
+@pytest.mark.parametrize(("number", "verdict"), [(0, "ok"), (5, "warning"), (9, "fail")])
+def test_alpha_decides(look, write_judgements, number, verdict):
+    path = write_judgements("judged", one=TRUE, two=changed(number))
+    found = look(agreement_of_judges, judgements=path)
+    assert found.verdict == verdict
+    expected = agreement(read_judgements(path)).labels["krippendorff_alpha"].value
+    assert found.numbers["krippendorff alpha of labels"] == pytest.approx(expected, abs=1e-4)
+    assert (found.numbers["judges"], found.numbers["pairs"]) == (2, 20)
+
+
+def test_judgements_of_other_queries_do_not_count(look, write_judgements):
+    other = {"training t1": "S"}
+    path = write_judgements("judged", one=TRUE | other, two=TRUE | {"training t1": "D"})
+    assert look(agreement_of_judges, judgements=path).numbers["agreement of labels"] == 1.0
+
+
+def test_one_judge_and_none_are_not_known(look, write_judgements):
+    assert look(agreement_of_judges).verdict == "not known"
+    found = look(agreement_of_judges, judgements=write_judgements("judged", one=TRUE))
+    assert (found.verdict, "two judges or more" in found.reason) == ("not known", True)
+    alike = dict.fromkeys(PAIRS, "S")
+    found = look(agreement_of_judges, judgements=write_judgements("judged", one=alike, two=alike))
+    assert (found.verdict, found.reason) == ("not known", "all labels are of one kind")
+
+
+def test_each_judge_is_compared_with_itself(look, write_judgements):
+    first = write_judgements("first", steady=TRUE, moody=TRUE, once=TRUE)
+    again = write_judgements("second", steady=TRUE, moody=changed(5))
+    found = look(self_consistency, judgements=first, second=again)
+    assert found.verdict == "fail"
+    assert found.numbers["steady, equal labels"] == 1.0
+    assert found.numbers["moody, equal labels"] == 0.75
+    assert [row[:2] for row in found.table.rows] == [("moody", "20"), ("steady", "20")]
+    assert found.reason.startswith("moody gives 75.0% of its pairs the same label")
+
+
+def test_letters_may_differ_where_labels_do_not(look, write_judgements):
+    first = write_judgements("first", one=TRUE)
+    again = write_judgements(
+        "second", one={pair: {"S": "A", "D": "D"}[grade] for pair, grade in TRUE.items()}
+    )
+    found = look(self_consistency, judgements=first, second=again)
+    assert found.verdict == "ok"
+    assert (found.numbers["one, equal labels"], found.numbers["one, equal letters"]) == (1.0, 0.5)
+
+
+def test_without_a_second_asking_nothing_is_known(look, write_judgements):
+    first, other = write_judgements("first", one=TRUE), write_judgements("second", two=TRUE)
+    assert look(self_consistency, judgements=first).verdict == "not known"
+    found = look(self_consistency, judgements=first, second=other)
+    assert (found.verdict, "same pair twice" in found.reason) == ("not known", True)

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from medteb_mteb.build.records import BuildError
+from medteb_mteb.folders import FolderError
+from medteb_mteb.validate.pooling import holes, pool_bias
+
+SECOND = 1 / math.log2(3)
+
+
+@pytest.mark.parametrize(
+    ("orders", "verdict", "share"),
+    [
+        (["pn"], "ok", 1.0),
+        (["pnu"], "warning", 2 / 3),
+        (["pn", "up"], "warning", 1 / 2),
+        (["u"], "fail", 0.0),
+    ],
+)
+def test_the_run_with_most_holes_decides(look, write_run, orders, verdict, share):
+    found = look(holes, runs=[write_run(order, order) for order in orders])
+    assert (found.verdict, found.numbers[f"{orders[-1]}, judged@10"]) == (
+        verdict,
+        pytest.approx(share, abs=1e-4),
+    )
+    assert f"{share:.1%} of the first 10 documents of {orders[-1]}" in found.reason
+    assert len(found.table.rows) == len(orders)
+
+
+def test_without_negatives_nothing_is_known(look, folder, write_run):
+    (folder / "judged_negatives.tsv").unlink()
+    found = look(holes, runs=[write_run("run", "up")])
+    assert found.verdict == "not known"
+    assert "no judged negatives" in found.reason
+    ((_, score, *rest),) = found.table.rows
+    assert score.startswith(f"{SECOND:.4f} [")
+    assert rest == ["not known", "-", "-"]
+
+
+def test_bias_is_what_a_retriever_loses_without_its_own_documents(look, add, write_pools):
+    for i in range(12):
+        add("qrels/test.tsv", f"q{i}\tu{i}\t1")
+    # The dense one alone found `u`, a positive; without it `p` at rank 2 is all that it has.
+    found = look(pool_bias, pools=write_pools(bm25="pn", dense="up"))
+    assert found.numbers["dense, loss of nDCG@10"] == pytest.approx(1 - SECOND, abs=1e-4)
+    assert found.numbers["dense, judged@10 without it"] == 0.5
+    # BM25 alone found only a negative, and the positives that it misses stay.
+    assert found.numbers["bm25, loss of nDCG@10"] == 0
+    assert found.verdict == "fail"
+    assert found.reason.startswith("dense would lose 0.3691 of nDCG@10")
+
+
+def test_pools_in_which_nobody_is_alone_have_no_bias(look, write_pools):
+    found = look(pool_bias, pools=write_pools(bm25="pn", dense="np"))
+    assert found.verdict == "ok"
+    assert found.numbers["order of the retrievers changes"] == "no"
+    assert [row[3] for row in found.table.rows] == ["+0.0000", "+0.0000"]
+
+
+def test_queries_that_lose_their_last_positive_are_counted(look, write_pools):
+    found = look(pool_bias, pools=write_pools(bm25="p", dense="n"))
+    assert {row[0]: row[5] for row in found.table.rows} == {"bm25": "12", "dense": "0"}
+
+
+def test_unknown_pools_and_pools_of_one_say_nothing(look, write_pools):
+    assert look(pool_bias).verdict == "not known"
+    found = look(pool_bias, pools=write_pools(bm25="pn"))
+    assert (found.verdict, "one retriever alone" in found.reason) == ("not known", True)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"query-id": "q0", "corpus-ids": ["p0"]}', "expected 'corpus-ids' and 'ranks'"),
+        ('{"query-id": "q0", "corpus-ids": ["p0"], "ranks": {"a": [1, 2]}}', "a list of the same length"),
+        ('{"query-id": "q0", "corpus-ids": ["p0"], "ranks": {"a": ["1"]}}', "ranks are whole numbers from 1"),
+        ('{"query-id": "q0", "corpus-ids": [[]], "ranks": {"a": [1]}}', "documents have ids"),
+    ],
+)
+def test_pools_of_no_use_are_named(look, tmp_path, line, message):
+    (tmp_path / "pools.jsonl").write_text(line + "\n")
+    with pytest.raises(FolderError, match=message):
+        look(pool_bias, pools=tmp_path / "pools.jsonl")
+    (tmp_path / "pools.jsonl").write_text('{"query-id": "z", "corpus-ids": [], "ranks": {}}\n')
+    with pytest.raises(BuildError, match="no pools of the queries"):
+        look(pool_bias, pools=tmp_path / "pools.jsonl")
