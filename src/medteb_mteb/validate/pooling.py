@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +15,9 @@ from medteb_mteb.report.intervals import MeanSample
 from medteb_mteb.validate.findings import Finding, Table, worst
 
 if TYPE_CHECKING:
-    from medteb_mteb.measures import QueryScores
     from medteb_mteb.validate.findings import Number, Verdict
     from medteb_mteb.validate.material import Material
+    from medteb_mteb.validate.ranks import Ranks
 
 __all__ = ["FEWEST_JUDGED", "LARGE_BIAS", "SMALL_BIAS", "holes", "pool_bias"]
 
@@ -46,9 +47,8 @@ def holes(material: Material) -> Finding:
     share = judged[name]
     sources = ", ".join(material.data.judged.sources)
     reason = f"{share:.1%} of the first 10 documents of {name} were judged (from {sources})"
-    verdict: Verdict = "ok"
-    if share < ENOUGH_JUDGED:
-        verdict = "warning" if share >= FEWEST_JUDGED else "fail"
+    verdict = _by_share(share)
+    if verdict != "ok":
         reason += "; the others count as wrong. Judge them, or compare by condensed nDCG@10 and bpref"
     return Finding(key, title, verdict, reason, numbers, table)
 
@@ -81,50 +81,77 @@ def pool_bias(material: Material) -> Finding:
         return Finding(
             key, title, "not known", "the pools are of one retriever alone; two or more are needed"
         )
-    outcomes = {name: _left_out(material, name) for name in ranks.retrievers}
-    numbers: dict[str, Number] = {}
-    rows = []
-    for name, found in outcomes.items():
-        loss = found["ndcg"] - found["without"]
-        numbers[f"{name}, loss of nDCG@10"] = round(loss, 4)
-        numbers[f"{name}, judged@10 without it"] = found["judged"] and round(found["judged"], 4)
-        share = "not known" if found["judged"] is None else f"{found['judged']:.1%}"
-        rows.append(
-            (
-                name,
-                f"{found['ndcg']:.4f}",
-                f"{found['without']:.4f}",
-                f"{loss:+.4f}",
-                share,
-                str(found["lost"]),
-            )
-        )
-    header = ("retriever", "nDCG@10", "without its own documents", "loss", "judged@10 then", "queries lost")
-    kept = _order({name: found["ndcg"] for name, found in outcomes.items()})
-    changed = kept != _order({name: found["without"] for name, found in outcomes.items()})
-    numbers["order of the retrievers changes"] = "yes" if changed else "no"
-    losses = {name: found["ndcg"] - found["without"] for name, found in outcomes.items()}
-    name = max(losses, key=lambda one: abs(losses[one]))
-    verdicts: list[Verdict] = ["warning" if changed else "ok"]
-    verdicts.append(
-        "ok" if abs(losses[name]) <= SMALL_BIAS else "warning" if abs(losses[name]) <= LARGE_BIAS else "fail"
+    outcomes = {name: _left_out(material, ranks, name) for name in ranks.retrievers}
+    changed = _order({n: o.ndcg for n, o in outcomes.items()}) != _order(
+        {n: o.without for n, o in outcomes.items()}
     )
-    reason = f"{name} would lose {losses[name]:.4f} of nDCG@10 had it not contributed to the pools"
-    reason += "; the order of the retrievers changes" if changed else "; the order of the retrievers stays"
+    numbers: dict[str, Number] = {}
+    for name, outcome in outcomes.items():
+        numbers[f"{name}, loss of nDCG@10"] = round(outcome.loss, 4)
+        share = outcome.judged
+        numbers[f"{name}, judged@10 without it"] = None if share is None else round(share, 4)
+    numbers["order of the retrievers changes"] = "yes" if changed else "no"
+    header = ("retriever", "nDCG@10", "without its own documents", "loss", "judged@10 then", "queries lost")
+    table = Table(header, tuple((name, *outcome.cells()) for name, outcome in outcomes.items()))
+    name = max(outcomes, key=lambda one: outcomes[one].loss)
+    verdicts: list[Verdict] = ["warning" if changed else "ok", _by_loss(outcomes[name].loss)]
+    reason = (
+        f"{name} would lose {outcomes[name].loss:.4f} of nDCG@10 had it not contributed to the pools"
+        if round(outcomes[name].loss, 4) > 0
+        else "no retriever would lose nDCG@10 had it not contributed to the pools"
+    )
+    if shares := {n: o.judged for n, o in outcomes.items() if o.judged is not None}:
+        least = min(shares, key=lambda one: shares[one])
+        verdicts.append(_by_share(shares[least]))
+        reason += f"; {shares[least]:.1%} of the first 10 documents of {least} would be judged"
+    reason += f"; the order of the retrievers {'changes' if changed else 'stays'}"
     verdict = worst(verdicts)
     if verdict != "ok":
         reason += ". Add retrievers of other kinds to the pools, and judge what new systems retrieve"
-    return Finding(key, title, verdict, reason, numbers, Table(header, tuple(rows)))
+    return Finding(key, title, verdict, reason, numbers, table)
+
+
+@dataclass(frozen=True)
+class _LeftOut:
+    """A retriever measured with all judgements, and without those of documents that it alone found.
+
+    Attributes:
+        ndcg: nDCG@10 with all.
+        without: nDCG@10 without them.
+        judged: judged@10 without them, or None where it is not known.
+        lost: Queries that keep no positive; both scores leave them out.
+    """
+
+    ndcg: float
+    without: float
+    judged: float | None
+    lost: int
+
+    @property
+    def loss(self) -> float:
+        """What it would lose."""
+        return self.ndcg - self.without
+
+    def cells(self) -> tuple[str, ...]:
+        """A row of the table."""
+        share = "not known" if self.judged is None else f"{self.judged:.1%}"
+        return f"{self.ndcg:.4f}", f"{self.without:.4f}", f"{self.loss:+.4f}", share, str(self.lost)
+
+
+def _by_loss(loss: float) -> Verdict:
+    return "ok" if loss <= SMALL_BIAS else "warning" if loss <= LARGE_BIAS else "fail"
+
+
+def _by_share(judged: float) -> Verdict:
+    return "ok" if judged >= ENOUGH_JUDGED else "warning" if judged >= FEWEST_JUDGED else "fail"
 
 
 def _order(scores: dict[str, float]) -> list[str]:
     return sorted(scores, key=lambda name: (-round(scores[name], 6), name))
 
 
-def _left_out(material: Material, retriever: str) -> dict[str, Any]:
-    """nDCG@10 of a retriever with all judgements, and without those of documents that it alone found."""
-    assert material.ranks is not None  # noqa: S101 - the caller has looked
-    run, alone = material.ranks.run(retriever), material.ranks.alone(retriever)
+def _left_out(material: Material, ranks: Ranks, retriever: str) -> _LeftOut:
+    run, alone = ranks.run(retriever), ranks.alone(retriever)
     reduced = {
         query: {d: score for d, score in row.items() if d not in alone.get(query, ())}
         for query, row in material.qrels.items()
@@ -133,10 +160,11 @@ def _left_out(material: Material, retriever: str) -> dict[str, Any]:
     negatives = {q: found - alone.get(q, set()) for q, found in judged.negatives.items()}
     after = score_queries(reduced, Judged(negatives, judged.disputed), run)
     before = score_queries(material.qrels, judged, run)
-    shared: list[QueryScores] = [before[query] for query in after]
-    return {
-        "ndcg": fmean(one.ndcg for one in shared) if shared else 0.0,
-        "without": fmean(one.ndcg for one in after.values()) if after else 0.0,
-        "judged": means(after.values()).judged if after and judged.known else None,
-        "lost": len(before) - len(after),
-    }
+    if not after:
+        return _LeftOut(0.0, 0.0, None, len(before))
+    return _LeftOut(
+        fmean(before[query].ndcg for query in after),
+        fmean(one.ndcg for one in after.values()),
+        means(after.values()).judged if judged.known else None,
+        len(before) - len(after),
+    )

@@ -17,19 +17,20 @@ __all__ = ["FINE", "USABLE", "size"]
 
 #: Smallest detectable difference in nDCG@10 up to which a test is fine, and up to which it is of some use.
 FINE, USABLE = 0.05, 0.10
-#: Assumed standard deviation of the differences per query, where no two runs are given.
+#: Assumed standard deviation of the differences per query.
 DEVIATION = 0.3
 
 
 def size(material: Material) -> Finding:
     """Sizes, and the smallest difference that a paired test finds four times in five.
 
-    The standard deviation of the differences per query is the largest among the runs, if there are two.
+    The standard deviation of the differences per query is assumed, or the largest among the runs where that
+    is larger: runs that are much alike say little about others.
     """
     queries = len(material.qrels)
     each = [len(row) for row in material.qrels.values()] or [0]
     measured = _deviation(material)
-    deviation = DEVIATION if measured is None else measured
+    deviation = max(DEVIATION, measured or 0.0)
     numbers: dict[str, Number] = {
         "queries": queries,
         "documents": len(material.data.corpus),
@@ -38,14 +39,15 @@ def size(material: Material) -> Finding:
         "positives per query, most": max(each),
         "judged negatives": material.data.judged.pairs if material.data.judged.known else None,
         "disputed pairs": sum(map(len, material.data.judged.disputed.values())),
-        "standard deviation of differences": round(deviation, 4),
+        "standard deviation of differences, assumed": DEVIATION,
+        "standard deviation of differences, of the runs": measured and round(measured, 4),
     }
     key, title = "size", "Large enough to tell systems apart"
     if not queries:
         return Finding(key, title, "fail", "no query has a positive", numbers)
     smallest = smallest_difference(queries, deviation)
     numbers["smallest detectable difference in nDCG@10"] = round(smallest, 4)
-    source = "assumed" if measured is None else "measured on the runs"
+    source = "assumed" if deviation == DEVIATION else "measured on the runs"
     reason = (
         f"{queries} queries find a difference of {smallest:.3f} in nDCG@10 four times in five (paired test "
         f"at 5 %, standard deviation of differences {deviation:.2f}, {source})"

@@ -51,6 +51,7 @@ def test_bias_is_what_a_retriever_loses_without_its_own_documents(look, add, wri
     assert found.numbers["bm25, loss of nDCG@10"] == 0
     assert found.verdict == "fail"
     assert found.reason.startswith("dense would lose 0.3691 of nDCG@10")
+    assert "; 50.0% of the first 10 documents of bm25 would be judged; the order" in found.reason
 
 
 def test_pools_in_which_nobody_is_alone_have_no_bias(look, write_pools):
@@ -58,6 +59,14 @@ def test_pools_in_which_nobody_is_alone_have_no_bias(look, write_pools):
     assert found.verdict == "ok"
     assert found.numbers["order of the retrievers changes"] == "no"
     assert [row[3] for row in found.table.rows] == ["+0.0000", "+0.0000"]
+
+
+def test_without_negatives_only_the_loss_is_known(look, folder, write_pools):
+    (folder / "judged_negatives.tsv").unlink()
+    found = look(pool_bias, pools=write_pools(bm25="pn", dense="np"))
+    assert found.verdict == "ok"
+    assert found.numbers["dense, judged@10 without it"] is None
+    assert found.reason.startswith("no retriever would lose nDCG@10 had it not contributed to the pools; the")
 
 
 def test_queries_that_lose_their_last_positive_are_counted(look, write_pools):

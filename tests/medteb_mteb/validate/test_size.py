@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import statistics
+
 import pytest
 
 from medteb_mteb.build.intervals import smallest_difference
@@ -25,14 +27,22 @@ def test_so_many_queries_would_do(look):
     assert smallest_difference(needed) <= 0.05 < smallest_difference(needed - 1)
 
 
-def test_two_runs_give_the_deviation_of_their_differences(look, write_run):
-    runs = [write_run("good", "pun"), write_run("bad", "unp", range(6))]
-    found = look(size, runs=runs)
-    # Six queries differ by 1 - 1/2, six by 1 - 0.
-    differences = [0.5] * 6 + [1.0] * 6
-    mean = sum(differences) / 12
-    deviation = (sum((x - mean) ** 2 for x in differences) / 11) ** 0.5
-    assert found.numbers["standard deviation of differences"] == pytest.approx(deviation, abs=1e-4)
+@pytest.mark.parametrize("few", [6, 2])
+def test_runs_that_are_alike_do_not_make_a_test_larger(look, write_run, few):
+    found = look(size, runs=[write_run("good", "pun"), write_run("bad", "unp", range(few))])
+    # So many queries differ by 1 - 1/2, the others by 1 - 0.
+    differences = [0.5] * few + [1.0] * (12 - few)
+    deviation = statistics.stdev(differences)
+    key = "standard deviation of differences, of the runs"
+    assert found.numbers[key] == pytest.approx(deviation, abs=1e-4)
+    assert "assumed" in found.reason
+    assert f"a difference of {smallest_difference(12):.3f}" in found.reason
+
+
+def test_runs_that_differ_more_make_it_smaller(look, write_run):
+    found = look(size, runs=[write_run("good", "pun"), write_run("half", "p", range(6))])
+    deviation = statistics.stdev([0.0] * 6 + [1.0] * 6)
+    assert f"a difference of {smallest_difference(12, deviation):.3f}" in found.reason
     assert "measured on the runs" in found.reason
 
 
