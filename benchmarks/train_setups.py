@@ -292,8 +292,8 @@ def run_plain(
         dataloader_pin_memory=cuda,
     )
     if stage.gradient_checkpointing:
-        # Not by the arguments: transformers 5.17 passes some that sentence-transformers 6.0 does not take. The
-        # keyword is needed by LoRA: nothing below the first layer has a gradient.
+        # Not by the arguments: transformers 5.17 passes some that sentence-transformers 6.0 does not take.
+        # The keyword is needed by LoRA: nothing below the first layer has a gradient.
         model.gradient_checkpointing_enable({"use_reentrant": False})
     trainer = SentenceTransformerTrainer(
         model=model, args=arguments, train_dataset=data, loss=loss, callbacks=[Clock()]

@@ -179,8 +179,6 @@ def load_edition(folder: Path | str) -> Edition:
         ) from None
     except (ValueError, RecursionError) as error:
         raise EditionError(f"{path} is not valid UTF-8 JSON: {error}") from None
-    except RecursionError:
-        raise EditionError(f"{path} is nested too deeply to be a manifest.") from None
     except OSError as error:
         raise EditionError(f"{path} cannot be read: {error.strerror}") from None
     return _from_manifest(content, folder, str(path))
