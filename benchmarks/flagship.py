@@ -134,7 +134,7 @@ class Flagship:
         """Return the file of a step's result."""
         write_json(self.work / "told" / f"{name}.json", facts)
 
-    # -- steps that are no command --
+    # -- steps without a command --
 
     def inside_backbones(self) -> None:
         write_backbones(self.backbones, tiny=self.tiny)

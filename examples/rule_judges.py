@@ -69,7 +69,7 @@ def read_prompt(messages: list[dict[str, str]], tag: str = "passage") -> Questio
 
 
 def words(text: str) -> set[str]:
-    """Pairs of neighbouring characters of the parts that are no fillers."""
+    """Pairs of neighbouring characters of the parts that are not fillers."""
     return {
         part[i : i + 2] for part in FILLERS.split(text.lower()) if part for i in range(max(1, len(part) - 1))
     }

@@ -41,7 +41,7 @@ def default_targets(model: nn.Module) -> tuple[str, ...]:
 
     Of the Llama family these are `LORA_TARGETS`, of GPT-NeoX (Pythia) `query_key_value`, `dense`,
     `dense_h_to_4h` and `dense_4h_to_h`, of BERT `query`, `key`, `value` and `dense`. Embeddings and poolers
-    are no part of it.
+    are not part of it.
 
     Args:
         model: The encoder; its parameters may be on the meta device.

@@ -151,8 +151,8 @@ def source_shape(source: str, revision: str | None = None) -> Shape:
         path = None
     if path is None:
         raise BackboneError(
-            f"The shape of {source!r} is not known: it is no folder, not in the local cache of the Hub, and "
-            f"not among {', '.join(known_backbones())}. Download it once, or give the folder it lies in."
+            f"The shape of {source!r} is not known: it is not a folder, not in the local cache of the Hub, "
+            f"and not among {', '.join(known_backbones())}. Download it once, or give its folder."
         )
     return _from_file(source, Path(path))
 

@@ -230,7 +230,7 @@ def _delete_run(folder: Path) -> None:
     from mar_st.errors import MarError
 
     if not folder.is_dir() or (any(folder.iterdir()) and not (folder / "recipe.json").is_file()):
-        raise MarError(f"{folder} is no run folder (it has no recipe.json); --fresh would delete it.")
+        raise MarError(f"{folder} is not a run folder (it has no recipe.json); --fresh would delete it.")
     shutil.rmtree(folder)
 
 

@@ -23,7 +23,7 @@ def describe(folder: str | Path) -> dict[str, Any]:
         A JSON-ready dict; `parameters` counts the elements of the weight files of each route.
 
     Raises:
-        MarError: The folder is no saved MAR, or a file of it is missing or broken.
+        MarError: The folder is not a saved MAR, or a file of it is missing or broken.
     """
     root = model_folder(folder)
     if root is None:
@@ -31,7 +31,7 @@ def describe(folder: str | Path) -> dict[str, Any]:
     listing = root / "router_config.json"
     if not listing.is_file():
         raise MarError(
-            f"{root} has no router_config.json, so it is no saved MAR. Train one with 'mar train'."
+            f"{root} has no router_config.json, so it is not a saved MAR. Train one with 'mar train'."
         )
     try:
         return _describe(root, listing)

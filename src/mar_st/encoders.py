@@ -172,11 +172,11 @@ def check_source(name: str, revision: str | None = None, *, what: str) -> None:
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise MarError(
-            f"{what}: {name} is no folder, and the Hub does not give it ({reason[:200]}). Give the folder of "
-            "a model, or download it first."
+            f"{what}: {name} is not a folder, and the Hub does not give it ({reason[:200]}). Give the folder "
+            "of a model, or download it first."
         ) from error
     if found is None:
-        raise MarError(f"{what}: {name} has no config.json, so it is no model.")
+        raise MarError(f"{what}: {name} has no config.json, so it is not a model.")
 
 
 def keep_layers(

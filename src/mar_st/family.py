@@ -44,7 +44,7 @@ def query_encoders(folder: str | Path) -> list[str]:
     """Names of the query encoders of a saved MAR, in order.
 
     Raises:
-        FamilyError: The folder is no saved MAR.
+        FamilyError: The folder is not a saved MAR.
     """
     return [name for name in _structure(Path(folder))["structure"] if is_query_route(name)]
 
@@ -140,7 +140,7 @@ def _add_tail(folder: Path, name: str) -> None:
 
 def _structure(root: Path) -> dict[str, Any]:
     if not (root / ROUTER).is_file():
-        raise FamilyError(f"{root} has no {ROUTER}, so it is no saved MAR.")
+        raise FamilyError(f"{root} has no {ROUTER}, so it is not a saved MAR.")
     return read_router(root)
 
 

@@ -111,7 +111,7 @@ def model_of(folder: str | Path) -> Path:
     """The model in a folder: that of a finished run, or the folder itself.
 
     Raises:
-        PushError: There is none, or weights that are no safetensors.
+        PushError: There is none, or weights that are not safetensors.
     """
     root = Path(folder)
     found = root / "model" if (root / "recipe.json").is_file() else root

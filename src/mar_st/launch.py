@@ -78,7 +78,7 @@ class Launch:
             content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             zero = int(content.get("zero_optimization", {}).get("stage", 0))
         except (OSError, ValueError, AttributeError, TypeError) as error:
-            raise LaunchError(f"{path} is no readable DeepSpeed configuration ({error}).") from error
+            raise LaunchError(f"{path} is not a readable DeepSpeed configuration ({error}).") from error
         if zero > MAX_ZERO:
             raise LaunchError(
                 f"{path} asks for ZeRO stage {zero}; stages 0 to {MAX_ZERO} are supported, as checkpoints "

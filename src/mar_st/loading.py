@@ -111,7 +111,7 @@ def check_folder(path: Path) -> None:
     listing = path / "modules.json"
     if not listing.is_file():
         raise MarError(
-            f"{path} holds no modules.json, so it is no saved MAR. Build one with MAR.from_encoders."
+            f"{path} holds no modules.json, so it is not a saved MAR. Build one with MAR.from_encoders."
         )
     types = [entry.type for entry in listed_modules(path)]
     for router in routers(path):

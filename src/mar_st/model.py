@@ -207,7 +207,7 @@ class MAR(SentenceTransformer):
             **kwargs: As for `SentenceTransformer` (`device`, `backend`, `model_kwargs`, `token`, ...).
 
         Raises:
-            MarError: `routes` is unknown, or the folder has no such route or is no MAR.
+            MarError: `routes` is unknown, or the folder has no such route or is not a MAR.
         """
         if routes not in ("both", "query", "document"):
             raise MarError(f"routes is 'both', 'query' or 'document'; got {routes!r}.")

@@ -59,7 +59,7 @@ def pack(model: str | Path, out: str | Path) -> None:
     files = sorted(path for path in source.rglob("*") if path.is_file())
     weights = [path for path in files if path.suffix == ".safetensors"]
     if not weights:
-        raise PackedError(f"{source} is no model folder: it holds no .safetensors file.")
+        raise PackedError(f"{source} is not a model folder: it holds no .safetensors file.")
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as folder:
         part = Path(folder) / "packed"
         part.mkdir()
@@ -181,10 +181,10 @@ def count_packed(packed: str | Path) -> int:
 def _tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
     try:
         with safe_open(str(path), framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 -- the file is no mapping
+            for name in file.keys():  # noqa: SIM118 -- the file is not a mapping
                 yield name, file.get_tensor(name)
     except SafetensorError as error:
-        raise PackedError(f"{path} is no readable safetensors file ({error}).") from error
+        raise PackedError(f"{path} is not a readable safetensors file ({error}).") from error
 
 
 def _store(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> list[str]:
@@ -227,7 +227,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     try:
         content = read_json(folder / MANIFEST)
     except (OSError, ValueError) as error:
-        raise PackedError(f"{folder} is no packed model: no readable {MANIFEST} ({error}).") from error
+        raise PackedError(f"{folder} is not a packed model: no readable {MANIFEST} ({error}).") from error
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise PackedError(f"{folder} was packed by a later version; update medteb.")
     try:

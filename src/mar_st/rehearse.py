@@ -212,7 +212,7 @@ def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = pr
     out, short, watch = Path(out), shorten(recipe), Watch()
     if out.exists():
         if any(out.iterdir()) and not (out / "recipe.json").is_file():
-            raise RehearsalError(f"{out} is no run folder (it has no recipe.json); choose another --out.")
+            raise RehearsalError(f"{out} is not a run folder (it has no recipe.json); choose another --out.")
         shutil.rmtree(out)
     read = _reader()
     folders = [out / f"{index + 1:02d}-{stage.name}" for index, stage in enumerate(short.stages)]

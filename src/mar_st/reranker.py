@@ -54,7 +54,7 @@ class Reranker:
         """The model, loaded if it was not.
 
         Raises:
-            MarError: There is no such model, or it is no cross-encoder.
+            MarError: There is no such model, or it is not a cross-encoder.
         """
         if self._model is None:
             given: Any = self._given
@@ -69,8 +69,8 @@ class Reranker:
                     given = CrossEncoder(model_source(given))
                 except ValueError as error:  # no configuration of a transformers model
                     raise MarError(
-                        f"{self.name} is no cross-encoder ({' '.join(str(error).split())[:200]}). Give the "
-                        "folder or Hub name of one."
+                        f"{self.name} is not a cross-encoder ({' '.join(str(error).split())[:200]}). Give "
+                        "the folder or Hub name of one."
                     ) from error
             self._model = given
         return self._model

@@ -129,7 +129,7 @@ def _read(name: str, file: str, revision: str | None) -> Any:
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise MarError(f"{path} is no readable JSON ({error}); save the model again.") from error
+        raise MarError(f"{path} is not readable JSON ({error}); save the model again.") from error
 
 
 def _pooling(name: str, folder: str, revision: str | None) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def check_models(recipe: Recipe) -> None:
     Raises:
         MarError: A backbone or a teacher that is neither a folder with a model nor known to the Hub, a
             backbone of modules that an encoder cannot have or without the attention it is to run with, a
-            vocabulary that cannot be cut as asked, or a `resume_head` that is no file.
+            vocabulary that cannot be cut as asked, or a `resume_head` that is not a file.
     """
     sides: tuple[Role, ...] = ("query", "document")
     for name in sides:

@@ -104,7 +104,7 @@ def train(
         LaunchError: Stages that this launch cannot train, or that do not fit the GPU.
         DataError: Training data are missing or broken.
         MarError: A backbone or a teacher does not exist.
-        ReportError: Something that is no callback, or a tracker that is unknown or not installed.
+        ReportError: Something that is not a callback, or a tracker that is unknown or not installed.
     """
     heard = check_callbacks(callbacks), check_reports(report_to)
     store = stages or os.environ.get(STORE_VARIABLE) or None

@@ -107,8 +107,8 @@ def read_run(
         subset: Subset of mteb's predictions.
 
     Raises:
-        RunError: No such file, no run, unknown or repeated ids, a score that is no finite number, ranks that
-            repeat or contradict the scores; the message names the line, in JSON the query.
+        RunError: No such file, no run, unknown or repeated ids, a score that is not a finite number, ranks
+            that repeat or contradict the scores; the message names the line, in JSON the query.
     """
     check_run_name(path)
     if not path.is_file():
@@ -165,7 +165,7 @@ def _read_json(
         if "\\u" in text:  # half of a surrogate pair could be written nowhere
             json.dumps(content, ensure_ascii=False).encode()
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise RunError(f"{path} is no JSON: {error}") from None
+        raise RunError(f"{path} is not JSON: {error}") from None
     if isinstance(content, dict) and "mteb_model_meta" in content:
         content = _predictions(path, content, split, subset)
     if not isinstance(content, dict) or not all(isinstance(found, dict) for found in content.values()):

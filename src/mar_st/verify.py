@@ -91,7 +91,7 @@ def verify(folder: str | Path) -> Verified:
             or a packed model.
 
     Raises:
-        MarError: There is no such folder, or it is none of these.
+        MarError: There is no such folder, or it is not one of these.
     """
     root = Path(folder)
     if not root.is_dir():

@@ -2,7 +2,7 @@
 
 Retrieval and reranking rank with BM25 (bm25s, Lucene's idf, k1 = 1.2, b = 0.75). Other task types need a
 vector per text; they get the same tokens as a hashed vector of term weights, which has no idf because there
-is no corpus to take it from.
+is not a corpus to take it from.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def _texts(batch: Mapping[str, Any], prompt_type: PromptType | None) -> Sequence
 def scorable(vectors: Array, precision: str | None) -> Array:
     """Quantised vectors as float32 with the same values; packed bits as one -1 or 1 each.
 
-    mteb scores what it is given: integers have no norm in torch, and bytes of packed bits are no vectors.
+    mteb scores what it is given: integers have no norm in torch, and bytes of packed bits are not vectors.
     Cosines of -1 and 1 rank as the Hamming distance does.
 
     Args:

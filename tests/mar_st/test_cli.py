@@ -85,7 +85,7 @@ def test_fresh_deletes_run_folders_alone(command, tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     code, _, err = command("train", "mar-mini", "--out", tmp_path, "--fresh")
     assert code == 2
-    assert "no run folder" in err
+    assert "not a run folder" in err
     assert (tmp_path / "thesis.txt").is_file()
 
 

@@ -147,7 +147,7 @@ def test_what_does_not_fit_is_refused(family, mar, small, tmp_path):
         add_query_encoder(family, tmp_path / "other", "query-other")
     with pytest.raises(FamilyError, match=r"no modules\.json"):
         add_query_encoder(family, tmp_path, "query-other")
-    with pytest.raises(FamilyError, match="no saved MAR"):
+    with pytest.raises(FamilyError, match="not a saved MAR"):
         query_encoders(tmp_path / "other")
     with pytest.raises(MarError, match=r"has no query encoder 'query-huge'; it has query, query-small\."):
         MAR.from_pretrained(family, query="query-huge", routes="query")

@@ -77,7 +77,7 @@ def test_what_is_no_model_or_damaged_says_so(saved, tmp_path):
         pack(tmp_path / "empty", tmp_path / "out")
     with pytest.raises(PackedError, match="is there already"):
         pack(saved, tmp_path / "empty")
-    with pytest.raises(PackedError, match="no packed model"):
+    with pytest.raises(PackedError, match="not a packed model"):
         unpack(saved, tmp_path / "out")
     pack(saved, tmp_path / "packed")
     for damage in ("cut", "flipped", "outside"):

@@ -183,7 +183,7 @@ def test_a_model_that_does_not_load_is_told(tmp_path, monkeypatch):
 
 def test_foreign_folders_are_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(RehearsalError, match="no run folder"):
+    with pytest.raises(RehearsalError, match="not a run folder"):
         rehearse(_one_stage(), tmp_path)
     assert (tmp_path / "thesis.txt").exists()
 

@@ -46,7 +46,7 @@ def test_packaged_statistics_are_those_of_the_packaged_data(monkeypatch):
         assert task.metadata.descriptive_stat_path.parent == find_edition(name).path / STATISTICS
         if expected:
             assert task.metadata.n_samples == {"test": expected}
-        verify(find_edition(name))  # statistics are no data file
+        verify(find_edition(name))  # statistics are not a data file
 
 
 def test_another_edition_shows_its_own_statistics_or_none(data_root, medteb):

@@ -135,7 +135,7 @@ def parse_bytes(written: str) -> int:
     """Bytes of a size such as `2GB`, `512MiB` or `1000000`.
 
     Raises:
-        IndexingError: It is none.
+        IndexingError: It is not a size.
     """
     import re
 
@@ -143,7 +143,7 @@ def parse_bytes(written: str) -> int:
 
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", written.lower())
     if not found:
-        raise IndexingError(f"{written!r} is no size. Write it like 2GB, 512MiB or 1000000.")
+        raise IndexingError(f"{written!r} is not a size. Write it like 2GB, 512MiB or 1000000.")
     step = 1024 if found[3] else 1000
     return int(float(found[1]) * step ** " kmgt".index(found[2] or " "))
 

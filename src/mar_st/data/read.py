@@ -210,7 +210,7 @@ class _Rows:
         if self.folder is not None:
             return "triples"
         _, first = next(iter(self), ("", {}))
-        self.left_out.clear()  # this was no reading
+        self.left_out.clear()  # only the form was read
         self.position = Position()
         if "premise" in first:
             return "nli"
@@ -353,4 +353,4 @@ def _from_folder(path: Path) -> Iterator[Triple]:
                 tuple(corpus[str(key)] for key in row.get("negatives", ())),
             )
         except KeyError as error:
-            raise DataError(f"{listing}:{number}: {error} is no column or no known id.") from error
+            raise DataError(f"{listing}:{number}: {error} is not a column or not a known id.") from error

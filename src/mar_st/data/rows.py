@@ -77,7 +77,7 @@ def parquet_rows(path: Path, position: Position | None = None) -> Iterator[tuple
     """Rows of a Parquet file with their places.
 
     Raises:
-        DataError: It is no Parquet file.
+        DataError: It is not a Parquet file.
     """
     from pyarrow import ArrowInvalid
     from pyarrow.parquet import ParquetFile
@@ -85,7 +85,7 @@ def parquet_rows(path: Path, position: Position | None = None) -> Iterator[tuple
     try:
         file = ParquetFile(path)
     except ArrowInvalid as error:
-        raise DataError(f"{path} is no Parquet file ({error}).") from error
+        raise DataError(f"{path} is not a Parquet file ({error}).") from error
     number = 0
     bytes_per_row = path.stat().st_size / max(file.metadata.num_rows, 1)
     for batch in file.iter_batches(batch_size=2**13):
@@ -134,7 +134,7 @@ def json_rows(path: Path, position: Position | None = None) -> Iterator[tuple[in
     """Rows of a JSONL file, maybe gzipped, with their line numbers.
 
     Raises:
-        DataError: It is missing, or a line is no JSON object.
+        DataError: It is missing, or a line is not a JSON object.
     """
     if not path.is_file():
         raise DataError(
@@ -165,7 +165,7 @@ def separated_rows(
     Raises:
         DataError: It has no header, or a row with another number of fields.
     """
-    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # texts of more than 128 kB are no mistake here
+    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # texts of more than 128 kB are not a mistake here
     with path.open("rb") as raw:
         tell = _told(raw, position)
         text = io.TextIOWrapper(_content(path, raw), encoding="utf-8-sig", newline="")

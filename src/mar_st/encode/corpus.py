@@ -70,8 +70,8 @@ def read_corpus(source: str | Path) -> Iterator[Entry]:
         Entries. Ids are not compared with each other; `mar encode` and `mar index` refuse duplicates.
 
     Raises:
-        CorpusError: Nothing is there, it is of no known kind, or a row is no document; the message names file
-            and line.
+        CorpusError: Nothing is there, its kind is unknown, or a row is not a document; the message names
+            file and line.
     """
     for _, entry in marked_entries(source):
         yield entry
@@ -262,7 +262,7 @@ def _entry(place: str, row: Any) -> Entry:
         f"{identity}{title or ''}{text}".encode()
     except UnicodeEncodeError as error:
         raise CorpusError(
-            f"{place}: document {identity} holds half a surrogate pair, so it is no valid text ({error})."
+            f"{place}: document {identity} holds half a surrogate pair, so it is not valid text ({error})."
         ) from error
     return Entry(str(identity), title or "", text, _metadata(row))
 

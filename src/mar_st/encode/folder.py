@@ -316,7 +316,7 @@ def read_manifest(root: Path) -> dict[str, Any]:
                 f"{root} is not finished: it has no {MANIFEST}. Run the same 'mar encode' again; it goes "
                 "on with the shards that are missing."
             )
-        raise VectorsError(f"{root} is no folder of vectors (no {MANIFEST}). 'mar encode' writes one.")
+        raise VectorsError(f"{root} is not a folder of vectors (no {MANIFEST}). 'mar encode' writes one.")
     try:
         manifest: dict[str, Any] = read_json(root / MANIFEST)
         kind, version = manifest["format"], manifest["version"]
@@ -355,7 +355,7 @@ def _check_manifest(manifest: Mapping[str, Any]) -> None:
         if not all(isinstance(digest, str) for digest in shard["files"].values()) or not all(
             isinstance(sample, dict) for sample in samples.values()
         ):
-            raise ValueError(f"shard {number} has digests that are none")
+            raise ValueError(f"shard {number} has invalid digests")
 
 
 def write_manifest(

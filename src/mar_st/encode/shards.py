@@ -107,7 +107,7 @@ def read_header(path: Path) -> Header:
         for name, entry in content.items():
             (begin, end), kind, shape = entry["data_offsets"], _TYPES[entry["dtype"]], entry["shape"]
             if not all(type(value) is int and value >= 0 for value in (begin, end, *shape)) or not shape:
-                raise ValueError(f"the place of {name} is no place")
+                raise ValueError(f"the place of {name} is not valid")
             if end - begin != math.prod(shape) * np.dtype(kind).itemsize:
                 raise ValueError(f"{name} has another size than its shape")
         if "vectors" not in content:

@@ -182,7 +182,7 @@ def check_place(out: Path, *, overwrite: bool) -> None:
     if out.exists() and not overwrite:
         raise ExportError(f"{out} is there already. Give another folder, or overwrite it (--overwrite).")
     if out.exists() and not (out / FILE).is_file():
-        raise ExportError(f"{out} is no exported encoder, so it is not overwritten. Give another folder.")
+        raise ExportError(f"{out} is not an exported encoder, so it is not overwritten. Give another folder.")
 
 
 def _wanted(formats: Sequence[str], precisions: Sequence[str], *, calibrated: bool) -> list[tuple[str, str]]:

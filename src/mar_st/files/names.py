@@ -32,7 +32,7 @@ def listed_path(folder: Path, name: object, listing: str | Path, error: type[Mar
         error: What is raised.
 
     Raises:
-        MarError: It is no name, or leads out of the folder; of the class `error`.
+        MarError: It is not a name, or leads out of the folder; of the class `error`.
     """
     parts = name.split("/") if isinstance(name, str) else []
     if not parts or not all(_PART.fullmatch(part) for part in parts):

@@ -19,7 +19,7 @@ def read_json(path: Path) -> Any:
     """Return the content of a JSON file.
 
     Raises:
-        JsonError: It is no JSON, is nested too deeply, or holds half of a surrogate pair, which could be
+        JsonError: It is not JSON, is nested too deeply, or holds half of a surrogate pair, which could be
             written nowhere.
         OSError: It cannot be read.
     """

@@ -89,7 +89,7 @@ class DocumentWriter:
         self.ids.append(document.id)
         for field, value in document.metadata.items():
             if isinstance(value, float) and not math.isfinite(value):
-                continue  # a number that is none compares with nothing
+                continue  # no condition matches NaN or infinity
             column = self._columns.setdefault(field, [])
             column.extend([None] * (place - len(column)))
             column.append(self._known.setdefault(value, value) if isinstance(value, str) else value)

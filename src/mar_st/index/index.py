@@ -220,7 +220,7 @@ def checked_k(k: int) -> int:
     """The number of documents asked for.
 
     Raises:
-        IndexingError: It is none from 1 to `MOST`.
+        IndexingError: It is not a number from 1 to `MOST`.
     """
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MOST:
         raise IndexingError(f"k is the number of documents per query, from 1 to {MOST:,}; got {k!r}.")
@@ -264,7 +264,7 @@ class FolderIndex(Index):
         """Open the folder as its manifest stands now.
 
         Raises:
-            IndexingError: It is no index, or files are missing or damaged.
+            IndexingError: It is not an index, or files are missing or damaged.
         """
         manifest = read_manifest(folder)
         for _ in range(8):

@@ -47,7 +47,7 @@ def read_qrels(path: Path) -> Qrels:
     The lines of TREC (`query 0 document grade`) are read too.
 
     Raises:
-        IndexingError: No such file, or a line that is no grade or grades a pair again; the message names it.
+        IndexingError: No such file, or a line that is not a grade or repeats a pair; the message names it.
     """
     if not path.is_file():
         raise IndexingError(f"There are no qrels {path}. Give a file such as qrels/test.tsv.")

@@ -91,9 +91,9 @@ def trial(source: Source, queries: np.ndarray | None, *, progress: bool = False)
 def made_queries(source: Source) -> np.ndarray:
     """Vectors that lie among those of a corpus as queries do, `(n, dim)` float32.
 
-    A query is no document: from a vector of the corpus itself a graph has its links, so recall comes out too
-    high. Here each is moved by `SHIFT` times the difference of two others over the square root of 2 (which
-    spreads as the corpus does), and brought back to its length.
+    A query is not a document: a graph has links from the corpus vectors themselves, so recall measured with
+    them is too high. Here each is moved by `SHIFT` times the difference of two others over the square root of
+    2 (which spreads as the corpus does), and brought back to its length.
     """
     rng = np.random.default_rng(1)
     count = min(QUERIES, len(source))

@@ -102,7 +102,7 @@ class LookupEncoder(InputModule):
             `(texts, features)`.
 
         Raises:
-            LookupEncoderError: An input is no text.
+            LookupEncoderError: An input is not text.
         """
         del prompt, kwargs
         wrong = next((value for value in inputs if not isinstance(value, str)), None)

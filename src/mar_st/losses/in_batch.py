@@ -181,7 +181,7 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
         One text column stands for the queries alone: the documents are then read from the labels.
 
         Raises:
-            ValueError: One text column, and labels that are no vectors of its rows' texts.
+            ValueError: One text column, and labels that are not vectors of its rows' texts.
         """
         features = list(sentence_features)
         stored = _stored_documents(labels) if len(features) == 1 else []

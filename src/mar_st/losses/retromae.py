@@ -40,7 +40,7 @@ class RetroMAELoss(nn.Module):
         L = L_enc + L_dec,    both mean cross-entropies over their targets, one shared head
 
     Row `i` never sees token `i` and always sees position 0, where `h` stands; special tokens are never hidden
-    and are no targets. Masks are drawn with torch's generator, which checkpoints keep.
+    and are not targets. Masks are drawn with torch's generator, which checkpoints keep.
 
     Args:
         model: `[Transformer, ...]` of an encoder whose texts begin with CLS.
@@ -282,7 +282,7 @@ def draw_visible(attended: Tensor, plain: Tensor, rate: float) -> Tensor:
     """Draw the attention mask of the decoder, `(batch, length, length)` bool: the tokens each row sees.
 
     Args:
-        attended: Tokens that are no padding, `(batch, length)` bool.
+        attended: Tokens that are not padding, `(batch, length)` bool.
         plain: Those that are not special either.
         rate: Share of the plain tokens that a row does not see, besides its own.
     """

@@ -38,7 +38,7 @@ class Mined:
             positive are left out.
         counts: Triples, queries and documents; what the consistency filter left out; how many negatives were
             mined, filled up, labelled; queries with too few.
-        candidates: Candidates, why they are no hard negatives, and how many are, `mined`.
+        candidates: Candidates, why they are not hard negatives, and how many are, `mined`.
         scores: Mean score of positives and mined negatives, where scores were looked at.
     """
 
@@ -99,7 +99,7 @@ def mine(
 ) -> Mined:
     """Hard negatives for triples.
 
-    All triples of one query are looked at together: what is a positive in one of them is no negative in
+    All triples of one query are looked at together: what is a positive in one of them is not a negative in
     another, and they get the same mined negatives. A text that names the query as one of *its* positives is a
     positive of it too (paraphrases go both ways).
 

@@ -23,7 +23,7 @@ GRAM = 3
 #: Draws per wanted document when random ones fill up.
 DRAWS = 50
 
-#: Reasons for which a candidate is no hard negative, in the order in which they are looked at.
+#: Reasons for which a candidate is not a hard negative, in the order in which they are looked at.
 REASONS = (
     "known positive",
     "the query itself",
@@ -253,7 +253,7 @@ class Picker:
         scores: Mapping[int, float],
         lowest: float,
     ) -> str | None:
-        """Why a document is no hard negative of a query, or nothing."""
+        """Why a document is not a hard negative of a query, or nothing."""
         rules = self.rules
         if document in question.known:
             return "known positive"

@@ -110,7 +110,7 @@ class Description:
             size: Bytes of the file of weights.
 
         Raises:
-            EncoderError: Something is missing, is no number that it may be, or lies outside of the file.
+            EncoderError: Something is missing, is not a valid number, or lies outside the file.
         """
         try:
             layers, steps, tables = content["layers"], content["steps"], content["tables"]
@@ -190,7 +190,7 @@ def _norm(norm: Any, width: int) -> Iterator[tuple[int, int]]:
 def _filled(kind: type[ctypes.Structure], values: Any, where: str) -> Any:
     """A structure with these values; norms, layers of steps and places that are not given are absent."""
     if not isinstance(values, dict):
-        raise EncoderError(f"{where!r} is no object")
+        raise EncoderError(f"{where!r} is not an object")
     found = kind()
     for name, form, *_ in kind._fields_:
         if issubclass(form, ctypes.Structure):

@@ -122,7 +122,7 @@ def _weights(path: Path) -> np.ndarray:
 
     Raises:
         EncoderError: It is something else.
-        ValueError: It is no `.npy` file, or is cut.
+        ValueError: It is not a `.npy` file, or is cut.
         OSError: It cannot be read.
     """
     found = load_array(path, mapped=True)

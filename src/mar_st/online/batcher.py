@@ -127,7 +127,7 @@ class MicroBatcher:
         Raises:
             QueueFull: Too many texts wait.
             Closed: The batcher was closed.
-            TypeError: `texts` is no sequence of strings.
+            TypeError: `texts` is not a sequence of strings.
         """
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
             raise TypeError("submit takes a sequence of strings.")

@@ -255,7 +255,7 @@ def _content(folder: Path, form: str, version: int) -> dict[str, Any]:
     """
     path = folder / FILE
     if not path.is_file():
-        raise EncoderError(f"{folder} has no {FILE}, so it is no exported encoder. Run `mar export`.")
+        raise EncoderError(f"{folder} has no {FILE}, so it is not an exported encoder. Run `mar export`.")
     try:
         content: dict[str, Any] = read_json(path)
         found = (content.pop("format"), content.pop("version"))

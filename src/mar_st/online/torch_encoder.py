@@ -127,7 +127,7 @@ def has_routes(source: str) -> bool:
             )
     except (OSError, RuntimeError) as error:  # the Hub's errors are OSErrors
         raise EncoderError(
-            f"{source} is no folder, and the Hub does not give it ({' '.join(str(error).split())[:200]})."
+            f"{source} is not a folder, and the Hub does not give it ({' '.join(str(error).split())[:200]})."
         ) from error
     if listing is None:
         return False

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 #: One line per bad request would let anyone fill the log; what the server itself does is told by us.
 _LEVELS = {"mar_st": logging.INFO, "uvicorn.error": logging.WARNING}
 
-#: Bytes of the head of a request, and of what may follow a part of its body that is no body (trailers,
+#: Bytes of the head of a request, and of what may follow a part of its body that is not a body (trailers,
 #: extensions of chunks); fields of a head; bytes of an unwanted body that are read past after its refusal.
 HEAD, FIELDS, PAST = 64 * 1024, 256, 64 * 1024 * 1024
 
@@ -307,7 +307,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().shutdown()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP; never with what came."""
+        """Answer what is not HTTP; never with what came."""
         self.refuse(ApiError(400, "invalid_http", msg))
 
     def refuse(self, error: ApiError) -> None:

@@ -41,7 +41,7 @@ class Call:
     deadline: float
 
     def json(self) -> dict[str, Any]:
-        """The JSON object of the body; NaN, invalid UTF-8, lone surrogates and deep nesting are no JSON.
+        """The JSON object of the body; NaN, invalid UTF-8, lone surrogates and deep nesting are not JSON.
 
         Raises:
             ApiError: 400.

@@ -29,7 +29,7 @@ def feed(parser: Any, data: bytes, parsed: Callable[[], tuple[bytes, Iterable[He
         parsed: Gives the target and the headers of the head that was parsed last.
 
     Raises:
-        HttpParserError: It is no HTTP, or `CONNECT`, which has no other form.
+        HttpParserError: It is not HTTP, or `CONNECT`, which has no other form.
     """
     rest = memoryview(data)
     while rest:

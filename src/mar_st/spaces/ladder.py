@@ -180,7 +180,7 @@ class LadderRun(Run):
         """The side of the teacher that the rungs are made of.
 
         Raises:
-            SpaceError: The teacher is no model and a copy of it is asked for, or it has too few layers.
+            SpaceError: The teacher is not a model and a copy of it is asked for, or it has too few layers.
         """
         model = self.teacher.model if isinstance(self.teacher, ModelTeacher) else None
         if model is None and any(rung.name == FULL for rung in self.rungs):

@@ -65,7 +65,7 @@ def speed(model: MAR, texts: Sequence[str]) -> dict[str, float]:
 
 
 def parameters(model: MAR) -> dict[str, int]:
-    """Parameters of a query encoder, and those that are no embeddings."""
+    """Parameters of a query encoder, and those that are not embeddings."""
     every = {id(p): p.numel() for module in model.route_modules("query") for p in module.parameters()}
     tables = (nn.Embedding, nn.EmbeddingBag)
     embedded = {

@@ -18,7 +18,7 @@ logger = logging.get_logger(__name__)
 
 METRICS = "metrics.jsonl"
 
-#: Fields of an evaluation record that are no results.
+#: Fields of an evaluation record that are not results.
 TIMING = ("eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "eval_model_preparation_time")
 
 

@@ -110,7 +110,7 @@ class StageTrainer(AccumulatingTrainer):
         return dataset
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        """Leave scalars, such as a learnt temperature, out of the weight decay: zero is no neutral value."""
+        """Exclude scalars, such as a learnt temperature, from weight decay: zero is not neutral for them."""
         names = super().get_decay_parameter_names(model)
         scalars = {name for name, parameter in model.named_parameters() if parameter.ndim == 0}
         return [name for name in names if name not in scalars]

@@ -125,14 +125,16 @@ class Study(_Strict):
             raise ValueError(f"seeds {self.seeds} repeat; each must differ")
         rows = {row.name for row in self.rows}
         if self.full not in rows:
-            raise ValueError(f"full is {self.full!r}, which is no row; there is {', '.join(sorted(rows))}")
+            raise ValueError(f"full is {self.full!r}, which is not a row; there is {', '.join(sorted(rows))}")
         homeless = [row.name for row in self.rows if row.recipe is None and row.model is None]
         if self.base is None and homeless:
             raise ValueError(f"row {homeless[0]} changes the base, but the study has no 'base' recipe")
         for table in self.published:
             unknown = sorted(set(table.scores) - rows)
             if unknown:
-                raise ValueError(f"published {table.name!r} has a number for {unknown[0]!r}, which is no row")
+                raise ValueError(
+                    f"published {table.name!r} has a number for {unknown[0]!r}, which is not a row"
+                )
             if table.task is not None and table.task not in {task.name for task in self.tasks}:
                 raise ValueError(
                     f"published {table.name!r} names the task {table.task!r}, which is not there"

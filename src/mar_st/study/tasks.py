@@ -241,7 +241,7 @@ def _check_metric(metric: str, kind: Type, name: str) -> None:
         good = metric in _WHOLE or re.fullmatch(r"(ndcg|recall|p)@[1-9]\d*", metric) is not None
         choice = "ndcg@K, recall@K, p@K, map, mrr"
     if not good:
-        raise StudyError(f"task {name}: {metric!r} is no metric of a {kind} task; choose from {choice}.")
+        raise StudyError(f"task {name}: {metric!r} is not a metric of a {kind} task; choose from {choice}.")
 
 
 # -- reading --
@@ -274,7 +274,7 @@ def _type(folder: Path, task: Task) -> Type:
     if (folder / f"{task.split}.jsonl").is_file():
         return "sts"
     raise DataError(
-        f"{folder} is no task: it has neither corpus.jsonl (retrieval) nor {task.split}.jsonl (STS)."
+        f"{folder} is not a task: it has neither corpus.jsonl (retrieval) nor {task.split}.jsonl (STS)."
     )
 
 

@@ -73,7 +73,7 @@ class EndpointTeacher:
         address = urlsplit(base_url)
         if address.scheme not in ("http", "https") or not address.hostname:
             raise EndpointError(
-                f"{base_url!r} is no address; give openai:MODEL@https://HOST/v1, for instance "
+                f"{base_url!r} is not an address; give openai:MODEL@https://HOST/v1, for instance "
                 "openai:text-embedding-3-small@https://api.openai.com/v1."
             )
         if address.username or address.password:

@@ -42,8 +42,8 @@ def check_cut(recipe: Recipe, side: Side) -> None:
                 locate(name)
             except DataError as error:
                 raise VocabularyError(
-                    f"{side}.vocabulary.texts names {name!r}, which is no data entry ({', '.join(entries)}) "
-                    "and no file."
+                    f"{side}.vocabulary.texts names {name!r}, which is not a data entry "
+                    f"({', '.join(entries)}) and not a file."
                 ) from error
     try:
         size = int(source_shape(backbone.source, backbone.revision).config["vocab_size"])

@@ -209,7 +209,7 @@ def _encoders(root: Path, routes: Sequence[str]) -> list[str]:
     """Folders of the transformers of a model below its own."""
     if not (root / "modules.json").is_file():
         if routes:
-            raise VocabularyError(f"{root} is no saved MAR, so it has no routes; leave --route out.")
+            raise VocabularyError(f"{root} is not a saved MAR, so it has no routes; leave --route out.")
         if not (root / "config.json").is_file():
             raise VocabularyError(f"{root} holds no model (no config.json, no modules.json).")
         return ["."]

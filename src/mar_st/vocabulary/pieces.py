@@ -139,7 +139,7 @@ class Pieces:
     def surface(self, number: int) -> str | None:
         """Return the characters of a piece without marks of words and spaces.
 
-        `None` for added tokens and single bytes, and for bytes that are no whole characters.
+        `None` for added tokens and single bytes, and for bytes that are not whole characters.
         """
         piece = self._names[number]
         if number in self._special or (piece.startswith("<0x") and piece.endswith(">")):

@@ -124,7 +124,7 @@ def read_judgements(path: str | Path) -> Iterator[Judgement]:
     Rows are `{"query-id", "corpus-id", "judge", "grade"}`.
 
     Raises:
-        BuildError: No such file, or a row that is no judgement, with its line.
+        BuildError: No such file, or a row that is not a judgement, with its line.
     """
     file = Path(path) / "judgements.jsonl" if Path(path).is_dir() else Path(path)
     if not file.is_file():
@@ -166,7 +166,7 @@ def read_labels(path: str | Path) -> list[Label]:
     """Labels of a `labels.jsonl`, or of the folder of one.
 
     Raises:
-        BuildError: No such file, or a row that is no label.
+        BuildError: No such file, or a row that is not a label.
     """
     file = Path(path) / "labels.jsonl" if Path(path).is_dir() else Path(path)
     if not file.is_file():
@@ -192,10 +192,10 @@ def by_pair(judgements: Iterable[Judgement]) -> tuple[list[str], dict[tuple[str,
 
 
 def check_grades(grades: Sequence[str]) -> None:
-    """Refuse letters that are no grades.
+    """Refuse letters that are not grades.
 
     Raises:
-        BuildError: One of them is none.
+        BuildError: One of them is not a grade.
     """
     unknown = [grade for grade in grades if grade not in GRADES]
     if unknown or not grades:

@@ -48,7 +48,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
 def read_texts(source: str | Path, columns: Mapping[str, str] | None = None) -> Iterator[Text]:
     """The texts of a source, streamed in the order of the files' names and rows.
 
-    Without an id a text is called after the digest of its content; columns that are no field of a text go to
+    A text without an id is named by the digest of its content; columns that are not a field of a text go to
     its `meta`.
 
     Args:

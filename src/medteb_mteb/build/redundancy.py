@@ -112,10 +112,10 @@ def correlation(
 def read_scores(source: str | Path) -> Scores:
     """Main scores by model and task: of a CSV table, or of a results folder of mteb.
 
-    A table has a column `model` and a column per task; an empty cell is no score.
+    A table has a column `model` and a column per task; an empty cell is not a score.
 
     Raises:
-        BuildError: Neither, or a cell that is no number, with its line.
+        BuildError: Neither, or a cell that is not a number, with its line.
     """
     path = Path(source)
     if path.is_dir():

@@ -167,7 +167,7 @@ def import_review(sheet: Path, answered: Mapping[str, Path]) -> Review:
         answered: Name of each clinician and the file that came back.
 
     Raises:
-        BuildError: The key is missing, rows are missing, doubled or unknown, an answer is none, or nobody
+        BuildError: The key is missing, rows are missing, doubled or unknown, an answer is invalid, or nobody
             has answered anything.
     """
     path = key_of(sheet)

@@ -143,7 +143,7 @@ def _positive(row: Row, column: str, problems: Problems) -> bool | None:
     if column == "grade":
         if value in _LETTERS:
             return value in _POSITIVE_LETTERS
-        message = f"the grade {value!r} is none of {', '.join(_LETTERS)}"
+        message = f"the grade {value!r} is not one of {', '.join(_LETTERS)}"
         problems.add(row.file, row.line, "score", message)
         return None
     score = as_number(value)

@@ -134,7 +134,7 @@ def card_header(folder: Path) -> dict[str, Any]:
     """The YAML header of a folder's README.md; an empty one if there is none.
 
     Raises:
-        FolderError: If it is no UTF-8, no YAML, or no mapping.
+        FolderError: If it is not UTF-8, not YAML, or not a mapping.
     """
     card = folder / "README.md"
     if not card.is_file():

@@ -247,7 +247,7 @@ def _metadata(layout: Layout, kind: TaskType, name: str) -> TaskMetadata:
     if not re.fullmatch(_KNOWN_SCORES[kind], main_score):
         raise FolderError(
             layout.path,
-            [f"main_score {main_score!r} is no score of {kind} tasks; try {_MAIN_SCORES[kind]!r}"],
+            [f"main_score {main_score!r} is not a score of {kind} tasks; try {_MAIN_SCORES[kind]!r}"],
         )
     if unknown := set(settings.domains or []) - set(get_args(TaskDomain)):
         raise FolderError(

@@ -200,7 +200,7 @@ def problems_of(kb: Knowledge) -> Iterator[str]:
     for d in kb.drugs:
         for name in d.indications:
             if name not in known["conditions"] | known["symptoms"]:
-                yield f"{d.name} refers to {name!r}, which is no condition or symptom"
+                yield f"{d.name} refers to {name!r}, which is not a condition or symptom"
         yield from missing(d.name, "groups", d.special)
     for s in kb.symptoms:
         yield from missing(s.name, "departments", [s.department])

@@ -2,7 +2,7 @@
 
 A score is written as a function of weights on the test items (queries, pairs, texts). Resampling items with
 replacement is then the same as drawing whole-number weights, so one vectorised pass evaluates many
-resamples at once, also for scores that are no means, such as correlations.
+resamples at once, also for scores that are not means, such as correlations.
 """
 
 from __future__ import annotations

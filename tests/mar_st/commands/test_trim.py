@@ -39,7 +39,7 @@ def test_bad_input_is_one_line(texts, tmp_path, monkeypatch, capsys):
         ([str(folder), "--keep", "5", "--texts", texts], "have to stay"),
         ([str(folder), "--keep", "100", "--texts", "nowhere.jsonl"], "No training data at nowhere.jsonl"),
         ([str(tmp_path / "none"), "--keep", "100", "--texts", texts], "no folder"),
-        ([str(folder), "--keep", "100", "--texts", texts, "--route", "query"], "no saved MAR"),
+        ([str(folder), "--keep", "100", "--texts", texts, "--route", "query"], "not a saved MAR"),
     ):
         source, *options = arguments
         monkeypatch.setattr(sys, "argv", ["mar", "trim", source, str(tmp_path / "cut"), *options])

@@ -111,7 +111,7 @@ def test_a_folder_in_the_way_is_kept(exported, gte_folder, tmp_path):
     other = tmp_path / "mine"
     other.mkdir()
     (other / "thesis.txt").write_text("x", encoding="utf-8")
-    with pytest.raises(ExportError, match="no exported encoder"):
+    with pytest.raises(ExportError, match="not an exported encoder"):
         export(gte_folder, other, overwrite=True)
     assert (other / "thesis.txt").is_file()
 

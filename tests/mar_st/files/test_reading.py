@@ -42,7 +42,7 @@ def test_json_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", DAMAGED, ids=IDS)
 def test_damaged_listings_are_one_error(tmp_path: Path, content: bytes) -> None:
-    """Deep nesting was a RecursionError, and a modules.json that is no UTF-8 a UnicodeDecodeError."""
+    """Deep nesting was a RecursionError, and a modules.json that is not UTF-8 a UnicodeDecodeError."""
     for name in ("manifest.json", "export.json", "modules.json", "digests.json"):
         (tmp_path / name).write_bytes(content)
     reads = [Index.open, VectorFolder.open, Listing.read, listed_modules, read_digests]

@@ -19,7 +19,7 @@ from tests.mar_st.index.conftest import clustered
 
 ATTACK = "zz'] or id not in ['q"
 
-#: Every control character, every ASCII character that is no letter or digit, and what breaks lines elsewhere.
+#: Every control character, every ASCII character but letters and digits, and line breaks of other systems.
 ODD = [chr(code) for code in (*range(32), *range(127, 160))]
 ODD += [chr(code) for code in range(32, 127) if not chr(code).isalnum()]
 ODD += ["\u2028", "\u2029", "\ufeff", "\u200b", "\ud7ff", "\U0010ffff", "头", "𠀀"]

@@ -234,7 +234,7 @@ def test_a_batch_that_devices_cannot_share_is_refused():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("no json", "no readable DeepSpeed configuration"),
+        ("no json", "not a readable DeepSpeed configuration"),
         ('{"zero_optimization": {"stage": 3}}', "stages 0 to 2 are supported"),
         ('{"zero_optimization": {"stage": 2}}', "pip install deepspeed"),
     ],

@@ -51,7 +51,7 @@ def test_a_part_of_a_study(study_folder):
     ("settings", "message"),
     [
         ({"rwos": []}, "rwos: Extra inputs"),
-        ({"full": "fool"}, "full is 'fool', which is no row"),
+        ({"full": "fool"}, "full is 'fool', which is not a row"),
         ({"seeds": [1, 1]}, "repeat"),
         ({"seeds": []}, "seeds"),
         ({"permutations": 9999}, "greater than or equal to 10000"),
@@ -61,7 +61,7 @@ def test_a_part_of_a_study(study_folder):
         ({"tasks": [{"name": "a", "path": "x"}, {"name": "a", "path": "y"}]}, "two tasks are called 'a'"),
         (
             {"published": [{"name": "p", "source": "s", "scores": {"full": 1, "gone": 2}}]},
-            "'gone', which is no row",
+            "'gone', which is not a row",
         ),
         (
             {"published": [{"name": "p", "source": "s", "task": "x", "scores": {"full": 1, "no-joint": 2}}]},

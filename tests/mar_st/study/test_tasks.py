@@ -133,13 +133,13 @@ def test_broken_data_are_named(make_folder, kind, file, line, message):
 
 
 def test_what_cannot_be_scored_is_refused(make_folder, tmp_path):
-    with pytest.raises(StudyError, match="'pearson' is no metric of a retrieval task"):
+    with pytest.raises(StudyError, match="'pearson' is not a metric of a retrieval task"):
         load_task(Task(name="t", path=str(make_folder("Retrieval")), metric="pearson"))
-    with pytest.raises(StudyError, match="'map' is no metric of a sts task"):
+    with pytest.raises(StudyError, match="'map' is not a metric of a sts task"):
         load_task(Task(name="t", path=str(make_folder("STS")), metric="map"))
     for path in ("nowhere", "./nowhere", "package:medteb_mteb/nowhere"):
         with pytest.raises(DataError, match=f"No task at {path}. Give a folder"):
             load_task(Task(name="t", path=path))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="is no task"):
+    with pytest.raises(DataError, match="is not a task"):
         load_task(Task(name="t", path=str(tmp_path / "empty")))

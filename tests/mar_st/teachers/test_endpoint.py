@@ -200,7 +200,7 @@ def test_another_width_is_another_model(server, tmp_path):
     [
         ("openai:embed", "names no address"),
         ("openai:@http://localhost", "names no address"),
-        ("openai:embed@http://", "is no address"),
+        ("openai:embed@http://", "is not an address"),
         ("openai:embed@http://me:pass@localhost/v1", "Leave user and password out"),
     ],
 )

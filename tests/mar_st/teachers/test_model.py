@@ -74,7 +74,7 @@ def test_what_changes_the_vectors_changes_the_teacher(mar, tmp_path, change):
 
     before = name()
     mar.route_modules("query")[0].model.embeddings.word_embeddings.weight.data.mul_(2)
-    assert name() == before  # the query encoder is no part of it
+    assert name() == before  # the query encoder is not part of it
     change(mar)
     assert name() != before
 

@@ -138,8 +138,8 @@ def test_the_plan_counts_the_cut_vocabulary(cut_recipe, source):
     ("options", "message"),
     [
         ({"keep": 100_000}, "pieces; give a smaller number, or leave 'vocabulary' out"),
-        ({"texts": ["nowhere.jsonl"]}, "'nowhere.jsonl', which is no data entry"),
-        ({"texts": ["hub:org/name"]}, "'hub:org/name', which is no data entry"),
+        ({"texts": ["nowhere.jsonl"]}, "'nowhere.jsonl', which is not a data entry"),
+        ({"texts": ["hub:org/name"]}, "'hub:org/name', which is not a data entry"),
     ],
 )
 def test_what_cannot_be_cut_is_said_before_anything_is_loaded(cut_recipe, options, message):

@@ -194,7 +194,7 @@ def test_what_cannot_be_cut(tmp_path):
     assert not (tmp_path / "out" / "file").exists()
     with pytest.raises(VocabularyError, match="holds the model to cut"):
         trim(folder, folder, keep=90, texts=OURS, overwrite=True)
-    with pytest.raises(VocabularyError, match="no saved MAR"):
+    with pytest.raises(VocabularyError, match="not a saved MAR"):
         trim(folder, tmp_path / "a", keep=90, texts=OURS, routes=["query"])
     with pytest.raises(VocabularyError, match="give a smaller number"):
         trim(folder, tmp_path / "a", keep=10_000, texts=OURS)

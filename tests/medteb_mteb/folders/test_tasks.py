@@ -100,7 +100,7 @@ def test_unknown_language_is_stated_as_such(make_folder):
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"main_score": "ndcg_at_10"}, "no score of STS"),
+        ({"main_score": "ndcg_at_10"}, "not a score of STS"),
         ({"domains": ["Medicine"]}, "unknown domains"),
         ({"languages": ["chinese"]}, "unknown language 'chinese'"),
         ({"name": "a/b"}, "cannot be a task name"),

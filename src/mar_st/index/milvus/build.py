@@ -49,7 +49,7 @@ class _Unfinished:
     def search(
         self, queries: np.ndarray, k: int, *, settings: Mapping[str, int]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores, and numbers of rows; -1 for those that are no exact result."""
+        """Scores, and numbers of rows; -1 for those that are not an exact result."""
         found = self.index.find(queries, k, None, settings)
         rows = np.full((len(queries), k), -1, dtype=np.int64)
         for number, keys in enumerate(found.keys):
@@ -77,7 +77,7 @@ def build_milvus(
         What the collection says of itself, and its number of documents.
 
     Raises:
-        IndexingError: The kind is none of Milvus', the collection is there already, or nothing answers.
+        IndexingError: Milvus does not have this kind, the collection exists already, or nothing answers.
     """
     if kind not in TYPES:
         raise IndexingError(f"Kinds of index in Milvus are {', '.join(TYPES)}; got {kind!r}.")

@@ -36,7 +36,7 @@ _REACH = 40
 
 
 class Bed(Recogniser):
-    """Bed numbers; a number of beds is none."""
+    """Bed numbers, as opposed to numbers of beds."""
 
     kind = "BED"
     needs = r"\d\s?号?床|[A-D]床|床\s?号|(?i:\bbed\b)"

@@ -47,7 +47,7 @@ class IdentityCard(Recogniser):
 
 
 class SocialSecurity(Recogniser):
-    """US social security numbers; those that were never given out (000, 666, 9xx) are none."""
+    """US social security numbers, except those that are never issued (000, 666, 9xx)."""
 
     kind = "SSN"
     needs = r"\d{2}"

@@ -68,7 +68,7 @@ class Recogniser(LocalRecognizer):
         """Nothing to load."""
 
     def check(self, match: regex.Match[str], rule: Rule) -> float:
-        """How sure a match is one, 0 if it is none; the score of the rule unless a checksum says more."""
+        """Return the confidence in a match, 0 to reject it; the rule's score unless a checksum decides."""
         del match
         return rule.score
 

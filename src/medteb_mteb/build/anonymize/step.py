@@ -46,7 +46,7 @@ Ids = Literal["check", "keep", "digest"]
 
 
 class Anonymise:
-    """The step: replaces identifiers of persons; keeps every text, and all of it that is no identifier.
+    """The step: replaces identifiers of persons; keeps every text, and all of it that is not an identifier.
 
     Args:
         mode: `placeholder` puts `[姓名]` in place of a name (`[NAME]` in a text without Chinese),

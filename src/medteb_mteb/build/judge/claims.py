@@ -110,7 +110,7 @@ def claims(content: str, keys: Sequence[str], *, cut: bool = False) -> Claims | 
             return [(keys[0], alone.pop())]
     if values:
         return "not-an-object"
-    # An object that does not end was cut; its lines are no list.
+    # An object that does not end was cut; its lines are not a list.
     return ([] if "{" in text else _lines(text, keys)) or "not-json"
 
 

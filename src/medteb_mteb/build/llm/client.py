@@ -254,7 +254,7 @@ class Endpoint:
         except openai.APIStatusError as error:
             raise self._status(error, form, question) from None
         except (openai.OpenAIError, ValueError, TypeError) as error:
-            # Answers with status 200 that are none: a proxy's page, half a body.
+            # Invalid answers with status 200: a proxy's page, half a body.
             raise _Failed(f"garbage-{type(error).__name__}", outage=False) from None
         return _reply(found, question)
 

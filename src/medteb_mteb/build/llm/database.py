@@ -81,7 +81,7 @@ class Database(ABC, Generic[AccountT]):
         path: The database; made if it is not there.
 
     Raises:
-        JournalError: Another process has it, it is no journal of this kind, it is damaged, or there is no
+        JournalError: Another process has it, it is not a journal of this kind, it is damaged, or there is no
             room.
     """
 

@@ -154,7 +154,7 @@ def _end(text: str, start: int) -> tuple[int, int] | None:
 
 
 def _repaired(piece: str) -> Any:
-    """The value of a piece that is no JSON but has its brackets; `None` if there is none."""
+    """The value of a piece that is not JSON but has its brackets; `None` if there is none."""
     try:
         from json_repair import repair_json
     except ImportError as error:

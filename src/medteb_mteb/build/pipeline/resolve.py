@@ -24,7 +24,7 @@ __all__ = ["KEEP_AWAY", "Source", "model_places", "resolve", "tests_of"]
 #: Key of the editions that a step's training data is kept away from without being told.
 KEEP_AWAY = "keep-away"
 
-#: Retrievers that are no models.
+#: Retrievers that are not models.
 BM25 = ("bm25", "bm25:char-bigram", "bm25:jieba")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -145,7 +145,7 @@ def model_places(step: StepBase, base: Path) -> dict[str, str]:
         base: Folder of the pipeline file.
 
     Raises:
-        BuildError: A name that is none of these.
+        BuildError: A name that is not one of these.
     """
     found = {}
     for name in step.models():

@@ -24,7 +24,7 @@ __all__ = [
 #: Keys of an example, as BMRetriever prints them: query, a document that answers it, one that does not.
 PAIR_KEYS = ("user_query", "positive_document", "hard_negative_document")
 
-#: "1. ", "2、", "- ": a list inside of a string. Of "2.5 mg" the point is none of a list.
+#: "1. ", "2、", "- ": a list inside a string. The point in "2.5 mg" does not mark a list.
 _NUMBER = re.compile(r"^\s*(?:[-*•]\s+|\(?\d{1,2}(?:[、)）]|[.．:：](?!\d))\s*)")
 _QUOTES = (("“", "”"), ("「", "」"), ('"', '"'), ("'", "'"))
 

@@ -22,7 +22,7 @@ __all__ = ["ExampleCheck", "TaskCheck"]
 #: Smallest and largest length of a task sentence.
 _TASK: dict[Language, tuple[int, int]] = {"zh": (8, 100), "en": (5, 60)}
 #: By how much a length may miss what was asked for: LLMs write shorter documents than they are told, and
-#: count badly. What misses by more was no attempt.
+#: count badly. What misses by more did not try.
 _QUERY_SLACK = 2.5
 _DOCUMENT_SLACK = 3.0
 #: Jaccard similarity of character 3-grams from which two documents are the same.

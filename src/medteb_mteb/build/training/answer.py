@@ -43,7 +43,7 @@ def read_lists(content: str, ids: Sequence[str], control: int | None = None) -> 
         control: Number of the document that answers nothing, if there is one.
 
     Raises:
-        Rejected: `no-json`; `missing-key`: a list is missing; `no-list`: something is no list of texts;
+        Rejected: `no-json`; `missing-key`: a list is missing; `no-list`: something is not a list of texts;
             `invented`: an id that was not given; `both`: an id in both lists; `nothing`: every document is
             missing; `control`: the control document is said to answer the query.
     """

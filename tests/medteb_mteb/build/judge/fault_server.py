@@ -70,7 +70,7 @@ class FaultEndpoint(rules.Endpoint):
         hang: Seconds of silence or trickling; longer than the client waits.
         latency: Seconds that an answer takes.
         capacity: Answers made at once; others wait.
-        controls: Passages that are no judgements.
+        controls: Passages that are not judgements.
         on_arrival: Called with the number of requests that have arrived.
     """
 

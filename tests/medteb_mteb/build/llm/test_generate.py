@@ -44,7 +44,7 @@ def test_a_known_answer_is_not_bought_and_needs_no_endpoint(ask, prompts, server
     assert (again.known, again.bought) == (7, 0)
     assert again.answers == {p.key: first.answers[p.key] for p in asked[3:]}
     assert (more.known, more.bought) == (10, 2)
-    # Where and how it is asked is no part of an answer's identity; a key that is missing does not matter.
+    # Where and how it is asked is not part of an answer's identity; a key that is missing does not matter.
     elsewhere = llm_at("https://api.example.com/v1", api_key_env="MY_KEY")
     monkeypatch.delenv("MY_KEY", raising=False)
     assert ask(asked, elsewhere).known == 10

@@ -45,7 +45,7 @@ ENGLISH = (
         ("痛风。休息", "keywords", "not-keywords"),
         ("痛风发作期的处理", "keywords", "copied"),  # the title
         ("痛风急性发作时应尽早使用秋水仙碱吗？", "question", "copied"),
-        ("秋水仙碱", "keywords", ""),  # a name is no copy
+        ("秋水仙碱", "keywords", ""),  # a name is not a copy
     ],
 )
 def test_a_query_of_a_chinese_document(query, form, reason):

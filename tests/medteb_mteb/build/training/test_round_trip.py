@@ -140,7 +140,7 @@ def test_other_positives_of_a_query_take_no_rank_and_are_no_negatives(tmp_path, 
     report = round_trip(
         tmp_path / "rows.jsonl", tmp_path / "out", BM25(), RoundTrip(depth=1, top=1), show_progress=False
     )
-    # The second is second to the first alone, and the third is behind a document that is no positive.
+    # The second is second to the first alone, and the third is behind a document that is not a positive.
     assert [row["positives"] for row in rows_of(tmp_path / "out/pairs.jsonl")] == [["感冒多喝水"]]
     (kept,) = rows_of(tmp_path / "out/triples.jsonl")
     assert (kept["positives"], kept["ranks"]) == (["感冒要多喝水"], [1])
