@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["THRESHOLD", "Split", "clusters", "near_duplicates", "split_queries"]
 
-#: Jaccard similarity of character 1- and 2-grams from which two queries count as near-duplicates: queries that
-#: differ by a particle do (.67), the same sentence with another disease does not (.38).
+#: Jaccard similarity of character 1- and 2-grams from which two queries count as near-duplicates: queries
+#: that differ by a particle do (.67), the same sentence with another disease does not (.38).
 THRESHOLD = 0.6
 
 #: Rows of a block of the similarity matrix.
