@@ -34,10 +34,11 @@ def validate(
         Path | None, typer.Option("--json", help="Write JSON to this file, too.", metavar="FILE")
     ] = None,
 ) -> None:
-    """Check a retrieval edition and print one page: a verdict for every point, with its number and reason.
+    """Print a verdict on every point of an edition.
 
-    Looked at are files, ids, size and power, duplicates, what was judged of a run, pool bias, judges, leaks,
-    slices and the card. What the data do not tell is called "not known". Exit code 1: a point fails.
+    Each has its number and its reason, on one page. Looked at are files, ids, size and power, duplicates,
+    what was judged of a run, pool bias, judges, leaks, slices and the card. What the data do not tell is
+    called "not known". Exit code 1: a point fails.
     """
     from medteb_mteb.commands.edition import resolve
     from medteb_mteb.commands.errors import UserError
