@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from mar_st.arrays import load_array
 from mar_st.errors import MarError
-from mar_st.files import move_folder, write_text
+from mar_st.files import move_folder, write_digests, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -382,6 +382,7 @@ def _write_shard(folder: Path, name: str, keys: np.ndarray, vectors: np.ndarray)
     part.mkdir()
     np.save(part / "vectors.npy", vectors)
     np.save(part / "keys.npy", keys)
+    write_digests(part)
     with FileLock(folder / "commit.lock"):
         shards = _shard_folders(folder)
         if shards and Part.npy(shards[0] / "vectors.npy").width != vectors.shape[1]:

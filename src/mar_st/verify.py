@@ -7,12 +7,14 @@ can be read.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mar_st.arrays import load_array
 from mar_st.errors import MarError
-from mar_st.files import DIGESTS, check_file, files_below, listed_path, read_digests, read_json
+from mar_st.files import DIGESTS, check_file, files_below, listed_path, one_line, read_digests, read_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,7 +41,7 @@ class Verified:
 
     Attributes:
         folder: The folder.
-        kind: `vectors`, `index`, `export`, `model` or `packed model`.
+        kind: `vectors`, `index`, `export`, `model`, `packed model` or `teacher vectors`.
         files: Number of files compared.
         bytes: Their total size.
         digests: True if the folder carries digests.
@@ -88,7 +90,7 @@ def verify(folder: str | Path) -> Verified:
 
     Args:
         folder: Vectors (`mar encode`), an index (`mar index`), an exported encoder (`mar export`), a model,
-            or a packed model.
+            a packed model, or a store of teacher vectors (`MAR_STORE`).
 
     Raises:
         MarError: There is no such folder, or it is not one of these.
@@ -96,6 +98,10 @@ def verify(folder: str | Path) -> Verified:
     root = Path(folder)
     if not root.is_dir():
         raise MarError(f"There is no folder {root}.")
+    if next(root.glob("*/teacher.json"), None) is not None:
+        found = Verified(str(root), "teacher vectors")
+        _teachers(root, found)
+        return found
     for name, kind, check in _KINDS:
         if (root / name).exists() and (name != "manifest.json" or _format(root) == f"mar-{kind}"):
             found = Verified(str(root), kind)
@@ -183,6 +189,39 @@ def _export(root: Path, found: Verified) -> None:
         return
     found.compare(root, files, root / FILE, do)
     _note_unsampled(found, files)
+
+
+def _teachers(root: Path, found: Verified) -> None:
+    do = "'mar verify --repair' deletes this shard, and the next run that asks for its texts computes them."
+    for shard in sorted(root.glob("*/*/[0-9]*-*/")):
+        before = len(found.problems)
+        try:
+            entries = read_digests(shard)
+            if entries is None:
+                found.digests = False
+                found.files += 2
+            else:
+                found.compare(shard, entries, shard / DIGESTS, do)
+            if len(found.problems) == before:
+                _check_keys(shard)
+        except (MarError, ValueError, OSError) as error:
+            found.add(shard / "keys.npy", one_line(error), do)
+    if not found.digests:
+        found.notes.append(
+            f"Some shards are older and carry no {DIGESTS}: only their form and keys were checked."
+        )
+
+
+def _check_keys(shard: Path) -> None:
+    """Make sure that the arrays of a shard of teacher vectors fit each other and its name."""
+    from mar_st.store import KEY, Part
+
+    keys, vectors = load_array(shard / "keys.npy"), Part.npy(shard / "vectors.npy")
+    digest = hashlib.sha256(keys.tobytes()).hexdigest()
+    if keys.dtype != f"S{KEY}" or keys.shape != vectors.shape[:1]:
+        raise MarError(f"holds {keys.dtype} {keys.shape}; {vectors.shape[0]} keys are expected")
+    if not digest.startswith(shard.name.partition("-")[2]):
+        raise MarError("holds other keys than were written")
 
 
 def _packed(root: Path, found: Verified) -> None:

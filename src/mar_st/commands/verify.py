@@ -13,15 +13,35 @@ def verify(
         list[str],
         typer.Argument(help="Folders of vectors, indexes, exports or models.", metavar="FOLDER..."),
     ],
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Make damaged files of vectors and indexes again.")
+    ] = False,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            help="What to repair from: the corpus of vectors (default: as recorded), the vectors of an index."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compare every byte of folders with their digests.
 
     The exit status is 1 if a file is damaged or missing.
     """
+    import sys
+
     from mar_st.verify import verify as run
 
+    if source is not None and (not repair or len(folders) != 1):
+        raise typer.BadParameter("--source goes with --repair and one folder.")
     results = [run(folder) for folder in folders]
+    if repair:
+        from mar_st.repair import repair as mend
+
+        for place, result in enumerate(results):
+            if not result.whole:
+                mend(result, source, say=lambda line: typer.echo(line, file=sys.stderr))
+                results[place] = run(result.folder)
     if as_json:
         shown = [result.to_json() for result in results]
         typer.echo(json.dumps(shown[0] if len(shown) == 1 else shown, ensure_ascii=False, indent=2))

@@ -114,7 +114,7 @@ def build_index(
     need("faiss")
     out = Path(out)
     asked: dict[str, Any] = {
-        "vectors": _digest(folder), "corpus": None if corpus is None else str(corpus), "kind": kind,
+        "vectors": manifest_digest(folder), "corpus": None if corpus is None else str(corpus), "kind": kind,
         "params": dict(params or {}), "memory_limit": memory_limit, "recall": recall, "bm25": bm25,
         "tokens": tokens, "sample": sample,
         "queries": None if queries is None else hashlib.sha256(queries.tobytes()).hexdigest(),
@@ -330,6 +330,6 @@ def _plan(out: Path, asked: dict[str, Any]) -> dict[str, Any]:
     return plan
 
 
-def _digest(folder: VectorFolder) -> str:
+def manifest_digest(folder: VectorFolder) -> str:
     """Digest of a folder's manifest, which holds those of its files."""
     return hashlib.sha256(json.dumps(folder.manifest, sort_keys=True).encode()).hexdigest()
