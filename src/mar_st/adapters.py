@@ -135,7 +135,7 @@ def add_lora(
 
 @dataclass(frozen=True)
 class Merged:
-    """How much of a LoRA update its storage kept.
+    """Rounding loss of a LoRA update in the dtype that the merged weights are stored in.
 
     Attributes:
         dtype: What the merged weights are stored in, for instance `bfloat16`.
@@ -235,7 +235,7 @@ def _fold(layer: Any, target: torch.dtype) -> tuple[float, float]:
 
 
 def _fold_by_peft(layer: Any, target: torch.dtype) -> tuple[float, float]:
-    """As `_fold`, for updates of other forms (DoRA, biases), which peft computes."""
+    """Merge updates of other forms than `_fold` (DoRA, biases), which peft computes."""
     base = layer.get_base_layer()
     before: torch.Tensor = base.weight.data
     layer.float()  # the adapter and the layer below it

@@ -1,4 +1,4 @@
-"""How fast this machine trains an encoder: a few seconds of the real thing on random weights."""
+"""Training speed of this machine, measured by a few seconds of training with random weights."""
 
 from __future__ import annotations
 

@@ -31,15 +31,15 @@ BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 @dataclass(frozen=True)
 class Training:
-    """How an encoder takes part in a stage.
+    """Training settings of an encoder in a stage.
 
     Attributes:
         mode: All weights trained, a LoRA adapter trained, or nothing.
         lora_r: Rank of the adapter.
         lora_targets: Linear layers that carry it; default all.
-        checkpointing: Whether activations of a layer are computed again in the backward pass.
-        gradcache: Whether rows are encoded in mini-batches, first without a graph (GradCache).
-        bf16: Whether passes run under bf16 autocast.
+        checkpointing: Recompute the activations of each layer in the backward pass.
+        gradcache: Encode rows in mini-batches, first without a graph (GradCache).
+        bf16: Run passes under bf16 autocast.
         dtype: What its weights are held in (a LoRA adapter is always float32).
     """
 

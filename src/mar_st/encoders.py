@@ -259,7 +259,7 @@ def _saved_projection(saved: SavedModules, revision: str | None) -> Dense | None
 
 
 def _saved_mode(pooling: dict[str, Any], name: str) -> PoolingMode | None:
-    """How a sentence-transformers model pools, where it says so."""
+    """Return the pooling mode of a sentence-transformers model, if it declares one."""
     mode = pooling.get("pooling_mode")
     if mode is not None and mode not in get_args(PoolingMode):
         raise MarError(

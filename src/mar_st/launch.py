@@ -1,4 +1,4 @@
-"""How training is started, and what of a recipe cannot be trained so: known before any weights are loaded."""
+"""Launch settings of training, and checks, before any weights are loaded, that a recipe can run with them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class LaunchError(MarError):
 
 @dataclass(frozen=True)
 class Launch:
-    """How training is started.
+    """Launch settings of training.
 
     Attributes:
         world: Processes, one per device.
         deepspeed: Path of a DeepSpeed configuration.
-        installed: Whether DeepSpeed is installed there.
-        bf16: Whether the devices compute in bfloat16.
+        installed: True if DeepSpeed is installed there.
+        bf16: True if the devices support bfloat16.
     """
 
     world: int = 1

@@ -1,4 +1,4 @@
-"""How much data a stage has and how long its texts are, from a sample, for planning.
+"""Amount of a stage's data and lengths of its texts, from a sample, for planning.
 
 Where the data of a recipe are at hand, rows are counted and token lengths are taken from sampled rows; where
 they are not, rows come from the recipe's `expected_rows` and every text counts as `max_length` tokens.

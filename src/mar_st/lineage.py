@@ -200,7 +200,7 @@ def head_file(path: str | Path) -> Path:
 def _stage(
     recipe: Recipe, stage: Stage, data: Mapping[str, str], trained: Mapping[Side, str]
 ) -> dict[str, Any]:
-    """All that goes into a stage."""
+    """Return everything that a stage depends on."""
     content: dict[str, Any] = {
         "format": FORMAT,
         "libraries": {name: version(name).partition(".")[0] for name in LIBRARIES},
@@ -256,7 +256,7 @@ def _settings(part: BaseModel, left_out: set[str]) -> dict[str, Any]:
 def _encoder(
     recipe: Recipe, side: Side, data: Mapping[str, str], trained: Mapping[Side, str]
 ) -> dict[str, Any]:
-    """Where an encoder comes from: its backbone, and the stage that trained it last."""
+    """Return the origin of an encoder: its backbone, and the stage that trained it last."""
     backbone: Backbone = getattr(recipe, side)
     content = _settings(backbone, _ORIGIN)
     if side in trained:

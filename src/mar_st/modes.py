@@ -1,4 +1,4 @@
-"""How the encoders of a recipe take part in its stages: trained in full, through LoRA, or frozen."""
+"""Training modes of a recipe's encoders in its stages: full, LoRA, or frozen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def training_of(stage: Stage, side: Side, shape: Shape, precision: str) -> Training:
-    """How a side takes part in a stage."""
+    """Return the training settings of a side in a stage."""
     mode: Literal["full", "lora", "frozen"] = "full"
     if (
         (isinstance(stage, AlignStage) and side == "document")

@@ -92,7 +92,7 @@ def model_source(source: str | Path) -> str:
 
 
 def packaged_folder() -> Path:
-    """Where the packaged model lies; an installation may come without it."""
+    """Return the folder of the packaged model, which an installation may lack."""
     return Path(__file__).parent / "models" / PACKAGED
 
 

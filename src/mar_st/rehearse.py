@@ -80,7 +80,7 @@ class StageReport:
     peak_bytes: int = 0
 
     def line(self) -> str:
-        """One line for a terminal."""
+        """Return the result as one line for a terminal."""
         first, last = self.losses[min(self.losses)], self.losses[max(self.losses)]
         # The first step of either call pays for what the others find warm.
         typical = sorted(self.seconds)[len(self.seconds) // 2]

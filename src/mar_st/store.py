@@ -72,7 +72,7 @@ class Encoder(Protocol):
 
 
 def store_root(run: str | Path) -> Path:
-    """Where the vectors for a run are kept: `$MAR_STORE`, else `teacher-store` beside the run folder."""
+    """Return the folder of vectors for a run: `$MAR_STORE`, else `teacher-store` beside the run folder."""
     named = os.environ.get(STORE_VARIABLE)
     return Path(named).expanduser() if named else Path(run).resolve().parent / "teacher-store"
 
@@ -254,7 +254,7 @@ class TeacherStore:
         self.root, self.shard = Path(root), shard
 
     def folder(self, encoder: Encoder, role: Side) -> Path:
-        """Where the vectors of one teacher with its settings are."""
+        """Return the folder of the vectors of one teacher with its settings."""
         content = json.dumps(encoder.identity(role), sort_keys=True, ensure_ascii=False)
         return self.root / hashlib.sha256(content.encode()).hexdigest()[:32]
 

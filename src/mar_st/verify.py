@@ -264,7 +264,7 @@ def _model(root: Path, found: Verified) -> None:
 
 
 def _form(path: Path) -> str | None:
-    """How a file is damaged in its form: tensors beyond its end, JSON that cannot be read."""
+    """Return how a file's format is damaged: tensors beyond its end, or invalid JSON."""
     try:
         if path.suffix == ".safetensors":
             from safetensors import SafetensorError, safe_open

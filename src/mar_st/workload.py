@@ -205,7 +205,7 @@ class Workload:
         return self._lengths[key]
 
     def notes(self, entries: Sequence[Data]) -> list[str]:
-        """Where the lengths of these entries come from."""
+        """Return notes on how the lengths of some entries were determined."""
         blind = [entry.name for entry in entries if not self.stats[entry.name].sampled]
         notes = [f"lengths of {', '.join(blind)}: max_length, as the data are not at hand"] if blind else []
         return notes + (sorted(self._how) if len(blind) < len(entries) else [])

@@ -78,7 +78,7 @@ class _WithoutDisputed:
         return meta
 
     def index(self, *args: Any, **kwargs: Any) -> None:
-        """As the model does."""
+        """Index the corpus with the model."""
         self._model.index(*args, **kwargs)
 
     def search(self, *args: Any, **kwargs: Any) -> RetrievalOutputType:

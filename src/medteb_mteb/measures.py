@@ -1,4 +1,4 @@
-"""How much of a ranking was judged, and scores that do not count what nobody has judged as wrong.
+"""Share of a ranking that was judged, and scores that do not count unjudged documents as wrong.
 
 By trec_eval's definitions: `judged@k` is the share of judged documents among the first k (of fewer, where
 fewer were retrieved); condensed nDCG is nDCG of the ranking without its unjudged documents, as `trec_eval -J`
@@ -42,7 +42,7 @@ class QueryScores:
     condensed: float
 
     def to_json(self) -> dict[str, float | None]:
-        """By the names that results bear."""
+        """Return the measures by their names in results."""
         return {
             "ndcg_at_10": self.ndcg,
             "judged_at_10": self.judged,

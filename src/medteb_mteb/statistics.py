@@ -47,7 +47,7 @@ class LocalMetadata(TaskMetadata):
 
     @property
     def descriptive_stat_path(self) -> Path:
-        """Where the statistics of these very data lie."""
+        """Path of the statistics of this revision of the data."""
         return self._folder / STATISTICS / f"{self.revision}.json"
 
 

@@ -1,7 +1,7 @@
-"""Which results may leave this machine through `mteb submit-results`, and which are held back.
+"""Filter of the results that `mteb submit-results` may send from this machine.
 
-A result names its task and its model. Tasks made of folders and models from folders bear names that may tell
-of a clinic and its data, and a score on an own edition passes for one on the public data of the same name.
+A result names its task and its model. Names of tasks and models from folders may identify a clinic and its
+data, and a score on a local edition could be mistaken for one on the public data of the same name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From triples to the columns that a stage trains on."""
+"""Conversion of triples to the columns that a stage trains on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From checked rows to an Arrow table: in memory where the files are small, else in the cache."""
+"""Conversion of checked rows to an Arrow table: in memory for small files, else in the cache."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Rows(Protocol):
-    """Where rows come from."""
+    """Source of rows."""
 
     left_out: Counter[str]
     ignored: dict[str, str]
@@ -96,7 +96,7 @@ def converted(
 
 
 class _Conversion:
-    """One reading of all rows; `about` is known after the last batch."""
+    """One pass over all rows; `about` is known after the last batch."""
 
     def __init__(
         self, rows: Rows, read: Callable[[], Iterable[Any]], schema: pa.Schema, *, mapped: bool = False

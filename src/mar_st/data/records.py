@@ -78,7 +78,7 @@ class Source:
         return [f"data {self.entry.name}: not read: {columns}"]
 
     def summary(self) -> str:
-        """How much there is, and what was left out and why."""
+        """Return a line with the number of records and, by reason, of rows left out."""
         what = f"{len(self.texts)} texts" if self.entry.form == "texts" else f"{len(self.triples)} triples"
         reasons = ", ".join(f"{number} {reason}" for reason, number in self.left_out.items())
         return f"{what}; left out: {reasons}" if reasons else what

@@ -22,7 +22,7 @@ __all__ = ["Draws", "RedrawnDataset"]
 
 
 class Draws:
-    """Which documents each row holds in an epoch.
+    """Documents of each row in an epoch.
 
     The positives of a triple take turns, and so do its hard negatives, in an order drawn with the seed (as in
     Tevatron). So the draw depends on seed, epoch and row alone, each of `p` positives is drawn once in `p`
@@ -155,7 +155,7 @@ class RedrawnDataset(Dataset):  # type: ignore[misc]  # datasets has no types
 
 
 def _occurrences(numbers: np.ndarray) -> np.ndarray:
-    """How often each number came before, `(n,)`."""
+    """Return how often each number occurred before, `(n,)`."""
     order = np.argsort(numbers, kind="stable")
     ordered = numbers[order]
     new = np.ones(len(order), dtype=bool)

@@ -24,7 +24,7 @@ SEPARATED = {".csv": ",", ".tsv": "\t"}
 
 @dataclass
 class Position:
-    """How far the reading of a file has come, in bytes of the file."""
+    """Progress of reading a file, in bytes."""
 
     done: float = 0.0
 

@@ -1,4 +1,4 @@
-"""From a row of a file to a triple, whichever library the file was written for.
+"""Conversion of a row of a file to a triple, whichever library the file was written for.
 
 | what | column |
 |---|---|

@@ -1,4 +1,4 @@
-"""How vectors are stored: float32, float16, int8 with a scale per vector, or one bit per dimension."""
+"""Storage of vectors as float32, float16, int8 with a scale per vector, or one bit per dimension."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class VectorFolder:
 
     @property
     def dtype(self) -> str:
-        """How the vectors are stored: float32, float16, int8 or binary."""
+        """Dtype of the stored vectors: float32, float16, int8 or binary."""
         return str(self.manifest["settings"]["dtype"])
 
     @property
@@ -92,7 +92,7 @@ class VectorFolder:
 
     @property
     def similarity(self) -> str:
-        """How the model compares vectors: cosine or dot."""
+        """Similarity function of the model: cosine or dot."""
         return str(self.manifest["settings"]["similarity"])
 
     @property

@@ -1,4 +1,4 @@
-"""Which processor this is."""
+"""Maker and extensions of this machine's processor."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ def _missing(root: Path, scan: Scan, say: Callable[[str], None]) -> list[int]:
 
 
 def _damage(root: Path, number: int, listed: dict[str, Any] | None) -> str | None:
-    """How a shard differs from what was written; one without digests is compared with the manifest."""
+    """Return how a shard is damaged; one without digests is compared with the manifest."""
     try:
         if check_shard(root / SHARDS, number) or listed is None:
             return None

@@ -20,7 +20,7 @@ ENGINE_VERSION = 1
 
 @dataclass(frozen=True)
 class Settings:
-    """How a corpus is encoded.
+    """Settings of encoding a corpus.
 
     Attributes:
         dim: First dimensions to keep (Matryoshka); default all.
@@ -52,7 +52,7 @@ class Settings:
                 raise MarError(f"{name} is at least 1; got {value}.")
 
     def identity(self, device: str, *, kernel: Kernel) -> dict[str, Any]:
-        """All that the bytes depend on besides model and corpus, as JSON.
+        """Return, as JSON, everything the bytes depend on besides model and corpus.
 
         Args:
             device: `cpu`, `cuda`, ...

@@ -1,4 +1,4 @@
-"""Which document space a model folder belongs to, told from its files without loading weights.
+"""Digest of the document space of a model folder, computed from its files without loading weights.
 
 Vectors of documents and vectors of queries may be compared if they come from one space. The digest covers
 what makes document vectors what they are: the modules of the document route (all modules of a model without

@@ -50,11 +50,11 @@ class Window:
 
     @cached_property
     def ends(self) -> np.ndarray:
-        """Where each distinct text ends in a column."""
+        """End of each distinct text in a column."""
         return np.cumsum(self.lengths)
 
     def span(self, row: int) -> slice:
-        """Where a distinct text is in a column."""
+        """Return the slice of a distinct text in a column."""
         return slice(int(self.ends[row] - self.lengths[row]), int(self.ends[row]))
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """All that a worker needs, as names and numbers.
+    """Job of a worker, described by names and numbers.
 
     Attributes:
         model: Folder of the model.

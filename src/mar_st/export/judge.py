@@ -1,4 +1,4 @@
-"""How well queries find their documents, with the original encoder and with a variant."""
+"""Retrieval quality of queries, with the original encoder and with a variant."""
 
 from __future__ import annotations
 

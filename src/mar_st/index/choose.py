@@ -156,7 +156,7 @@ def _median(searchable: Searchable, queries: np.ndarray, ladder: Mapping[str, in
 def _growth(
     kind: Kind, built: Mapping[str, Any], fitting: Mapping[str, Any], count: int, sample: int
 ) -> float:
-    """How much longer a query takes on all vectors than on the sample."""
+    """Return the factor by which a query takes longer on all vectors than on the sample."""
     if kind == "hnsw":
         return math.log(count + 1) / math.log(sample + 1)
     if kind == "ivf-pq":

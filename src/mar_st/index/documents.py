@@ -231,7 +231,7 @@ class Documents:
         return np.flatnonzero(pc.is_in(self.ids, value_set=wanted).to_numpy(zero_copy_only=False))
 
     def mask(self, where: Filter) -> np.ndarray:
-        """Which documents pass a typed filter, `(n,)` bool."""
+        """Return the mask of documents that pass a typed filter, `(n,)` bool."""
         passed = np.ones(len(self), dtype=bool)
         for condition in where.conditions:
             column = self._columns.get(condition.field)
@@ -292,7 +292,7 @@ class _Strings:
 
 
 def _passing(column: Any, condition: Condition) -> np.ndarray:
-    """Which values of a column meet a typed condition, `(n,)` bool; missing ones do not."""
+    """Return the mask of values of a column that meet a typed condition, `(n,)` bool; missing ones do not."""
     if isinstance(column, pa.DictionaryArray):
         # Only the distinct values are compared; one more slot stands for missing ones.
         places: np.ndarray = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)

@@ -206,7 +206,7 @@ def _typed(condition: Condition, fields: Mapping[str, FieldType]) -> Condition:
 
 
 def _possible(values: Iterable[Scalar]) -> list[Scalar]:
-    """Those of some numbers that a 64-bit integer can be, as integers."""
+    """Return the numbers that are whole and fit a 64-bit integer, as integers."""
     whole = (int(value) for value in values if not isinstance(value, str) and value == int(value))
     return [value for value in whole if LEAST <= value <= LARGEST]
 

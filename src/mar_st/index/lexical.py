@@ -100,7 +100,7 @@ def build(
 
 
 def _counted(words: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """How often each word stands in each document: words, documents, int32, and counts, float32."""
+    """Return how often each word occurs in each document: words and documents, int32, and counts, float32."""
     documents = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
     most = np.int64(max(len(words), 1))
     pairs, counts = np.unique(documents * most + words, return_counts=True)
@@ -131,7 +131,7 @@ def _matrix(counted: list[np.ndarray], lengths: np.ndarray, vocabulary: int, mea
 def _words(
     folder: Path, documents: Documents, tokens: str, *, progress: bool
 ) -> Iterator[tuple[list[str], np.ndarray, np.ndarray]]:
-    """Of each chunk its different words, its documents' words as places among them, and their lengths."""
+    """Yield, for each chunk, its distinct words, its documents as indices of these, and document lengths."""
     starts = range(0, len(documents), CHUNK)
     paths = [folder / f"words-{start:012d}.npz" for start in starts]
     waiting = [start for start, path in zip(starts, paths, strict=True) if not path.is_file()]

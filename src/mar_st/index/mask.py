@@ -1,4 +1,4 @@
-"""Which rows of a segment may be found."""
+"""Mask of the rows of a segment that may be found."""
 
 from __future__ import annotations
 

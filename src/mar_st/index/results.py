@@ -16,11 +16,11 @@ RRF = 60
 
 
 class Leg(NamedTuple):
-    """Where one part of a search found a document.
+    """Rank and score of a document in one part of a hybrid search.
 
     Attributes:
-        rank: Its place there, from 1.
-        score: Its score there.
+        rank: Rank there, from 1.
+        score: Score there.
     """
 
     rank: int

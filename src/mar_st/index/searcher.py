@@ -1,4 +1,4 @@
-"""From the text of a query to hits: encode, search by vectors and words, fuse, rerank, cut snippets."""
+"""Search of an index by query texts: encode, search by vectors and words, fuse, rerank, cut snippets."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def snippet(text: str, query: str | None = None) -> str:
 
 
 def _best(text: str, query: str) -> int:
-    """Where the window starts that holds most different terms, and of those most terms; else 0."""
+    """Return the start of the window with most distinct terms (ties: with most terms), 0 without any."""
     found = _places(_lower(text), _terms(query))
     counts: dict[str, int] = {}
     best, place, first = (0, 0), 0, 0

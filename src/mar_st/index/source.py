@@ -1,4 +1,4 @@
-"""Where the vectors of a segment come from while it is built: a folder of vectors, or other segments."""
+"""Sources of the vectors of a segment while it is built: a folder of vectors, or other segments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a text to the features of a lookup encoder: character n-grams and words, in plain Python.
+"""Feature extraction of a lookup encoder: character n-grams and words of a text, in plain Python.
 
 Everything that computes a lookup encoder (the torch module, the numpy export, the page in a browser) makes
 its features by these rules, so what is written here is part of the format:

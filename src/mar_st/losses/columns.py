@@ -124,7 +124,7 @@ def can_be_cut(features: dict[str, Any]) -> bool:
 
 
 def _sizes(lengths: Sequence[int]) -> list[int]:
-    """How many texts, sorted by falling length, go into each pass."""
+    """Return the number of texts, sorted by descending length, in each pass."""
     most = min(PASSES, len(lengths) // FEWEST)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return _even(len(lengths), min(SHARED, most))

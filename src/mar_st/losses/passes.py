@@ -125,7 +125,9 @@ class PassesMixin(CachedLossMixin):
 
 
 def token_cuts(spans: np.ndarray, rows: int, tokens: int) -> list[int]:
-    """Where passes over texts of falling width end, each of at most `tokens` with padding (or one text).
+    """Return the ends of passes over texts of descending length, each of at most `tokens` with padding.
+
+    A longer text is a pass by itself.
 
     Args:
         spans: Spans of the texts, `(2, texts)`.

@@ -212,7 +212,7 @@ class Miner:
         ]
 
     def identity(self) -> dict[str, Any]:
-        """All that the blocks depend on."""
+        """Return everything the blocks depend on."""
         digest = hashlib.sha256()
         for question in self.questions:
             known = [question.text, question.positives, sorted(question.known), sorted(question.labelled)]

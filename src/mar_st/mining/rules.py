@@ -1,4 +1,4 @@
-"""Which candidates become hard negatives: the filters, in order, each with a count of what it dropped."""
+"""Selection of hard negatives: filters in order, each with a count of the candidates it dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the modules of a MAR stand: encoders in a first `Router`, what follows them in a second one.
+"""Arrangement of a MAR's modules: encoders in a first `Router`, the following modules in a second one.
 
 sentence-transformers casts its top-level modules to the dtype of the model's first parameter and leaves
 modules inside the first `Router` alone. So a document encoder stored in bfloat16 needs the layers behind it

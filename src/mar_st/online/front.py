@@ -1,4 +1,4 @@
-"""From texts to the inputs of an exported graph: tokens, rows of the embedding table, packs."""
+"""Inputs of an exported graph from texts: tokens, rows of the embedding table, packs."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class Front:
         return Pack(len(rows), inputs)
 
     def _pool(self, starts: np.ndarray, lengths: np.ndarray, size: int, skipped: int) -> np.ndarray:
-        """Which rows, or how much of each row, make the vector of a text; padded to a power of two texts."""
+        """Return the pooled row, or the weights of all rows, of each text; padded to a power of two texts."""
         count = 1 << (len(starts) - 1).bit_length()
         first = starts + np.where(lengths > skipped, skipped, 0)
         if self.single:

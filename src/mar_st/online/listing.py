@@ -26,7 +26,7 @@ MOST = 2**24
 
 @dataclass(frozen=True)
 class Variant:
-    """One form of the encoder.
+    """One variant of the exported encoder.
 
     Attributes:
         runtime: `native`, `onnx` or `openvino`.

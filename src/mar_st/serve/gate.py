@@ -141,7 +141,7 @@ class Gate:
 
 
 def _places(error: Exception) -> str:
-    """Where an exception was raised, innermost first."""
+    """Return the call stack of an exception, innermost first."""
     frames = traceback.extract_tb(error.__traceback__)[: -_FRAMES - 1 : -1]
     return " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames)
 

@@ -32,7 +32,7 @@ _WARM = (1, 4, 16)
 
 @dataclass(frozen=True)
 class Source:
-    """Where a searcher comes from, so that it can be opened again.
+    """Sources of a searcher, from which it can be reopened.
 
     Attributes:
         index: Folder (or link to one) or URI of the index.

@@ -1,4 +1,4 @@
-"""How long the texts of a request may be, and where those that may be cut are cut: once, before all work."""
+"""Length limits of the texts of a request, and their truncation: once, before any other work."""
 
 from __future__ import annotations
 

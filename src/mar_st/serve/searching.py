@@ -28,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Ask:
-    """One caller's search.
+    """Search of one request.
 
     Attributes:
         text: The query, cut to what counts; needed for hybrid search and reranking.

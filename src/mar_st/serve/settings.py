@@ -17,7 +17,7 @@ class ServeError(MarError):
 
 @dataclass(frozen=True)
 class ServeSettings:
-    """How the server listens and what it allows. Times are seconds, sizes bytes.
+    """Settings of the server: address and limits. Times are seconds, sizes bytes.
 
     Attributes:
         host: Address to listen on.

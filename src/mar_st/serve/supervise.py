@@ -22,7 +22,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class LoneServer(Server):
-    """One process that serves; SIGHUP opens the index again.
+    """Server in one process; SIGHUP reopens the index.
 
     Args:
         config: uvicorn's configuration.

@@ -1,4 +1,4 @@
-"""How well a query encoder agrees with its teacher: cosine of the vectors, overlap of what they retrieve."""
+"""Agreement of a query encoder with its teacher: cosine of the vectors, overlap of the results."""
 
 from __future__ import annotations
 

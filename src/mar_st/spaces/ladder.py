@@ -50,7 +50,7 @@ RATE = 1e-3
 
 @dataclass(frozen=True)
 class Ladder:
-    """Which rungs a ladder has, and what they are measured on.
+    """Rungs of a ladder, and the tasks that they are measured on.
 
     Attributes:
         rungs: List such as `lookup,1,2,4,full`.
@@ -139,7 +139,7 @@ class LadderRun(Run):
     side: Side | None = field(default=None, init=False)
 
     def do(self) -> dict[str, Any]:
-        """All phases."""
+        """Run all phases."""
         self.side = self._checked_side()
         self._stage(self._rate())  # bad options are refused before the teacher is asked
         settings = self._settings()
@@ -218,7 +218,7 @@ class LadderRun(Run):
             self._phase(self._folder(rung), lambda folder: self._refine(space, model, folder, rate))
 
     def _folder(self, rung: Rung) -> Path:
-        """Where the finished rung is."""
+        """Return the folder of the finished rung."""
         refined = self.refine is not None and rung.trained
         return self.work / f"rung-{rung.name}{'-refined' if refined else ''}"
 

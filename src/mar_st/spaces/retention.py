@@ -1,4 +1,4 @@
-"""How much of its teacher's quality a query encoder keeps, on judged queries or on held-out texts."""
+"""Share of its teacher's quality that a query encoder keeps, on judged queries or on held-out texts."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class Run:
     digest: str | None = None
 
     def do(self) -> dict[str, Any]:
-        """All phases."""
+        """Run all phases."""
         rate = self.options.learning_rate or (1e-3 if self.student is None else 1e-4)
         self._stage(rate)  # bad options are refused before the teacher is asked
         settings = self._settings()

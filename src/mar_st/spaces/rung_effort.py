@@ -1,4 +1,4 @@
-"""How much effort a rung needs: a graph of the teacher's documents, searched with the rung's queries.
+"""Search effort that a rung needs: a graph of the teacher's documents, searched with the rung's queries.
 
 A graph finds the neighbours of the teacher's own queries with little effort (`ef`, the candidates that a
 search keeps). The vectors of a weaker encoder lie elsewhere, and may need more for the same share of what

@@ -31,7 +31,7 @@ _MANY = 8 * TOGETHER
 
 
 def method() -> str:
-    """How the times of a report were taken."""
+    """Describe how the times of a report were measured."""
     return METHOD.format(together=TOGETHER, threads=torch.get_num_threads())
 
 

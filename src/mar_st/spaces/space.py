@@ -81,7 +81,7 @@ class Space:
 
     @property
     def similarity(self) -> str:
-        """How vectors of the space are compared."""
+        """Similarity function of the space."""
         model = getattr(self.teacher, "model", None)
         if isinstance(model, SentenceTransformer):
             return str(model.similarity_fn_name)

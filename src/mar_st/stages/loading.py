@@ -1,4 +1,4 @@
-"""How many processes read and tokenise batches ahead of the training step, and how they start."""
+"""Worker processes that read and tokenise batches ahead of the training step: their number and start."""
 
 from __future__ import annotations
 

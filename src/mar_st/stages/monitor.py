@@ -1,4 +1,4 @@
-"""Where the records of a run go: `metrics.jsonl`, TensorBoard, the progress bar, `loss.png`."""
+"""Outputs of a run's records: `metrics.jsonl`, TensorBoard, the progress bar, `loss.png`."""
 
 from __future__ import annotations
 

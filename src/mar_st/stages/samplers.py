@@ -1,4 +1,4 @@
-"""Which rows make up a batch: of one data entry or of all, without equal texts, of similar length.
+"""Batch samplers: rows of one data entry or of all, without equal texts, of similar length.
 
 sentence-transformers' samplers read a row from the dataset for every test of a duplicate, promise a number of
 batches that they may not reach, and know nothing of lengths; under several processes they hand each process a

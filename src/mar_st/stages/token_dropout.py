@@ -107,7 +107,7 @@ def _encoders(model: SentenceTransformer) -> dict[str, Transformer]:
 
 
 def _special_tokens(encoder: Transformer) -> Tensor:
-    """Which tokens are special, `(vocabulary,)` bool."""
+    """Return the mask of special tokens, `(vocabulary,)` bool."""
     tokenizer: Any = encoder.tokenizer
     special = torch.zeros(len(tokenizer), dtype=torch.bool)
     special[tokenizer.all_special_ids] = True

@@ -70,7 +70,7 @@ class TaskData:
 
     @property
     def kind(self) -> Kind:
-        """How a score is made of the items."""
+        """Kind of statistic that turns the items into a score."""
         if self.type != "sts":
             return "mean"
         return "spearman" if self.metric == "spearman" else "pearson"

@@ -1,8 +1,8 @@
-"""Where the vectors come from that a query encoder is aligned to.
+"""Teachers: sources of the vectors that a query encoder is aligned to.
 
-A teacher is anything that gives vectors of texts: a model at hand (`ModelTeacher`), vectors that were encoded
-before (`FolderTeacher`), an embeddings endpoint (`EndpointTeacher`). All give a `mar_st.store.Vectors`: rows
-on disk, whatever their number. A `CrossEncoderTeacher` gives scores of pairs instead.
+A teacher is anything that returns vectors of texts: a local model (`ModelTeacher`), vectors encoded earlier
+(`FolderTeacher`), an embeddings endpoint (`EndpointTeacher`). All return a `mar_st.store.Vectors`: rows on
+disk, whatever their number. A `CrossEncoderTeacher` returns scores of pairs instead.
 """
 
 from __future__ import annotations

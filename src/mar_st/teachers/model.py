@@ -40,7 +40,7 @@ DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 @dataclass(frozen=True)
 class Ask:
-    """How a teacher encodes texts of a role.
+    """Settings by which a teacher encodes texts of a role.
 
     Attributes:
         task: The task that a `Router` finds its route by.

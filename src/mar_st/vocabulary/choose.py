@@ -1,4 +1,4 @@
-"""Which pieces of a vocabulary are kept: those that texts use, most frequent first, then likely ones.
+"""Choice of the tokens of a vocabulary to keep: those that texts use, most frequent first, then likely ones.
 
 The rule, with room for `keep` pieces:
 
@@ -45,7 +45,7 @@ BLOCK = 1024
 
 @dataclass(frozen=True)
 class Usage:
-    """How texts use a vocabulary.
+    """Usage of a vocabulary by texts.
 
     Attributes:
         counts: How often each piece occurs, by its number; `(size,)` int64.
@@ -60,7 +60,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Fit:
-    """How texts fare with the pieces that are kept.
+    """Coverage of texts by the kept tokens.
 
     Attributes:
         tokens: Share of the texts' tokens that are kept.
@@ -238,7 +238,7 @@ class _Room:
 
 
 def _common(counts: np.ndarray) -> int:
-    """How many of the most frequent pieces make up `COMMON` of the tokens; counts descend."""
+    """Return how many of the most frequent tokens cover `COMMON` of all occurrences; counts descend."""
     total = np.cumsum(counts)
     return 0 if not len(total) else int(np.searchsorted(total, COMMON * total[-1])) + 1
 

@@ -32,7 +32,7 @@ _IDS = re.compile(r".*_token_(id|ids|index)$")
 
 @dataclass(frozen=True)
 class VocabularyTensors:
-    """Which tensors of an architecture have a row per piece.
+    """Tensors of an architecture that have one row per token of the vocabulary.
 
     Attributes:
         names: Names of parameters whose first dimension is the size of the vocabulary.

@@ -1,4 +1,4 @@
-"""How well judges agree: Fleiss' kappa, Krippendorff's alpha, Gwet's AC1, confusion of every two judges.
+"""Agreement of judges: Fleiss' kappa, Krippendorff's alpha, Gwet's AC1, confusion of every two judges.
 
 All three compare the observed agreement with that expected by chance, `(a - e) / (1 - e)`, and differ in the
 chance. Where nearly all pairs have one label kappa and alpha are low although judges agree; AC1 is not.

@@ -1,4 +1,4 @@
-"""From labels to editions that mteb scores models on, and to triples that `mar train` reads."""
+"""Assembly of labels into editions that mteb scores models on, and triples that `mar train` reads."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ENOUGH = 0.9
 
 @dataclass(frozen=True)
 class Assembly:
-    """How editions are made of labels.
+    """Settings of the assembly of editions from labels.
 
     Attributes:
         name: Name of the edition.

@@ -52,7 +52,7 @@ class Benchmark:
 
 @dataclass(frozen=True)
 class QueryAudit:
-    """One query: numbers of documents among those that were judged.
+    """Audit of one query: numbers of documents among those judged.
 
     Attributes:
         query: Its id.
@@ -75,7 +75,7 @@ class QueryAudit:
 
 @dataclass(frozen=True)
 class Audit:
-    """All queries, and the means over them.
+    """Audit of all queries, with means over them.
 
     Attributes:
         queries: One by one.

@@ -1,4 +1,4 @@
-"""From the grades of several judges to one label per pair, or none.
+"""Combination of the grades of several judges into one label per pair, or none.
 
 Published is `unanimous`: a positive where all judges agree that the document answers, a negative where all
 agree that it does not, all else discarded (MAR paper, section on the benchmark). The other rules are ours.
@@ -28,7 +28,7 @@ DISAGREE, INCOMPLETE, TIE, SPREAD = "judges disagree", "a judge is missing", "ti
 
 @dataclass(frozen=True)
 class Rule:
-    """How grades become a label.
+    """Rule by which grades become a label.
 
     Attributes:
         kind: `unanimous`: all judges on one side. `majority`: more than half of them. `weighted`: judges
@@ -141,7 +141,7 @@ def consensus(
 
 
 def counts(labels: Iterable[Label]) -> dict[str, int]:
-    """How many pairs are positive, negative, and discarded for which reason."""
+    """Count the pairs that are positive, negative, and discarded by reason."""
     found = Counter(
         f"discarded: {label.reason}"
         if label.relevance is None

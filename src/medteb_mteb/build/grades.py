@@ -70,7 +70,7 @@ class Label:
     reason: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As a row of `labels.jsonl`."""
+        """Return a row of `labels.jsonl`."""
         row: dict[str, Any] = {"query-id": self.query_id, "corpus-id": self.document_id}
         if self.relevance is None:
             return {**row, "relevance": None, "reason": self.reason}

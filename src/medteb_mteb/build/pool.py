@@ -41,7 +41,7 @@ SHARD = 1000
 
 @dataclass(frozen=True)
 class Pooling:
-    """How pools are made.
+    """Settings of pooling.
 
     Attributes:
         size: Documents of a pool at most.
@@ -74,7 +74,7 @@ class Candidate:
 
 
 def merge(runs: Mapping[str, Sequence[str]], how: Pooling) -> list[Candidate]:
-    """One list of several; equal documents by best rank, then by the order of the retrievers.
+    """Merge several rankings into one; ties are broken by best rank, then by the order of the retrievers.
 
     Args:
         runs: Retriever -> documents, best first.

@@ -40,7 +40,7 @@ class Text:
         return f"{self.title}\n{self.text}" if self.title else self.text
 
     def to_json(self) -> dict[str, Any]:
-        """As a row of `records-*.jsonl`; empty fields are left out."""
+        """Return a row of `records-*.jsonl`; empty fields are left out."""
         row: dict[str, Any] = {"_id": self.id}
         if self.title:
             row["title"] = self.title
@@ -74,6 +74,6 @@ class Dropped:
     detail: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As a row of `dropped-*.jsonl`."""
+        """Return a row of `dropped-*.jsonl`."""
         row = {**self.text.to_json(), "reason": self.reason}
         return {**row, "detail": self.detail} if self.detail else row

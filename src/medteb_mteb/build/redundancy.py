@@ -33,7 +33,7 @@ FEWEST = 4
 
 @dataclass(frozen=True)
 class Correlation:
-    """How alike two groups of tasks order models.
+    """Rank correlation of models between two groups of tasks.
 
     Attributes:
         left: Tasks of one group.

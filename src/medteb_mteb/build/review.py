@@ -70,7 +70,7 @@ class Review:
 
 
 def key_of(sheet: Path) -> Path:
-    """Where the labels of a sheet are kept; it is not for the reviewers."""
+    """Return the path of the labels of a sheet; reviewers must not see this file."""
     return sheet.with_name(sheet.stem + ".key.json")
 
 

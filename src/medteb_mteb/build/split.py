@@ -27,7 +27,7 @@ BLOCK = 1000
 def near_duplicates(
     left: Sequence[str], right: Sequence[str] | None = None, *, threshold: float = THRESHOLD
 ) -> Iterator[tuple[int, int, float]]:
-    """All pairs of texts whose character n-grams overlap; exact, not sampled.
+    """Return all pairs of texts whose character n-grams overlap; exact, not sampled.
 
     Args:
         left: Texts.

@@ -43,7 +43,7 @@ class Step(Protocol):
     name: str
 
     def settings(self) -> Mapping[str, Any]:
-        """All that its output depends on besides the texts, as JSON values."""
+        """Return, as JSON values, everything the output depends on besides the texts."""
 
     def restore(self, kept: Sequence[Text]) -> None:
         """Told what it kept of a shard that an earlier run has finished, in the order of the shards."""

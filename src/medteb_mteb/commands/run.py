@@ -130,7 +130,7 @@ class _ModelRun:
         return self.model
 
     def path(self, kind: str, task: AbsTask) -> Path:
-        """Where a file about this model and task lies, beside mteb's result."""
+        """Return the path of a file about this model and task, beside mteb's result."""
         result = self.cache.get_task_result_path(task.metadata.name, self.meta)
         return self.options.output / kind / result.relative_to(self.cache.cache_path / "results")
 
@@ -258,7 +258,7 @@ def _entry(model_run: _ModelRun, task: AbsTask, result: TaskResult, note: str = 
 
 
 def _holes(task: AbsTask, result: TaskResult) -> Holes | None:
-    """How much of a ranking was judged, for retrieval tasks whose data this project reads."""
+    """Measure the share of a ranking that was judged, for retrieval tasks whose data this project reads."""
     from medteb_mteb.judged_task import JudgedRetrieval
 
     if not isinstance(task, JudgedRetrieval) or task.metadata.type != "Retrieval":

@@ -1,4 +1,4 @@
-"""Which pairs of a test were judged: not only the positives, also the negatives and what judges dispute.
+"""Judged pairs of a test: positives, negatives, and pairs that the judges disagree on.
 
 Qrels mostly list positives. Without the negatives nobody can tell a wrong document from one that nobody has
 looked at, and a new retriever is marked down for finding what the old ones did not.

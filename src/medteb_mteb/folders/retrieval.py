@@ -53,7 +53,7 @@ def read_retrieval(layout: Layout, problems: Problems) -> RetrievalData:
 
 
 def collect_retrieval(layout: Layout, problems: Problems) -> RetrievalData:
-    """As `read_retrieval`, but leaves it to the caller what to do about the problems that it records."""
+    """Read as `read_retrieval`, but record problems instead of raising an error."""
     corpus = _texts(read_rows(layout.tables["corpus"], problems), problems, with_title=True)
     queries = _texts(read_rows(layout.tables["queries"], problems), problems, with_title=False)
     qrels, _ = _qrels(layout.tables["qrels"], problems, queries, corpus)

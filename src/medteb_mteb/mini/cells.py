@@ -122,7 +122,7 @@ class Entity:
 
 
 class World:
-    """All entities, their cells and how they are related."""
+    """All entities, their cells and their relations."""
 
     def __init__(self, kb: Knowledge) -> None:
         self.groups: dict[str, Group] = {group.name: group for group in kb.groups}

@@ -37,7 +37,7 @@ class Holes:
 
     @classmethod
     def of_scores(cls, scores: Mapping[str, Any], known: bool) -> Holes:
-        """From mteb's scores of a split.
+        """Create an instance from mteb's scores of a split.
 
         Args:
             scores: Scores by name.

@@ -206,7 +206,7 @@ class ResultTable:
         return rows
 
     def _hole_headers(self, task: str) -> list[str]:
-        """All measures where one model has them, one column that says so where they are not known."""
+        """Return all measures if a model has them, or a single column if they are not known."""
         found = [entry.holes for entry in self.entries if entry.task == task and entry.holes is not None]
         if not found:
             return []

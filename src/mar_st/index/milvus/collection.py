@@ -116,7 +116,7 @@ class MilvusIndex(Index):
     def find_words(
         self, texts: Sequence[str], k: int, where: Filter | None, *, deadline: float | None = None
     ) -> Found:
-        """Not possible.
+        """Raise an error: Milvus collections have no BM25.
 
         Raises:
             IndexingError: Always.

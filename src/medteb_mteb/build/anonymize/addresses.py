@@ -1,4 +1,4 @@
-"""Where a person lives: Chinese addresses, read part by part, and English ones."""
+"""Recogniser of addresses: Chinese ones, parsed part by part, and English ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a patient lies: the bed, with ward and hospital where they are given."""
+"""Recogniser of hospital beds, with ward and hospital where they are given."""
 
 from __future__ import annotations
 

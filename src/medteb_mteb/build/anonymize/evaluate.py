@@ -39,7 +39,7 @@ class Marked:
 
 @dataclass
 class Quality:
-    """How well marked sentences were found.
+    """Precision and recall on labelled sentences.
 
     Attributes:
         sentences: Number of sentences.

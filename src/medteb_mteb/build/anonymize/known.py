@@ -60,7 +60,7 @@ class Known:
                     yield Span(places[found.start], places[found.end - 1] + 1, kind)
 
     def digest(self, salt: bytes) -> str:
-        """By what the list is known in the settings of a step: 16 hex digits that tell nobody."""
+        """Return the fingerprint of the list for a step's settings: 16 hex digits that do not reveal it."""
         content = "\n".join(f"{kind}\t{value}" for kind, found in self.values.items() for value in found)
         return hmac.digest(salt, content.encode(), hashlib.sha256).hex()[:16]
 

@@ -95,7 +95,7 @@ class PersonName(Recogniser):
             start, sure, hard = more.end(), False, True
 
     def _name_at(self, text: str, start: int, *, sure: bool, hard: bool) -> int:
-        """Where the name that begins at `start` ends, 0 if there is none.
+        """Return the end of the name that begins at `start`, 0 if there is none.
 
         Args:
             text: The text.

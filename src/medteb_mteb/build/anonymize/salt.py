@@ -44,7 +44,7 @@ def salt_for(out: str | Path, file: str | Path | None = None) -> bytes:
 
 
 def salt_id(salt: bytes) -> str:
-    """By what a secret is known in the settings of a step: 16 hex digits that do not tell it."""
+    """Return the fingerprint of a secret for a step's settings: 16 hex digits that do not reveal it."""
     return hmac.digest(salt, b"medteb anonymize", hashlib.sha256).hex()[:16]
 
 

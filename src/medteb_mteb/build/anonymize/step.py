@@ -100,7 +100,7 @@ class Anonymise:
         self._seen = 0
 
     def settings(self) -> Mapping[str, Any]:
-        """All that the output depends on; of the secret only by what it is known."""
+        """Return everything the output depends on; the secret is represented by its fingerprint."""
         own: dict[str, Any] = {
             "version": VERSION,
             "mode": self.mode,
@@ -244,7 +244,7 @@ class Anonymised:
     left_out: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As in `entities.json`."""
+        """Return the content of `entities.json`."""
         return {
             "texts": self.report.kept,
             "texts_with": self.texts_with,

@@ -32,7 +32,7 @@ FEWEST_LISTS = 64
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How neighbours are found.
+    """Settings of the search for neighbours.
 
     Attributes:
         index: `exact`, or `ivf`: only the kept vectors in the lists of an inverted file whose centres are
@@ -54,7 +54,7 @@ class Search:
             raise BuildError("lists must not be negative, probes and block at least 1.")
 
     def resolved(self, texts: int) -> Search:
-        """With a number of lists for a number of texts; the same for `exact`."""
+        """Choose the number of lists for a number of texts; `exact` is returned unchanged."""
         if self.index == "exact":
             return self
         lists = self.lists or max(FEWEST_LISTS, 2 ** round(np.log2(4 * max(1, texts) ** 0.5)))
@@ -78,9 +78,9 @@ def diversify(
     journal: str | Path | None = None,
     show_progress: bool = False,
 ) -> np.ndarray:
-    """Which vectors the dynamic index filter keeps; see `Rule` for its definition.
+    """Return which vectors the dynamic index filter keeps; see `Rule` for its definition.
 
-    With an exact index the decisions are those of the loop that asks FAISS's `IndexFlatIP` for one vector
+    With an exact index the decisions equal those of a loop that searches FAISS's `IndexFlatIP` for one vector
     after the other.
 
     Args:

@@ -1,4 +1,4 @@
-"""How often an approximate index decided otherwise than an exact search of the same kept vectors."""
+"""Share of an approximate index's decisions that an exact search of the same kept vectors contradicts."""
 
 from __future__ import annotations
 

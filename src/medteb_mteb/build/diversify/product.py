@@ -86,7 +86,7 @@ class Product:
         return Rounded(values, _longest(back), _longest(vectors - back))
 
     def margin(self, left: Rounded, right: Rounded) -> float:
-        """How far a product may be from the similarity."""
+        """Return the largest error of a product as an estimate of the similarity."""
         accumulated = 3 * self.dim * 2.0**-24 * (left.length + left.lost) * (right.length + right.lost)
         rounding = left.lost * (right.length + right.lost) + left.length * right.lost
         inexact = rounding + accumulated

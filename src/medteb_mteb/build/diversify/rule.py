@@ -62,5 +62,5 @@ class Rule:
         return np.float32(self.threshold)
 
     def to_json(self) -> dict[str, Any]:
-        """As settings of a step."""
+        """Return the settings for the step's manifest."""
         return asdict(self)

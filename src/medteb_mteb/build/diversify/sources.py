@@ -1,4 +1,4 @@
-"""Where the vectors of texts come from: a model, through a store on disk, or a file that is there."""
+"""Sources of vectors of texts: a model, through a store on disk, or an existing file."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ __all__ = ["Judge", "Judges", "load_judges"]
 
 
 class Judge(LLM):
-    """One judge; its name is what its judgements are called.
+    """Configuration of one judge; its judgements carry its name.
 
     Attributes:
         passages: Passages of a prompt at most.

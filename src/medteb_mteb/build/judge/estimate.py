@@ -55,7 +55,7 @@ class Estimate:
 
 
 def journal_path(out: str | Path, journal: str | Path | None = None) -> Path:
-    """Where judgements are kept: as given, or `$MEDTEB_JOURNAL`, or `judgements.sqlite` beside the output."""
+    """Return the journal: as given, or `$MEDTEB_JOURNAL`, or `judgements.sqlite` beside the output."""
     return journal_place(out, journal, JOURNAL_VARIABLE, "judgements.sqlite")
 
 

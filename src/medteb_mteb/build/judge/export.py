@@ -47,7 +47,7 @@ class Outcome:
     left: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """As in the manifest."""
+        """Return the counts as stored in the manifest."""
         return {"grades": self.grades, "failed": dict(sorted(self.failed.items()))}
 
 

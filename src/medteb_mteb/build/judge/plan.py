@@ -1,4 +1,4 @@
-"""Which requests a judge is sent: what is missing in the journal, in prompts of several passages."""
+"""Planning of a judge's requests: judgements missing in the journal, in prompts of several passages."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Planner:
         return judgement_key(self.settings, digests["q", query], digests["d", document])
 
     def tasks(self) -> Iterator[Task]:
-        """All requests, query by query; `counts` is complete when they are."""
+        """Yield all requests, query by query; `counts` is complete after the last one."""
         self.counts, self.stale = Counts(), []
         open_requests = {key: r for r in self.journal.requests(self.settings) for key in r.keys}
         for group in self.material.groups():

@@ -78,7 +78,7 @@ class Prompt:
     keys: tuple[str, ...]
 
     def messages(self) -> list[dict[str, str]]:
-        """As the chat completions API takes it."""
+        """Return the messages in the form of the chat completions API."""
         return [{"role": "system", "content": self.system}, {"role": "user", "content": self.user}]
 
     def schema(self) -> dict[str, Any]:

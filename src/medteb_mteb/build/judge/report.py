@@ -37,7 +37,7 @@ class JudgeResult:
     stopped: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As in `report.json`."""
+        """Return the judge's entry of `report.json`."""
         return {
             "judge": self.name,
             **self.outcome.to_json(),
@@ -71,7 +71,7 @@ class JudgeReport:
     notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As `report.json`."""
+        """Return the content of `report.json`."""
         return {
             "pairs": self.pairs,
             "complete": self.complete,

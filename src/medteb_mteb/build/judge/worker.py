@@ -1,4 +1,4 @@
-"""One judge at work: requests sent, answers read and written down, what went wrong asked for once more."""
+"""Requests to one judge: answers are parsed and recorded, and failed passages are requested once more."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["JudgeWorker", "Progress", "Tally", "ending_of", "verdict_of"]
 
 
 class Progress(Protocol):
-    """Told what comes in."""
+    """Callback that receives the progress."""
 
     def __call__(self, *, graded: int, failed: int, cost: float) -> None:
-        """So many judgements are graded or failed for good, and so much was paid."""
+        """Receive the numbers of graded and of finally failed judgements, and the cost so far."""
 
 
 @dataclass
@@ -124,7 +124,7 @@ class JudgeWorker(Worker["Task"]):
 
 
 def ending_of(reply: Reply) -> str:
-    """How an answer ends: `refused`, `cut`, or empty, as it should."""
+    """Return how an answer ends: `refused`, `cut`, or empty for a normal end."""
     return "refused" if reply.refused else "cut" if reply.cut else ""
 
 

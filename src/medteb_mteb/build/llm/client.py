@@ -1,4 +1,4 @@
-"""One LLM's endpoint: a request that comes back with an answer, or says why there is none.
+"""Client of one LLM's endpoint: a request returns an answer, or the reason why there is none.
 
 Attempts at a request are the same bytes under the same `Idempotency-Key`, a digest of them (and of a salt,
 where the same words are asked for another answer). A gateway that
@@ -97,7 +97,7 @@ class Reply:
 
 
 class _Failed(Exception):  # noqa: N818
-    """One attempt has failed for the moment.
+    """An attempt that failed temporarily.
 
     Attributes:
         reason: Short key.
@@ -237,7 +237,7 @@ class Endpoint:
         return Unanswered(failed.reason)
 
     async def _attempt(self, question: Question, form: AnswerFormat) -> Reply:
-        """One attempt."""
+        """Make one attempt."""
         import openai
 
         body = self._body(question, form)

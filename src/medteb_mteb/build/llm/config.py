@@ -22,7 +22,7 @@ SettingsT = TypeVar("SettingsT", bound=BaseModel)
 
 
 class LLM(BaseModel):
-    """One LLM.
+    """Configuration of one LLM.
 
     Attributes:
         name: What its answers are booked on.

@@ -225,7 +225,7 @@ class Database(ABC, Generic[AccountT]):
         return type(nothing)(*row) if row else nothing
 
     def failures(self, keys: Sequence[bytes]) -> dict[bytes, Failure]:
-        """Those of the keys that failed."""
+        """Return the failures among some keys."""
         rows = self._rows("failures", "key, reason, attempt", keys)
         return {key: Failure(reason, attempt) for key, reason, attempt in rows}
 

@@ -104,7 +104,7 @@ CREATE TABLE accounts (llm TEXT PRIMARY KEY, answers INTEGER NOT NULL, tokens_in
         return found
 
     def known(self, keys: Sequence[bytes]) -> set[bytes]:
-        """Those of the keys that have answers, good or bad."""
+        """Return the keys that have answers, valid or not."""
         return {key for (key,) in self._rows("answers", "DISTINCT key", keys)}
 
     def add(self, settings: bytes, key: bytes, answer: Answer, *, llm: str, paid: Account) -> None:

@@ -1,4 +1,4 @@
-"""Where journals are kept."""
+"""Paths of journals."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def journal_place(out: str | Path, journal: str | Path | None, variable: str, na
 
 
 def answers_path(out: str | Path, journal: str | Path | None = None) -> Path:
-    """Where answers are kept: as given, or `$MEDTEB_ANSWERS`, or `answers.sqlite` beside the output."""
+    """Return the path of the answers: as given, `$MEDTEB_ANSWERS`, or `answers.sqlite` beside the output."""
     return journal_place(out, journal, ANSWERS_VARIABLE, "answers.sqlite")

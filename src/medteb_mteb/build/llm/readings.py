@@ -44,7 +44,7 @@ class Order:
         return self
 
     def messages(self) -> list[dict[str, str]]:
-        """As the chat completions API takes it."""
+        """Return the messages in the form of the chat completions API."""
         return [
             {"role": "system", "content": self.words.system},
             {"role": "user", "content": self.words.user},

@@ -76,7 +76,7 @@ class Value:
 
 
 def json_values(text: str) -> list[Value]:
-    """All outermost objects and arrays of a text, as they are or repaired.
+    """Return all outermost objects and arrays of a text, as they are or repaired.
 
     An object that does not end is left out, with all that is in it. A repair may put a value under another
     key than its own; where that matters, compare with the text of `Value.repaired`.
@@ -139,9 +139,9 @@ _DECODER = json.JSONDecoder(object_pairs_hook=Members, strict=False)
 
 
 def _end(text: str, start: int) -> tuple[int, int] | None:
-    """Where the bracket at `start` is closed, and how many of its kind are open at most before.
+    """Return the end of the bracket opened at `start`, and the maximum nesting depth before it.
 
-    Quotation marks, which may be wrong, are not looked at.
+    Quotation marks are ignored because they may be wrong.
     """
     opening = text[start]
     depth = deepest = 0
@@ -202,5 +202,5 @@ def _count_keys(value: Any, counts: dict[str, int]) -> None:
 
 
 def _said(key: str, text: str) -> int:
-    """How often a text has something as a key."""
+    """Return how often a text contains something as a key."""
     return len(re.findall(rf"(?<![\w-]){re.escape(key)}(?![\w-])[\s\"'“”‘’]*[:：]", text))

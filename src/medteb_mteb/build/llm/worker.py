@@ -1,4 +1,4 @@
-"""One LLM at work: as many requests under way as it may have, each answer settled as it comes in."""
+"""Concurrent requests to one LLM, up to its limit; each answer is processed as it arrives."""
 
 from __future__ import annotations
 

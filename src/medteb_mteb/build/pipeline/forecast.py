@@ -30,13 +30,13 @@ __all__ = ["Charge", "Forecast", "Planned", "Volume", "forecast"]
 
 @dataclass(frozen=True)
 class Volume:
-    """How much there is of something.
+    """Number of items and tokens.
 
     Attributes:
         items: Texts, pairs or triples.
         tokens: Estimated tokens of texts, in all.
         queries: Queries that pairs belong to.
-        exact: Counted; else at most so much.
+        exact: True if counted; otherwise an upper bound.
     """
 
     items: int
@@ -103,7 +103,7 @@ class Forecast:
     steps: tuple[Planned, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, with the sums."""
+        """Return the forecast as JSON values, with the sums."""
         charges = [charge for step in self.steps for charge in step.charges]
         return {
             "out": str(self.out),
@@ -221,7 +221,7 @@ class _Counts:
 
 
 def count(kind: steps.Kind, path: str, columns: Mapping[str, str] | None = None) -> Volume:
-    """How much there is in a file or folder.
+    """Count the items of a file or folder.
 
     Args:
         kind: What it holds.
@@ -274,7 +274,7 @@ class _Anything:
 
 @singledispatch
 def expected(step: steps.StepBase, view: View) -> Volume | None:
-    """How much a step writes at most, before it is done.
+    """Return an upper bound of what an unfinished step writes.
 
     Args:
         step: The step.

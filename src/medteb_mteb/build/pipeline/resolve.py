@@ -1,4 +1,4 @@
-"""Where the inputs of every step come from: an earlier step, or a path."""
+"""Resolution of the inputs of every step: to an earlier step, or a path."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _path(
 
 
 def model_places(step: StepBase, base: Path) -> dict[str, str]:
-    """Where the models of a step are: a folder (from that of the file), a Hub name, `mar-mini`, or `bm25`.
+    """Resolve the models of a step: a folder (relative to the file's), a Hub name, `mar-mini`, or `bm25`.
 
     A pool takes files of runs too.
 

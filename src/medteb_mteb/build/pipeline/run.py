@@ -84,7 +84,7 @@ class BuildReport:
         return self.out / DATA if (self.out / DATA).is_dir() else None
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the report as JSON values."""
         return {
             "out": str(self.out),
             "data": str(self.data) if self.data else None,

@@ -25,7 +25,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class Record:
-    """One step.
+    """Record of one step.
 
     Attributes:
         step: Which.

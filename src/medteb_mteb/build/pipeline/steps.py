@@ -58,7 +58,7 @@ class _Strict(BaseModel):
 
 
 class StepBase(_Strict):
-    """One step.
+    """Base class of the steps of a pipeline.
 
     Attributes:
         step: Which.
@@ -91,7 +91,7 @@ class StepBase(_Strict):
         return values
 
     def output(self) -> str:
-        """Which file of its folder a later step reads; empty: the folder."""
+        """Return the file of its folder that later steps read; empty for the folder itself."""
         return self.RESULT
 
     def models(self) -> tuple[str, ...]:

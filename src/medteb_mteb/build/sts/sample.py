@@ -1,4 +1,4 @@
-"""One of the three rewrites of a query, drawn."""
+"""Random choice of one of the three rewrites of a query."""
 
 from __future__ import annotations
 

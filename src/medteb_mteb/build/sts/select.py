@@ -1,4 +1,4 @@
-"""Which queries are rewritten, and which of their terms is replaced."""
+"""Selection of the queries to rewrite, and of the term to replace in each."""
 
 from __future__ import annotations
 

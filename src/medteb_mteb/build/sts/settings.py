@@ -1,4 +1,4 @@
-"""How synonym STS is made."""
+"""Settings of synonym STS."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Settings"]
 
 @dataclass(frozen=True)
 class Settings:
-    """How synonym STS is made.
+    """Settings of synonym STS.
 
     Attributes:
         name: Name of the edition.

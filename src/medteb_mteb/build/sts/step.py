@@ -53,7 +53,7 @@ class Estimate:
     cost: Cost
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the content as JSON values."""
         return asdict(self)
 
 
@@ -96,7 +96,7 @@ class Report:
         return not self.stopped
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the content as JSON values."""
         content = {
             name: getattr(self, name) for name in ("queries", "dropped", "rewrites", "bought", "known")
         }

@@ -31,7 +31,7 @@ class Constraints:
     difficulty: str
 
     def to_json(self) -> dict[str, str]:
-        """As in a row."""
+        """Return the constraints as stored in a row."""
         return asdict(self)
 
 

@@ -80,7 +80,7 @@ class QuerySettings:
             raise BuildError(f"A sample has at least one document; got {self.sample}.")
 
     def to_json(self) -> dict[str, Any]:
-        """As in a manifest."""
+        """Return the settings as stored in the manifest."""
         return asdict(self)
 
 

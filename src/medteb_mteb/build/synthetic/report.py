@@ -67,7 +67,7 @@ class SynthesisReport:
         return not self.stopped
 
     def to_json(self) -> dict[str, Any]:
-        """As `report.json`."""
+        """Return the content of `report.json`."""
         return {
             "rows": str(self.rows),
             "complete": self.complete,

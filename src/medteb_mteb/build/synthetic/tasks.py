@@ -80,7 +80,7 @@ class TaskSettings:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """As in a manifest; a file of tasks by the digest of its tasks."""
+        """Return the settings as stored in the manifest, with the digest of the tasks for a file of tasks."""
         given: dict[str, Any] = {"tasks": self.tasks}
         if self.tasks_from is not None:
             lines = "\n".join(read_tasks(self.tasks_from).kept)

@@ -109,7 +109,7 @@ def training_queries(source: str | Path) -> list[str]:
 
 
 def training_texts(source: str | Path) -> list[str]:
-    """All texts of training data, see `training_queries`: documents and negatives, too.
+    """Return all texts of training data, documents and negatives included; see `training_queries`.
 
     Raises:
         BuildError: Nothing there that can be read.

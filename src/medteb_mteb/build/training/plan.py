@@ -1,4 +1,4 @@
-"""Which documents an LLM is shown together: the best of a query's pool, in random order, cut into prompts."""
+"""Selection of the documents per prompt: the best of a query's pool, in random order, split into prompts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _AROUND = tokens_of(DOCUMENT) + 10
 
 @dataclass(frozen=True)
 class TwoLists:
-    """How pools are judged with two lists, and what triples are made of them.
+    """Settings of judging pools with two lists, and of the triples made from them.
 
     Attributes:
         depth: Documents of a pool that are judged, the best ones. MAR took 50.
@@ -67,7 +67,7 @@ class TwoLists:
             raise BuildError(f"choose is top or random; got {self.choose!r}.")
 
     def settings(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the settings as JSON values."""
         digest = hashlib.sha256("\0".join(self.controls).encode()).hexdigest()[:16]
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return {**values, "controls": digest}

@@ -66,7 +66,7 @@ class RoundTrip:
             )
 
     def rules(self) -> Rules:
-        """As `mar mine` says it."""
+        """Return the equivalent rules of `mar mine`."""
         from mar_st.mining import Rules
 
         return Rules(
@@ -279,7 +279,7 @@ class _Filter:
         )
 
     def _negatives(self, record: Record, question: Question, ranked: list[int]) -> tuple[str, ...]:
-        """Those of the row, then those that are drawn."""
+        """Return the negatives of the row, then the mined ones."""
         known = {self.miner.corpus[place] for place in question.known}
         labelled = [text for text in record.triple.negatives if text not in known]
         if not self.rules.negatives:

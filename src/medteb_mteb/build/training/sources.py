@@ -34,7 +34,7 @@ class Record:
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def row(self, positives: Iterable[str], negatives: Iterable[str]) -> dict[str, Any]:
-        """As a row with other positives and negatives."""
+        """Return a row with other positives and negatives."""
         found: dict[str, Any] = {"query": self.triple.query, "positives": list(positives)}
         if negatives := list(negatives):
             found["negatives"] = negatives
