@@ -67,7 +67,7 @@ class _SlowError(BaseException):
 
 @dataclass
 class Outcome:
-    """What became of the cases of a run."""
+    """Outcome of a run: counts of its cases."""
 
     cases: int = 0
     accepted: int = 0

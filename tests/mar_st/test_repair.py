@@ -1,4 +1,4 @@
-"""What is repaired is what was written, to the byte."""
+"""Tests that repaired files equal those first written, byte for byte."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ class Listing(ExportListing):
         return found
 
     def check(self, least: Mapping[str, int]) -> None:
-        """See `ExportListing`."""
+        """Check the fields of the listing, as `ExportListing.check`."""
         super().check(least)
         if not isinstance(self.pooling["mode"], str) or type(self.normalised) is not bool:
             raise TypeError("'mode' of 'pooling' is a text, and 'normalised' true or false")

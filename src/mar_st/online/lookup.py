@@ -63,13 +63,13 @@ class LookupListing(ExportListing):
 
     @classmethod
     def of(cls, content: dict[str, Any]) -> Self:
-        """See `ExportListing`."""
+        """Parse the content of a listing, as `ExportListing.of`."""
         found = cls(**content)
         found.check({"features": 1, "dim": 1, "max_length": 1})
         return found
 
     def check(self, least: Mapping[str, int]) -> None:
-        """See `ExportListing`."""
+        """Check the fields of the listing, as `ExportListing.check`."""
         super().check(least)
         if len(self.lengths) != 2 or not all(
             type(value) is int and 1 <= value <= MOST for value in self.lengths

@@ -1,6 +1,7 @@
-"""What ended a server whose mapped files were cut short: the system ends it with a bus error, without a word.
+"""Diagnosis of servers killed by truncated files: the kernel ends them with a bus error, without a message.
 
-Another process looks at the files then: the supervisor of several workers, or a watcher of a lone server.
+Another process then checks the mapped files: the supervisor of several workers, or the watcher of a single
+server.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a validation finds: a verdict per point, with numbers and a reason."""
+"""Findings of a validation: a verdict per point, with numbers and a reason."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Report:
 
     @property
     def failed(self) -> bool:
-        """Whether a point fails."""
+        """True if a point fails."""
         return bool(self.counts()["fail"])
 
     def to_json(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ MOST_BYTES_OF_TEXT = 64 * 2**20
 
 @dataclass(frozen=True)
 class Sources:
-    """What to look at beside the folder.
+    """Optional inputs of a validation beside the folder.
 
     Attributes:
         runs: Files of runs, or names of lexical baselines.

@@ -67,10 +67,10 @@ def _table(material: Material, known: bool) -> Table:
 
 
 def pool_bias(material: Material) -> Finding:
-    """What each retriever of the pools would have lost, had it not contributed to them.
+    """Estimate pool bias: the score that each retriever would lose, had it not contributed to the pools.
 
-    The judgements of the documents that it alone found are taken away (J. Zobel, SIGIR 1998). Queries that
-    lose their last positive are left out of both means.
+    The judgements of documents that it alone found are removed (J. Zobel, SIGIR 1998). Queries that lose
+    their last positive are left out of both means.
     """
     key, title = "pool bias", "A new system is not marked down"
     ranks = material.ranks
@@ -129,7 +129,7 @@ class _LeftOut:
 
     @property
     def loss(self) -> float:
-        """What it would lose."""
+        """Loss of nDCG without the documents that it alone found."""
         return self.ndcg - self.without
 
     def cells(self) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ class Ranks:
     found: dict[str, dict[str, dict[str, int]]]
 
     def run(self, retriever: str) -> dict[str, dict[str, float]]:
-        """What a retriever brought into the pools, as a run."""
+        """Return the documents that a retriever contributed to the pools, as a run."""
         return {
             query: {d: -float(ranks[retriever]) for d, ranks in row.items() if retriever in ranks}
             for query, row in self.found.items()

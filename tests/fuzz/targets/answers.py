@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def prepare(_: Path) -> Target:
-    """See `Target`."""
+    """Set up the target: answers of LLM judges."""
 
     def check(data: bytes) -> str:
         text = data.decode("utf-8", "replace")

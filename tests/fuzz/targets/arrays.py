@@ -29,7 +29,7 @@ def _file(array: np.ndarray) -> bytes:
 
 
 def prepare(folder: Path) -> Target:
-    """See `Target`."""
+    """Set up the target: `.npy` files."""
     path = folder / "a.npy"
 
     def check(data: bytes) -> str:

@@ -44,7 +44,7 @@ def _whole(folder: Path) -> None:
 
 
 def prepare(folder: Path) -> Target:
-    """See `Target`."""
+    """Set up the target: changed editions."""
     _whole(folder / "whole")
     changed = Changed(folder / "whole", folder / "A")
 

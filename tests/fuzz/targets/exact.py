@@ -18,7 +18,7 @@ missing, environment = sanitized.missing, sanitized.environment
 
 
 def prepare(_: Path) -> Target:
-    """See `Target`."""
+    """Set up the target: the exact search kernel, built with sanitizers."""
     sanitized.use()
     exact.exact_search(1)  # compiled before the first case
 

@@ -59,7 +59,7 @@ def _graph(folder: Path) -> None:
 
 
 def prepare(folder: Path) -> Target:
-    """See `Target`."""
+    """Set up the target: changed folders of exported encoders."""
     _lookup(folder / "lookup-whole")
     _graph(folder / "graph-whole")
     lookup = Changed(folder / "lookup-whole", folder / "lookup")

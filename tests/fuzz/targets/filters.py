@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def prepare(folder: Path) -> Target:
-    """See `Target`."""
+    """Set up the target: metadata filters."""
     library = make_library(folder / "library", count=60, dim=8)
     build_index(
         library.open, folder / "index", corpus=library.corpus, kind="exact", bm25=False, progress=False

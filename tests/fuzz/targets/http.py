@@ -1,4 +1,4 @@
-"""What a client may send: bytes for the protocol class of the server, in pieces of any size."""
+"""Fuzz target of the server's protocol class: bytes of a client, in pieces of any size."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class _Transport(asyncio.Transport):
 
 
 def prepare(_: Path) -> Target:
-    """See `Target`."""
+    """Set up the target: the HTTP protocol of the server."""
     loop = asyncio.new_event_loop()
     troubles: list[Any] = []
     loop.set_exception_handler(lambda _loop, context: troubles.append(context))

@@ -35,7 +35,7 @@ def _relist(place: Path, name: str) -> None:
 
 
 def prepare(folder: Path) -> Target:
-    """See `Target`."""
+    """Set up the target: changed index folders."""
     library = make_library(folder / "library", count=40, dim=8)
     build_index(
         library.open,

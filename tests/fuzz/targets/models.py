@@ -40,7 +40,7 @@ def _whole(folder: Path) -> None:
 
 
 def prepare(folder: Path) -> Target:
-    """See `Target`."""
+    """Set up the target: changed model folders."""
     _whole(folder / "whole")
     plain = Changed(folder / "whole", folder / "plain")
     write_digests(folder / "whole")

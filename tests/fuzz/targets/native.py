@@ -129,7 +129,7 @@ def _places(part: Any, way: str = "") -> list[str]:
 
 
 def prepare(folder: Path) -> Target:
-    """See `Target`."""
+    """Set up the target: native encoders, built with sanitizers."""
     sanitized.use()
     runtime.kernels()  # compiled before the first case
     memory: list[sanitized.Memory] = []

@@ -19,7 +19,7 @@ _PATHS = {b"s": "/search", b"e": "/v1/embeddings"}
 
 
 def prepare(folder: Path) -> Target:
-    """See `Target`."""
+    """Set up the target: bodies of requests to the server."""
     searcher = Searcher.open(make_index(folder, DOCUMENTS), encoder=FakeEncoder())
     app = create_app(searcher, ServeSettings(), documents=FakeDocumentEncoder())
     loop = asyncio.new_event_loop()

@@ -14,7 +14,7 @@ _SUFFIXES = {b"t": "trec", b"j": "json"}
 
 
 def prepare(folder: Path) -> Target:
-    """See `Target`."""
+    """Set up the target: run files."""
 
     def check(data: bytes) -> str:
         path = folder / f"run.{_SUFFIXES.get(data[:1], 'trec')}"

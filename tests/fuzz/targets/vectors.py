@@ -35,7 +35,7 @@ def _relist(place: Path, name: str) -> None:
 
 
 def prepare(folder: Path) -> Target:
-    """See `Target`."""
+    """Set up the target: changed folders of vectors."""
     values = np.random.default_rng(0).standard_normal((12, 8)).astype(np.float32)
     write_vectors(
         folder / "whole", [f"d{row}" for row in range(12)], values, shard=7, dtype="int8", normalised=False
