@@ -24,6 +24,7 @@ RULES = ("unanimous", "majority", "weighted", "graded")
 
 #: Reasons for which a pair is discarded.
 DISAGREE, INCOMPLETE, TIE, SPREAD = "judges disagree", "a judge is missing", "tie", "grades too far apart"
+SUSPICIOUS = "positive of a passage that may instruct judges"
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class Rule:
         spread: For `graded`, the distance of the best from the worst grade beyond which a pair is discarded.
         judges: Names of the judges that count; default all that were asked.
         incomplete: Whether a pair that not all judges have graded may have a label, by those there are.
+        keep_suspicious: Whether a passage that looks as if it wanted to instruct a judge may be a positive.
+            By default it is discarded, since it may have raised its own grade; as a negative it stays.
 
     Raises:
         BuildError: An impossible rule.
@@ -53,6 +56,7 @@ class Rule:
     spread: int = 1
     judges: tuple[str, ...] = ()
     incomplete: bool = False
+    keep_suspicious: bool = False
 
     def __post_init__(self) -> None:
         check_grades(self.positive)
@@ -126,8 +130,9 @@ def consensus(
     Raises:
         BuildError: A judge that counts has graded nothing.
     """
-    rule = rule or Rule()
-    occur, grades = by_pair(judgements)
+    rule, given = rule or Rule(), list(judgements)
+    suspects = {one.pair for one in given if one.suspicious}
+    occur, grades = by_pair(given)
     counted = sorted({*rule.judges, *rule.weights, *(() if rule.judges else {*occur, *judges})})
     silent = sorted(set(counted) - set(occur))
     if silent:
@@ -137,7 +142,15 @@ def consensus(
         )
     counted = list(rule.judges) or counted
     everything = {**{pair: {} for pair in pairs}, **grades}
-    return [rule.label(*pair, everything[pair], counted) for pair in sorted(everything)]
+    labels = (rule.label(*pair, everything[pair], counted) for pair in sorted(everything))
+    if rule.keep_suspicious:
+        return list(labels)
+    return [_unless_suspicious(label, suspects) for label in labels]
+
+
+def _unless_suspicious(label: Label, suspects: set[tuple[str, str]]) -> Label:
+    pair = label.query_id, label.document_id
+    return Label(*pair, None, SUSPICIOUS) if label.relevance and pair in suspects else label
 
 
 def counts(labels: Iterable[Label]) -> dict[str, int]:

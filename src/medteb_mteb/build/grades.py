@@ -40,12 +40,21 @@ def value(grade: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Grade that one judge gave to one document for one query."""
+    """Grade that one judge gave to one document for one query.
+
+    Attributes:
+        query_id: The query.
+        document_id: The document.
+        judge: The judge.
+        grade: Its grade.
+        suspicious: Whether the document looks as if it wanted to instruct a judge.
+    """
 
     query_id: str
     document_id: str
     judge: str
     grade: str
+    suspicious: bool = False
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -121,7 +130,7 @@ def read_judging(path: str | Path) -> Judging:
 def read_judgements(path: str | Path) -> Iterator[Judgement]:
     """Judgements of a JSONL file, or of the `judgements.jsonl` of a folder.
 
-    Rows are `{"query-id", "corpus-id", "judge", "grade"}`.
+    Rows are `{"query-id", "corpus-id", "judge", "grade"}`, with `"suspicious": true` where that is so.
 
     Raises:
         BuildError: No such file, or a row that is not a judgement, with its line.
@@ -159,7 +168,8 @@ def _judgement(line: str, where: str) -> Judgement:
         raise BuildError(f"{where}: query-id, corpus-id, judge and grade have to be texts.")
     if parts[3] not in GRADES:
         raise BuildError(f"{where}: the grade {parts[3]!r} is none of {', '.join(GRADES)}.")
-    return Judgement(*parts)
+    query, document, judge, grade = parts
+    return Judgement(query, document, judge, grade, row.get("suspicious") is True)
 
 
 def read_labels(path: str | Path) -> list[Label]:

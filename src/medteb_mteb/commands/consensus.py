@@ -38,6 +38,10 @@ def consensus(
     incomplete: Annotated[
         bool, typer.Option("--incomplete", help="Label pairs even if some judges have not graded them.")
     ] = False,
+    keep_suspicious: Annotated[
+        bool,
+        typer.Option("--keep-suspicious", help="Let passages that may instruct judges be positives, too."),
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Combine the grades of several judges into labels.
@@ -55,6 +59,7 @@ def consensus(
         spread=spread,
         judges=tuple(judge or ()),
         incomplete=incomplete,
+        keep_suspicious=keep_suspicious,
     )
     content = write_labels(judgements, out, made)
     typer.echo(json.dumps(content, ensure_ascii=False, indent=2) if as_json else _summary(content, out))

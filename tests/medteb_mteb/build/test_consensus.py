@@ -120,3 +120,21 @@ def test_judgements_are_read_as_they_are(tmp_path):
     assert list(read_judgements(tmp_path / "j.jsonl")) == [Judgement("q", "d", "j", "A")]
     with pytest.raises(BuildError, match="There is no"):
         list(read_judgements(tmp_path / "gone.jsonl"))
+
+
+def test_a_positive_that_may_have_raised_itself_is_discarded(tmp_path):
+    rows = [
+        {"query-id": "q", "corpus-id": document, "judge": judge, "grade": grade, **marked}
+        for document, grade, marked in (
+            ("raised", "S", {"suspicious": True}),
+            ("low", "D", {"suspicious": True}),
+            ("plain", "S", {}),
+        )
+        for judge in ("one", "two")
+    ]
+    (tmp_path / "judgements.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = list(read_judgements(tmp_path))
+    reason = "positive of a passage that may instruct judges"
+    assert labels(consensus(given)) == {"raised": reason, "low": 0, "plain": 1}
+    assert labels(consensus(given, Rule(keep_suspicious=True))) == {"raised": 1, "low": 0, "plain": 1}
+    assert counts(consensus(given)) == {"positive": 1, "negative": 1, f"discarded: {reason}": 1}

@@ -3,7 +3,8 @@
 ::
 
     step.json            what is judged: digests of the input, the judges and their settings
-    judgements.jsonl     a row per pair and judge, sorted: query-id, corpus-id, judge, grade
+    judgements.jsonl     a row per pair and judge, sorted: query-id, corpus-id, judge, grade; `suspicious` is
+                         true where the passage looks as if it wanted to instruct a judge
     failed.jsonl         pairs that a judge gave no grade for: query-id, corpus-id, judge, reason
     report.json          what it took: answers, tokens, cost, control passages; differs from run to run
     manifest.json        written last: counts, digests of the first two, the steps before this one
@@ -112,7 +113,8 @@ def _rows(planners: Sequence[Planner], journal: Journal) -> Iterator[dict[str, A
                 key = keys[document]
                 row = {"query-id": query, "corpus-id": document, "judge": name}
                 if key in grades:
-                    yield {**row, "grade": grades[key]}
+                    marked = {"suspicious": True} if ordered[0].material.suspect(document) else {}
+                    yield {**row, "grade": grades[key], **marked}
                 elif key in failures:
                     yield {**row, "reason": failures[key].reason}
                 else:

@@ -10,7 +10,8 @@ Three lines of defence, none of which is enough alone:
 
 What this does not catch: an instruction in words that no pattern knows and that lowers the others' grades
 (an irrelevant control passage keeps its low grade), or one that knows the control passages. The first is
-what several judges are for, for the second there is `controls` in the settings.
+what several judges are for, for the second there is `controls` in the settings. A suspected passage that is
+judged alone may still have raised itself: `medteb_mteb.build.consensus` does not take it for a positive.
 """
 
 from __future__ import annotations
@@ -43,29 +44,29 @@ CONTROL_GRADES = ("C", "D")
 #: Words of which a text has one, and what it then looks like if it instructs a judge. The words are looked
 #: for first: nearly all texts have none of them, and a corpus has millions.
 _RULES: tuple[tuple[tuple[str, ...], str], ...] = (
-    # To a reader of prompts, in Chinese.
+    # To a reader of prompts, in Chinese: words of the mainland and of Taiwan, in simplified characters.
     (
         ("忽略", "无视", "忘记", "忘掉", "不要理会", "不用管", "跳过", "推翻"),
         r"(忽略|无视|忘记|忘掉|不要理会|不用管|跳过|推翻).{0,12}(指令|指示|提示|要求|规则|说明|内容|设定)",
     ),
-    (("系统", "开发者"), r"(系统|开发者)(提示词?|消息|指令)"),
+    (("系统", "开发者"), r"(系统|开发者)(提示词?|消息|讯息|指令)"),
     (
-        ("评分", "评审", "评估", "裁判", "助手", "人工智能", "模型", "ai"),
+        ("评分", "评审", "评估", "裁判", "助手", "人工智", "模型", "ai"),
         r"你(现在|从现在起|接下来)?(是|扮演|作为)一?[个名位]?"
-        r"(评分|评审|评估|裁判|助手|人工智能|大?语言?模型|ai)",
+        r"(评分|评审|评估|裁判|助手|人工智[能慧]|大?语言?模型|ai)",
     ),
     (
-        ("评", "判", "打", "标", "给", "输出", "返回"),
-        r"(请|必须|应当?|务必|直接|统一|一律|全部|都|均).{0,12}(评为|评成|判为|打为|标为|评|打|给|输出|返回)"
+        ("评", "判", "打", "标", "给", "输出", "返回", "回传"),
+        r"(请|必须|应当?|务必|直接|统一|一律|全部|都|均).{0,12}(评为|评成|判为|打为|标为|评|打|给|输出|返回|回传)"
         r".{0,5}(?<!维生素)[“\"'「]?[sabcd](?![a-z0-9])",
     ),
     (
-        ("段落", "文档", "passage"),
-        r"(所有|全部|每个|其他|其余|其它|以上|以下|上述)(的)?(段落|文档|passages?).{0,16}(评|打分|给|判|输出|标)|"
-        r"(本|该|此|这个?|上一?|下一?)(段落|文档|passage).{0,12}(评为|评级|评分|打分|得分|等级).{0,8}"
+        ("段落", "文档", "文件", "passage"),
+        r"(所有|全部|每个|其他|其余|其它|以上|以下|上述)(的)?(段落|文档|文件|passages?).{0,16}(评|打分|给|判|输出|标)|"
+        r"(本|该|此|这个?|上一?|下一?)(段落|文档|文件|passage).{0,12}(评为|评级|评分|打分|得分|等级).{0,8}"
         r"[sabcd最满高低]",
     ),
-    (("json", "passage"), r"(输出|返回|回复|回答).{0,8}(json|passage)"),
+    (("json", "passage"), r"(输出|返回|回传|回复|回答).{0,8}(json|passage)"),
     # The same in English.
     (
         ("ignore", "disregard", "forget", "override", "bypass"),
@@ -93,6 +94,12 @@ _RULES: tuple[tuple[tuple[str, ...], str], ...] = (
     ),
     (("system", "assistant", "user", "human"), r"(^|\n)\s*#{0,4}\s*(system|assistant|user|human)\s*[:：]"),
 )
+#: Traditional characters in these rules, so that each rule is written once.
+_TRADITIONAL = str.maketrans(
+    "無視記會過內規則說評審級標給輸開發從現個語統務應當請該這滿檔詞傳訊餘為設維複係",
+    "无视记会过内规则说评审级标给输开发从现个语统务应当请该这满档词传讯余为设维复系",
+)
+
 _INSTRUCTIONS = tuple((words, re.compile(pattern)) for words, pattern in _RULES)
 
 #: Categories control and format of Unicode, but line break and tab: not seen by people, but read by models.
@@ -134,7 +141,7 @@ def suspicious(text: str) -> bool:
 
     The patterns are wide on purpose: a false positive is merely judged alone, which costs one request.
     """
-    plain = unicodedata.normalize("NFKC", _visible(text)).lower()
+    plain = unicodedata.normalize("NFKC", _visible(text)).lower().translate(_TRADITIONAL)
     # What was written with gaps between the characters is looked at without them, too.
     tight = plain.translate(_GAPS)
     return any(

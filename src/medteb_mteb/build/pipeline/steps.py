@@ -237,6 +237,8 @@ class Consensus(StepBase):
     spread: int = Field(default=1, ge=0)
     judges: tuple[str, ...] = ()
     incomplete: bool = False
+    #: None does not count as a setting, so that builds of earlier versions stay as they are.
+    keep_suspicious: bool | None = None
 
     def made(self) -> Rule:
         """The rule.
@@ -245,7 +247,14 @@ class Consensus(StepBase):
             BuildError: An impossible one.
         """
         return Rule(
-            self.rule, self.positive, self.weights, self.share, self.spread, self.judges, self.incomplete
+            self.rule,
+            self.positive,
+            self.weights,
+            self.share,
+            self.spread,
+            self.judges,
+            self.incomplete,
+            bool(self.keep_suspicious),
         )
 
     def check(self, pipeline: Pipeline) -> None:
