@@ -245,7 +245,7 @@ def info(
 
 
 #: Errors of a disk that is full, read-only or broken, or of a file that this user may not open.
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM)
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM)
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from mar_st.encode.codes import STORED, check_type, unpack
 from mar_st.encode.shards import Shard, check_shard, read_header, shard_name, write_shard
 from mar_st.errors import MarError
-from mar_st.files import check_file, entry_of, listed_path, read_json, write_json
+from mar_st.files import check_file, entry_of, listed_path, make_folder, read_json, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -248,7 +248,7 @@ def write_vectors(
     if (root / SHARDS).exists() or (root / MANIFEST).exists():
         raise VectorsError(f"{root} holds vectors already; give another folder.")
     check_type(dtype, vectors.shape[1])
-    (root / SHARDS).mkdir(parents=True)
+    make_folder(root / SHARDS)
     entries = []
     for number, start in enumerate(range(0, len(names), shard)):
         rows = slice(start, start + shard)

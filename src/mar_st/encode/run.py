@@ -33,7 +33,7 @@ from mar_st.encode.settings import Settings
 from mar_st.encode.shards import check_shard, read_header, read_table, shard_name
 from mar_st.encode.worker import Job, remove_parts
 from mar_st.errors import MarError
-from mar_st.files import check_file, refuse_links, write_json
+from mar_st.files import check_file, make_folder, refuse_links, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -175,7 +175,7 @@ def _check_written(root: Path, numbers: Sequence[int]) -> None:
 
 @contextmanager
 def _alone(root: Path) -> Iterator[None]:
-    root.mkdir(parents=True, exist_ok=True)
+    make_folder(root)
     refuse_links(root, EncodeError)
     (root / SHARDS).mkdir(exist_ok=True)
     try:

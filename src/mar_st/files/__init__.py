@@ -16,6 +16,7 @@ from mar_st.files.reading import JsonError, one_line, read_json
 from mar_st.files.reserve import open_reserved, reserve
 from mar_st.files.writing import (
     finished,
+    make_folder,
     move_file,
     move_folder,
     sync_file,
@@ -34,6 +35,7 @@ __all__ = [
     "files_below",
     "finished",
     "listed_path",
+    "make_folder",
     "move_file",
     "move_folder",
     "one_line",

@@ -41,6 +41,14 @@ def sync_folder(path: Path) -> None:
         os.close(handle)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it that are missing, with their names on the disk."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in reversed(missing):
+        sync_folder(folder.parent)
+
+
 def move_file(part: Path, path: Path) -> None:
     """Move a file that was written aside into its place; its content is on the disk before its name is."""
     sync_file(part)

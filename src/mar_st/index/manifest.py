@@ -16,6 +16,7 @@ from mar_st.files import (
     delete_listed,
     entry_of,
     listed_path,
+    make_folder,
     read_json,
     refuse_links,
     sync_file,
@@ -158,7 +159,7 @@ def writing(folder: Path) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     refuse_links(folder, IndexingError)
     try:
         with FileLock(folder / LOCK, timeout=0):

@@ -179,7 +179,7 @@ def test_folders_that_hold_something_else_are_left_alone(library, exact, tmp_pat
     [
         ("manifest.json", lambda path: path.write_text("{"), "damaged"),
         ("manifest.json", lambda path: path.unlink(), "not finished"),
-        ("manifest.json", lambda path: path.write_text('{"format": "x", "version": 2}'), "x version 2"),
+        ("manifest.json", lambda path: path.write_text('{"format": "x", "version": 2}'), "'x' version 2"),
         ("segments/000001/vectors.npy", lambda path: path.unlink(), "lacks"),
         ("segments/000001/vectors.npy", lambda path: path.write_bytes(b"short"), "5 bytes"),
     ],
