@@ -18,6 +18,10 @@ def validate(
             help="Run (TREC, JSON, mteb's predictions), bm25-char-bigram (default) or bm25-jieba; repeat.",
         ),
     ] = None,
+    build: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the build that made it: its pools, judgements and training sets."),
+    ] = None,
     pools: Annotated[Path | None, typer.Option(help="Pools of 'medteb pool', file or folder.")] = None,
     judgements: Annotated[
         Path | None, typer.Option(help="Judgements of 'medteb judge', file or folder.")
@@ -44,6 +48,7 @@ def validate(
     from medteb_mteb.commands.errors import UserError
     from medteb_mteb.validate import Sources, read_material, to_html, to_markdown
     from medteb_mteb.validate import validate as run
+    from medteb_mteb.validate.build import of_build
     from medteb_mteb.validate.runs import BASELINE
 
     folder = Path(edition).expanduser()
@@ -55,6 +60,8 @@ def validate(
         against=against or (),
         split=split,
     )
+    if build is not None:
+        sources = of_build(build, sources)
     report = run(read_material(folder if folder.exists() else resolve(edition).path, sources))
     if as_json is not None:
         content = json.dumps(report.to_json(), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
