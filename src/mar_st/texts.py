@@ -62,20 +62,27 @@ def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
     """
     if not path.is_file():
         raise TextsError(f"There is no file {path}. Give a JSONL file with 'text', or a text file.")
-    with path.open(encoding="utf-8") as lines:
+    with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 yield number, _row(path, number, line)
 
 
-def _row(path: Path, number: int, line: str) -> Row:
+def _row(path: Path, number: int, raw: bytes) -> Row:
+    try:
+        line = raw.decode()
+    except UnicodeDecodeError as error:
+        what = "UTF-8" if path.suffix == ".txt" else "a JSON object in UTF-8"
+        raise TextsError(f"{path}:{number}: not {what} ({error}).") from error
     if path.suffix == ".txt":
         return Row(None, line.strip())
     try:
         content: dict[str, Any] = json.loads(line)
+        if "\\u" in line:  # half of a surrogate pair is no text
+            json.dumps(content, ensure_ascii=False).encode()
         text = join_document(content) if "text" in content else content.get("query")
         found = Row(str(content["_id"]) if "_id" in content else None, text)
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise TextsError(f"{path}:{number}: not a JSON object with 'text' ({error}).") from error
     if found.text is None and found.id is None:
         raise TextsError(f"{path}:{number}: needs 'text' (or 'query', or '_id'); it has {sorted(content)}.")

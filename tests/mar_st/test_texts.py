@@ -38,6 +38,13 @@ def test_bad_lines_are_refused_with_their_number(tmp_path, row, message):
         read_texts(_write(tmp_path / "t.jsonl", [{"text": "头疼"}, row]))
 
 
+@pytest.mark.parametrize("line", [b"[" * 100_000, b'{"text": "\xba"}', b'{"text": "\\ud800"}', b'{"text": 1'])
+def test_lines_that_cannot_be_read_are_refused_with_their_number(tmp_path, line):
+    (tmp_path / "t.jsonl").write_bytes(b'{"text": "a"}\n' + line + b"\n")
+    with pytest.raises(TextsError, match=r"t\.jsonl:2: not a JSON object"):
+        read_texts(tmp_path / "t.jsonl")
+
+
 def test_files_without_texts_are_refused(tmp_path):
     with pytest.raises(TextsError, match="There is no file"):
         read_texts(tmp_path / "none.jsonl")

@@ -149,7 +149,7 @@ def json_rows(path: Path, position: Position | None = None) -> Iterator[tuple[in
                 continue
             try:
                 row = json.loads(line.decode())
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise DataError(f"{path}:{number}: not a JSON object ({error}).") from error
             if not isinstance(row, dict):
                 raise DataError(f"{path}:{number}: expected a JSON object, got {type(row).__name__}.")

@@ -163,7 +163,7 @@ def _jsonl(path: Path, file: int, start: Mark | None) -> Iterator[tuple[Mark, st
                 if line.strip():
                     try:
                         content = json.loads(line)
-                    except ValueError as error:  # bad JSON or bad UTF-8
+                    except (ValueError, RecursionError) as error:  # bad JSON or bad UTF-8
                         raise CorpusError(
                             f"{path}:{number}: not a JSON object in UTF-8 ({error})."
                         ) from error

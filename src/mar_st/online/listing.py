@@ -46,6 +46,18 @@ class Variant:
     options: dict[str, Any] = field(default_factory=dict)
     report: dict[str, Any] = field(default_factory=dict)
 
+    def check(self, name: str) -> None:
+        """Make sure that all fields are of their types.
+
+        Raises:
+            TypeError: One is not; the message has the name of the variant.
+        """
+        texts = (self.runtime, self.precision, self.graph, self.table, *self.files)
+        fits = isinstance(self.files, list) and all(isinstance(text, str) for text in texts)
+        fits = fits and isinstance(self.options, dict) and isinstance(self.report, dict)
+        if not fits or not isinstance(self.report.get("p50_ms", 0), int | float):
+            raise TypeError(f"the variant {name!r} has fields of other types")
+
     @property
     def name(self) -> str:
         """Name of the variant in its folder."""
@@ -187,6 +199,8 @@ class Listing(ExportListing):
             raise TypeError("'mode' of 'pooling' is a text, and 'normalised' true or false")
         if not all(isinstance(text, str | None) for text in self.prompts.values()):
             raise TypeError("'prompts' are texts")
+        for name, variant in self.variants.items():
+            variant.check(name)
         if self.truncation not in ("right", "left") or self.chosen not in self.variants:
             raise TypeError("'truncation' is right or left, and 'chosen' names one of 'variants'")
 

@@ -103,6 +103,9 @@ def _read_jsonl(file: Path, problems: Problems) -> Iterator[Row]:
         except json.JSONDecodeError as error:
             problems.add(file, number, "json", f"malformed JSON at column {error.colno}: {error.msg}")
             continue
+        except ValueError:
+            problems.add(file, number, "json", "a number of more digits than can be read")
+            continue
         except RecursionError:
             problems.add(file, number, "json", "JSON nested too deeply")
             continue

@@ -70,6 +70,7 @@ def test_distinct_texts(folder):
     ("line", "message"),
     [
         ("{", r"bad\.jsonl:2: not a JSON object"),
+        ("[" * 100_000, r"bad\.jsonl:2: not a JSON object"),
         ("[1]", r"bad\.jsonl:2: expected a JSON object, got list"),
         ('{"query": "问"}', r"bad\.jsonl:2: needs 'query' and 'positive'"),
         ('{"query": "", "positive": "答"}', r"bad\.jsonl:2: needs"),

@@ -90,6 +90,7 @@ def test_a_document_is_what_the_model_joins(entry: Entry) -> None:
     [
         ("[1]", "expected an object"),
         ('{"_id": "x"', "not a JSON object"),
+        ("[" * 100_000, "not a JSON object"),
         ('{"text": "a"}', "needs an '_id'"),
         ('{"_id": true, "text": "a"}', "needs an '_id'"),
         ('{"_id": "x"}', "'text' of document x is missing"),

@@ -232,6 +232,8 @@ def test_an_export_is_verified(exported, tmp_path):  # noqa: F811
     ]  # fmt: skip
 
 
+VARIANT = {"runtime": "onnx", "precision": "fp32", "graph": "tokenizer.json", "files": [], "table": "float16"}
+
 SETTINGS = [
     *(("dim", value) for value in (31, 33, 1, 2**32 + 32, "32", None)),
     *(("max_length", value) for value in (0, 2.5, 2**40)),
@@ -239,6 +241,10 @@ SETTINGS = [
     *(("filler", value) for value in (-1, 10**6, True)),
     *(("prompts", value) for value in (3, {"query": 3})),
     *(("variants", value) for value in ({}, [])),
+    *(("variants", {"onnx-fp32": VARIANT | change}) for change in (
+        {"runtime": ["onnx"]}, {"files": "graph.onnx"}, {"files": [1]}, {"options": []}, {"graph": None},
+        {"report": {"p50_ms": "1"}},
+    )),
     ("pooling", {}), ("pooling", "cls"), ("truncation", "up"), ("chosen", "nix"), ("normalised", "yes"),
     ("model", {}), ("files", {}), ("surprise", 1),
 ]  # fmt: skip

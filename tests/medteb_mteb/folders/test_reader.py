@@ -92,6 +92,7 @@ CASES = [
     ("Retrieval", "corpus.jsonl", '{"_id": "d9", "text": "\\ud800"}\n', "corpus.jsonl:7: empty or unusable"),
     ("Retrieval", "corpus.jsonl", '{"_id": "d9",\n', "corpus.jsonl:7: malformed JSON"),
     ("Retrieval", "corpus.jsonl", "[1]\n", "corpus.jsonl:7: expected a JSON object"),
+    ("Retrieval", "corpus.jsonl", '{"_id": %s}\n' % ("9" * 5000), "corpus.jsonl:7: a number of more digits"),
     (
         "Retrieval",
         "queries.jsonl",
