@@ -29,6 +29,8 @@ __all__ = ["Layout", "Settings", "TaskType", "alternatives", "card_header", "ins
 TaskType = Literal["Retrieval", "Reranking", "STS", "PairClassification", "Classification", "Clustering"]
 
 _SETTING_KEYS = ("name", "type", "prompt", "main_score", "languages", "domains", "description")
+#: Values of a card's header. A few lines of aliases can stand for billions, which no message could show.
+_MOST_VALUES = 100_000
 _EXPECTED = (
     "Expected corpus, queries and qrels/<split> (retrieval; reranking with top_ranked), or <split> with the "
     f"columns of STS, pair classification, classification or clustering, as {', '.join(SUFFIXES)}"
@@ -148,7 +150,7 @@ def card_header(folder: Path) -> dict[str, Any]:
         return {}
     try:
         header = yaml.safe_load(match.group(1))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a 13th month
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 2}" if mark else ""
         raise FolderError(folder, [f"README.md{line}: the YAML header is malformed"]) from None
@@ -156,7 +158,20 @@ def card_header(folder: Path) -> dict[str, Any]:
         return {}
     if not isinstance(header, dict):
         raise FolderError(folder, ["README.md: the YAML header must be a mapping"])
+    if _values(header, {}) > _MOST_VALUES:
+        raise FolderError(folder, ["README.md: the aliases of the YAML header expand to too many values"])
     return header
+
+
+def _values(content: Any, seen: dict[int, int]) -> int:
+    """Number of values of a YAML document written out; one that holds itself has more than any other."""
+    if not isinstance(content, (dict, list)):
+        return 1
+    if id(content) not in seen:
+        seen[id(content)] = _MOST_VALUES + 1  # until it is known, for those that hold themselves
+        inner = content.values() if isinstance(content, dict) else content
+        seen[id(content)] = 1 + sum(_values(one, seen) for one in inner)
+    return seen[id(content)]
 
 
 def _settings(folder: Path, header: dict[str, Any], edition: Edition | None) -> Settings:

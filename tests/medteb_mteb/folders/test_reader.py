@@ -396,3 +396,39 @@ def test_real_sets_are_read(shared_data):
         "cmedtc-clustering": "Clustering",
         "toyhom-retrieval": "Retrieval",
     }
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (
+            "\n".join(
+                ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+                + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 9)]
+                + ["medteb: {name: *a8}"]
+            ),
+            "expand to too many values",
+        ),
+        ("a: &a [*a]\nmedteb: {name: *a}", "expand to too many values"),
+        ("a: " + "[" * 20_000, "the YAML header is malformed"),
+        ("date: 2026-13-45", "the YAML header is malformed"),
+    ],
+    ids=["aliases", "itself", "nested", "month"],
+)
+def test_headers_that_are_made_to_break_readers_are_one_error(make_folder, header, message):
+    folder = make_folder("Retrieval")
+    (folder / "README.md").write_text(f"---\n{header}\n---\n")
+    (error,) = problems_of(folder).problems
+    assert message in error
+
+
+def test_a_header_may_use_aliases(make_folder):
+    folder = make_folder("Retrieval")
+    (folder / "README.md").write_text("---\na: &a [zh]\nlanguage: *a\n---\n")
+    assert read_folder(folder).layout.settings.languages == ["zh"]
+
+
+def test_numbers_of_thousands_of_digits_are_a_problem_of_their_line(make_folder):
+    folder = make_folder("Retrieval")
+    append(folder / "corpus.jsonl", '{"_id": "d9", "text": "x", "year": ' + "1" * 5000 + "}\n")
+    assert problems_of(folder).problems == ["corpus.jsonl:7: a number of more digits than can be read"]
