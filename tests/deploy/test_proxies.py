@@ -175,7 +175,7 @@ def test_caddy(behind_caddy: str) -> None:
 
 
 def test_limits_are_those_of_the_server() -> None:
-    """What the examples call a setting of the server is its default."""
+    """Settings of the server that the examples mention have their default values."""
     from mar_st.serve import ServeSettings
 
     content = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")

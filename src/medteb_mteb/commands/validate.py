@@ -10,39 +10,48 @@ import typer
 
 
 def validate(
-    edition: Annotated[str, typer.Argument(help="A task's name, or a retrieval or reranking folder.")],
+    edition: Annotated[str, typer.Argument(help="Name of a task, or a retrieval or reranking folder.")],
     runs: Annotated[
         list[str] | None,
         typer.Option(
             "--run",
-            help="Run (TREC, JSON, mteb's predictions), bm25-char-bigram (default) or bm25-jieba; repeat.",
+            help="Run (TREC, JSON, mteb's predictions), bm25-char-bigram (default) or bm25-jieba; may "
+            "be repeated.",
         ),
     ] = None,
     build: Annotated[
         Path | None,
-        typer.Option(help="Folder of the build that made it: its pools, judgements and training sets."),
+        typer.Option(
+            help="Folder of the build that made the edition, with pools, judgements and training sets."
+        ),
     ] = None,
-    pools: Annotated[Path | None, typer.Option(help="Pools of 'medteb pool', file or folder.")] = None,
+    pools: Annotated[
+        Path | None, typer.Option(help="Pools written by 'medteb pool': file or folder.")
+    ] = None,
     judgements: Annotated[
-        Path | None, typer.Option(help="Judgements of 'medteb judge', file or folder.")
+        Path | None, typer.Option(help="Judgements written by 'medteb judge': file or folder.")
     ] = None,
     second: Annotated[
-        Path | None, typer.Option(help="Judgements of the same judges, asked a second time.")
+        Path | None, typer.Option(help="Judgements of the same judges, asked a second time: file or folder.")
     ] = None,
     against: Annotated[
-        list[str] | None, typer.Option("--against", help="Training set, file or folder; repeat for more.")
+        list[str] | None,
+        typer.Option(
+            "--against", help="Training set to check for test queries: file or folder; may be repeated."
+        ),
     ] = None,
-    split: Annotated[str, typer.Option(help="The split to look at.")] = "test",
-    html: Annotated[bool, typer.Option("--html", help="Print HTML in place of Markdown.")] = False,
+    split: Annotated[str, typer.Option(help="Split to validate.")] = "test",
+    html: Annotated[bool, typer.Option("--html", help="Print HTML instead of Markdown.")] = False,
     as_json: Annotated[
-        Path | None, typer.Option("--json", help="Write JSON to this file, too.", metavar="FILE")
+        Path | None,
+        typer.Option("--json", help="Also write the report as JSON to this file.", metavar="FILE"),
     ] = None,
 ) -> None:
-    """Print a verdict on every point of an edition.
+    """Check the quality of an edition and print a report.
 
-    Each has its number and its reason, on one page. Looked at are files, ids, size and power, duplicates,
-    what was judged of a run, pool bias, judges, leaks, slices and the card. What the data do not tell is
-    called "not known". Exit code 1: a point fails.
+    The report has one page with a verdict, number and reason per point: files, ids, size and power,
+    duplicates, judged share of a run, pool bias, judges, leaks, slices and the card. A point that the data
+    cannot answer is "not known". The exit code is 1 if a point fails.
     """
     from medteb_mteb.commands.edition import resolve
     from medteb_mteb.commands.errors import UserError

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def prepare(folder: Path) -> Target:
-    """See `Target`."""
+    """Set up the target: rows of line-based files."""
     path = folder / "lines.jsonl"
 
     def check(data: bytes) -> str:
