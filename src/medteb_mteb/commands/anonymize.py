@@ -48,6 +48,16 @@ def anonymize(
             help="File of known identifiers, one per line: a name, or an identifier, a tab and its kind."
         ),
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Also replace dates, and names and numbers that are doubtful.")
+    ] = False,
+    review: Annotated[
+        Path | None,
+        typer.Option(help="Write a CSV sheet of what is doubtful to this file instead; leave OUT away."),
+    ] = None,
+    reviewed: Annotated[
+        Path | None, typer.Option(help="A sheet of --review whose first column says yes or no.")
+    ] = None,
     salt: Annotated[
         Path | None,
         typer.Option(
@@ -73,12 +83,17 @@ def anonymize(
     if check is not None:
         if source is not None or out is not None:
             raise UserError("--check measures on a marked file; leave IN and OUT away")
-        _check(check, wanted, known, errors=errors, as_json=as_json)
+        _check(check, wanted, known, strict=strict, errors=errors, as_json=as_json)
+        return
+    if errors:
+        raise UserError("--errors goes with --check")
+    if review is not None:
+        if source is None or out is not None:
+            raise UserError("--review writes a sheet: expected IN and no OUT")
+        _review(source, review, wanted, known, column, quiet=quiet)
         return
     if source is None or out is None:
         raise UserError("expected IN and OUT, or --check FILE")
-    if errors:
-        raise UserError("--errors goes with --check")
     from medteb_mteb.build.anonymize.step import anonymize as run
 
     result = run(
@@ -90,6 +105,8 @@ def anonymize(
         keep_meta=keep_meta or (),
         ids=ids,  # type: ignore[arg-type]
         known=known,
+        strict=strict,
+        reviewed=reviewed,
         columns=parse_columns(column),
         show_progress=not quiet,
     )
@@ -112,13 +129,37 @@ def as_text(result: Anonymised) -> str:
     return "\n".join(lines)
 
 
-def _check(file: Path, kinds: list[str] | None, known: Path | None, *, errors: bool, as_json: bool) -> None:
+def _review(
+    source: str,
+    sheet: Path,
+    kinds: list[str] | None,
+    known: Path | None,
+    column: list[str] | None,
+    *,
+    quiet: bool,
+) -> None:
+    from medteb_mteb.build.anonymize.known import read_known
+    from medteb_mteb.build.anonymize.sheet import write_sheet
+
+    listed = read_known(known) if known is not None else None
+    count = write_sheet(
+        source, sheet, kinds=kinds, known=listed, columns=parse_columns(column), show_progress=not quiet
+    )
+    typer.echo(
+        f"{sheet}: {count} doubtful values. Write yes or no into the first column, then run again with "
+        f"--reviewed {sheet}. The sheet holds identifiers; keep it where the source is."
+    )
+
+
+def _check(
+    file: Path, kinds: list[str] | None, known: Path | None, *, strict: bool, errors: bool, as_json: bool
+) -> None:
     from medteb_mteb.build.anonymize.evaluate import quality, read_marked
     from medteb_mteb.build.anonymize.find import Finder
     from medteb_mteb.build.anonymize.known import read_known
 
     sentences = read_marked(file)
-    finder = Finder(kinds, read_known(known) if known is not None else None)
+    finder = Finder(kinds, read_known(known) if known is not None else None, strict=strict)
     result = quality(sentences, finder, kinds=finder.kinds)
     if as_json:
         shown = {**result.to_json(), **({"errors": result.errors} if errors else {})}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import re
 import unicodedata
+from functools import cache
 
-__all__ = ["digits_of", "id_card_digit", "is_date", "is_id_card", "luhn_digit", "narrow", "passes_luhn"]
+__all__ = ["digits_of", "id_card_digit", "is_date", "is_id_card", "luhn_digit", "passes_luhn", "plain"]
 
 #: First two digits of an identity card: the province.
 PROVINCES = frozenset(
@@ -26,9 +27,24 @@ def digits_of(text: str) -> str:
     return "".join(str(unicodedata.digit(char)) for char in text if char.isdigit())
 
 
-def narrow(text: str) -> str:
-    """The text with letters and digits of full width as ASCII; each character stays in its place."""
-    return _WIDE_DOT.sub(".", text.translate(_NARROW)) if _HAS_WIDE.search(text) else text
+def plain(text: str) -> str:
+    """The text as the rules know it; each character stays in its place.
+
+    Letters and digits of full width become ASCII, traditional characters simplified ones.
+    """
+    if _HAS_WIDE.search(text):
+        text = _WIDE_DOT.sub(".", text.translate(_NARROW))
+    return text.translate(_simplified())
+
+
+@cache
+def _simplified() -> dict[int, str]:
+    """Simplified characters by the code of the traditional ones."""
+    from opencc import OpenCC
+
+    convert = OpenCC("t2s").convert
+    pairs = ((code, convert(chr(code))) for code in range(0x4E00, 0xA000))
+    return {code: simple for code, simple in pairs if simple != chr(code) and len(simple) == 1}
 
 
 def id_card_digit(first: str) -> str:

@@ -12,6 +12,9 @@ __all__ = ["Account", "Email", "Landline", "Phone", "Url"]
 _UNIT = r"\s?(?i:mg|ml|ug|μg|g\b|kg|iu|u/|mmol|μmol|ng|pg|cm|mm|次|元|例|人|盒|支|片|%)"
 
 
+_NUMERAL = "[一二三四五六七八九零〇幺]"
+
+
 class Phone(Recogniser):
     """Mobile phones of the mainland, and numbers that are written for a call from abroad or in the US way."""
 
@@ -26,7 +29,7 @@ class Phone(Recogniser):
         ),
         Rule(
             "numerals",
-            r"(?<![一二三四五六七八九零〇幺])[一幺][三四五六七八九][一二三四五六七八九零〇幺]{9}(?![一二三四五六七八九零〇幺])",
+            rf"(?<!{_NUMERAL})[一幺][三四五六七八九]{_NUMERAL}(?:[ 　-]?{_NUMERAL}{{4}}){{2}}(?!{_NUMERAL})",
         ),
         Rule(
             "us",
@@ -78,7 +81,7 @@ class Landline(Recogniser):
         Rule("from abroad", rf"(?<!\d)(?:\+|00)86[-\s]?{_AREA}[-\s]{_LOCAL}(?!\d)"),
         Rule(
             "label",
-            r"(?i:电话|座机|传真|热线|\btel|\bfax)(?:号码?)?\.?\s*(?:[:：]|是|为)?\s*"
+            r"(?i:电话|座机|固话|家电|宅电|办电|传真|热线|\btel|\bfax)(?:号码?)?\.?\s*(?:[:：]|是|为)?\s*"
             rf"\K(?!400|800){_LOCAL}(?!\d|{_UNIT})",
             0.7,
         ),
@@ -118,7 +121,10 @@ class Url(Recogniser):
     )
     _personal = regex.compile(
         r"\d{4}|=|/(?:u|user|users|uid|people|patient|patients|member|profile|home)/|/[^/]*(?:\d[^/\d]*){3,}"
-        r"|/(?=[^/]*[a-z])(?=[^/]*[A-Z\d])[A-Za-z0-9_-]{8,}",
+        r"|/(?=[^/]*[a-z])(?=[^/]*[A-Z\d])[A-Za-z0-9_-]{8,}|/[A-Za-z0-9]+_[A-Za-z0-9_]+/?$",
+    )
+    _people = regex.compile(
+        r"(?i)(?:^|\.)(?:blog|weibo|space|qzone|douyin|xiaohongshu|facebook|instagram|twitter)\."
     )
 
     def check(self, match: regex.Match[str], rule: Rule) -> float:
@@ -127,8 +133,9 @@ class Url(Recogniser):
         host, slash, path = (
             found.partition("://")[2].partition("/") if "://" in found else found.partition("/")
         )
-        del host
-        return rule.score if slash and self._personal.search(f"/{path}") else 0
+        if not slash:
+            return 0
+        return rule.score if self._personal.search(f"/{path}") or (path and self._people.search(host)) else 0
 
 
 class Account(Recogniser):
@@ -136,7 +143,8 @@ class Account(Recogniser):
 
     kind = "ACCOUNT"
     needs = (
-        r"(?i:微\s?信|薇信|威信|v信|加\s?v|qq|扣扣|企鹅|we\s?chat|weixin|vx|wx|抖音|快手|小红书|支付宝|微博)"
+        r"(?i:微\s?信|薇信|威信|v信|加\s?v|qq|扣扣|企鹅|we\s?chat|weixin|vx|wx|抖音|快手|小红书|支付宝|微博"
+        r"|(?<![a-z0-9])q\s?[:：]?\s?[1-9]|[账帐]号|用户名|(?<![a-z])line)"
     )
     _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9_]|[-.](?=[A-Za-z0-9])){4,24}(?![A-Za-z0-9_@])"
     rules = (
@@ -162,6 +170,13 @@ class Account(Recogniser):
         Rule(
             "named",
             r"(?:(?:微信|抖音|快手|小红书|支付宝|微博)(?:号|账号|ID)|(?i:we\s?chat\sid))\s*(?:[:：]|是|为)?\s*"
-            rf"\K(?=[A-Za-z0-9_]{{5}}){_NAME}",
+            rf"\K(?=[A-Za-z0-9_.-]{{5}}){_NAME}",
+        ),
+        Rule("letter", r"(?<![A-Za-z0-9])[qQ]\s?[:：]?\s?\K[1-9]\d{6,10}(?!\d|@)", 0.6),
+        Rule(
+            "account",
+            rf"(?:[账帐]号|用户名|(?i:(?<![a-z])line)\s?(?:id|号)?)\s*(?:[:：]|是|为)?\s*"
+            rf"\K(?=[A-Za-z0-9_.-]*[A-Za-z])(?=[A-Za-z0-9_.-]*[\d_-]){_NAME}",
+            0.6,
         ),
     )

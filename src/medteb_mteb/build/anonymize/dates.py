@@ -1,10 +1,10 @@
-"""Dates of birth: a date with a word that says so; other dates stay."""
+"""Dates of birth, which a word announces, and other dates with a day, which stay outside strict mode."""
 
 from __future__ import annotations
 
 import regex
 
-from medteb_mteb.build.anonymize.recogniser import Recogniser, Rule
+from medteb_mteb.build.anonymize.recogniser import Recogniser, Rule, of_a_thing
 
 __all__ = ["BirthDate"]
 
@@ -54,3 +54,22 @@ class BirthDate(Recogniser):
         """No period."""
         after = match.string[match.end() : match.end() + 2]
         return 0 if self._more.search(after) else rule.score
+
+
+class AnyDate(Recogniser):
+    """Dates with a day, in figures or words, with or without a year; those of things stay."""
+
+    kind = "DATE"
+    needs = (
+        r"\d[日号]|\d[-./／·]\d|[一二三四五六七八九十]月|(?:19|20)\d{6}"
+        r"|(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
+    )
+    rules = (
+        Rule("full", rf"(?<![\d.A-Za-z]){_DATE}", 0.7),
+        Rule("day", rf"(?<![\d.])(?:\d{{2,4}}\s?年\s?)?{_MONTH}\s?月\s?{_DAY}\s?[日号]", 0.7),
+    )
+    _day = regex.compile(rf"\d\D+\d+\D+\d|\d{{8}}|月.*[\d{_CN[1:-1]}]")
+
+    def check(self, match: regex.Match[str], rule: Rule) -> float:
+        """No date of a lot, and none without a day."""
+        return rule.score if self._day.search(match.group()) and not of_a_thing(match) else 0

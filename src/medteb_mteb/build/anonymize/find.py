@@ -5,22 +5,24 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from medteb_mteb.build.anonymize.checks import narrow
-from medteb_mteb.build.anonymize.kinds import chosen
+from medteb_mteb.build.anonymize.checks import plain
+from medteb_mteb.build.anonymize.kinds import KINDS, chosen
 from medteb_mteb.build.anonymize.spans import Span, disjoint
 from medteb_mteb.build.records import BuildError
 from medteb_mteb.build.terms import joined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from presidio_analyzer import AnalyzerEngine
 
     from medteb_mteb.build.anonymize.known import Known
     from medteb_mteb.build.anonymize.recogniser import Recogniser
 
-__all__ = ["Finder", "analyzer", "recognisers"]
+__all__ = ["LEAST", "Finder", "analyzer", "recognisers"]
 
+#: Score from which a find counts outside strict mode.
+LEAST = 0.5
 #: Kinds of which one mention that is sure makes the bare mentions in the same record known too, and from how
 #: many characters on.
 _REPEATED = {"NAME": 3, "RECORD_NUMBER": 6, "PASSPORT": 7, "BANK_CARD": 10, "ACCOUNT": 7, "ID_CARD": 15}
@@ -42,12 +44,15 @@ def recognisers(language: str = "zh") -> list[Recogniser]:
     except ImportError as error:
         raise BuildError("Anonymising needs presidio-analyzer: pip install 'medteb[build]'") from error
     from medteb_mteb.build.anonymize.addresses import Address, EnglishAddress
+    from medteb_mteb.build.anonymize.bare_names import BareName
     from medteb_mteb.build.anonymize.beds import Bed
     from medteb_mteb.build.anonymize.contacts import Account, Email, Landline, Phone, Url
-    from medteb_mteb.build.anonymize.dates import BirthDate
+    from medteb_mteb.build.anonymize.dates import AnyDate, BirthDate
+    from medteb_mteb.build.anonymize.dotted_names import DottedName
     from medteb_mteb.build.anonymize.english_persons import EnglishName
     from medteb_mteb.build.anonymize.papers import (
         BankCard,
+        Code,
         IdentityCard,
         Papers,
         Plate,
@@ -70,7 +75,8 @@ def recognisers(language: str = "zh") -> list[Recogniser]:
             Account,
             Plate,
         ),
-        *(BirthDate, Bed, Address, EnglishAddress, PersonName, EnglishName),
+        *(BirthDate, AnyDate, Bed, Address, EnglishAddress),
+        *(PersonName, EnglishName, DottedName, BareName, Code),
     ]
     return [recogniser(language) for recogniser in classes]
 
@@ -82,13 +88,15 @@ def _shared() -> list[Recogniser]:
 
 def analyzer(language: str = "zh") -> AnalyzerEngine:
     """The engine of presidio with these recognisers and no language model; nothing is downloaded."""
-    own = recognisers(language)
+    own = [one for one in recognisers(language) if not KINDS[one.kind].strict]
     from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
     from presidio_analyzer.nlp_engine import NoOpNlpEngine
 
     registry = RecognizerRegistry(recognizers=own, supported_languages=[language])
     engine = NoOpNlpEngine([{"lang_code": language, "model_name": "no_op"}])
-    return AnalyzerEngine(registry=registry, nlp_engine=engine, supported_languages=[language])
+    return AnalyzerEngine(
+        registry=registry, nlp_engine=engine, supported_languages=[language], default_score_threshold=LEAST
+    )
 
 
 class Finder:
@@ -100,11 +108,23 @@ class Finder:
     Args:
         kinds: Kinds to look for, of `KINDS`; default all.
         known: Identifiers that are known beforehand.
+        strict: Also find what is doubtful (a score below `LEAST`) and the kinds of strict mode.
+        cleared: Kinds and values of which a person said that they are no identifiers; they are left where
+            only the recognisers of last resort find them.
     """
 
-    def __init__(self, kinds: Iterable[str] | None = None, known: Known | None = None) -> None:
-        self.kinds = chosen(kinds)
+    def __init__(
+        self,
+        kinds: Iterable[str] | None = None,
+        known: Known | None = None,
+        *,
+        strict: bool = False,
+        cleared: Collection[tuple[str, str]] = (),
+    ) -> None:
+        self.kinds = chosen(kinds, strict=strict)
         self.known = known
+        self.least = 0.0 if strict else LEAST
+        self.cleared = frozenset(cleared)
         self._recognisers = [one for one in _shared() if one.kind in self.kinds]
 
     def __call__(self, text: str) -> list[Span]:
@@ -116,7 +136,7 @@ class Finder:
 
         What is known in one of them by its label is found in the others without it.
         """
-        texts = list(map(narrow, texts))
+        texts = list(map(plain, texts))
         scored = [self._raw(text) for text in texts]
         found = [[span for span, _ in spans] for spans in scored]
         known = {
@@ -141,9 +161,21 @@ class Finder:
         return [disjoint(spans, text) if spans else [] for text, spans in zip(texts, found, strict=True)]
 
     def _raw(self, text: str) -> list[tuple[Span, float]]:
-        return [
-            (Span(start, end, one.kind), score)
-            for one in self._recognisers
-            if one.needed.search(text)
-            for start, end, score in one.spans(text)
-        ]
+        found: list[tuple[Span, float]] = []
+        for one in self._recognisers:
+            if not one.needed.search(text):
+                continue
+            spans = [
+                (Span(start, end, one.kind), score)
+                for start, end, score in one.spans(text)
+                if score >= self.least
+            ]
+            if one.last_resort:
+                spans = [
+                    (span, score)
+                    for span, score in spans
+                    if (one.kind, text[span.start : span.end]) not in self.cleared
+                    and not any(span.start < other.end and other.start < span.end for other, _ in found)
+                ]
+            found += spans
+        return found

@@ -21,10 +21,12 @@ class Kind:
     Attributes:
         chinese: What stands in its place in a text with Chinese characters, without the brackets.
         about: What counts as one.
+        strict: Looked for in strict mode alone, or where asked for by name.
     """
 
     chinese: str
     about: str
+    strict: bool = False
 
 
 KINDS: dict[str, Kind] = {
@@ -44,18 +46,21 @@ KINDS: dict[str, Kind] = {
     "BIRTH_DATE": Kind("出生日期", "dates said to be of birth, at least year and month"),
     "BED": Kind("床位", "bed numbers, with hospital and ward where given"),
     "ADDRESS": Kind("地址", "addresses below the district: town, village, road with number, building, room"),
-    "NAME": Kind("姓名", "names of persons with a label or a title"),
+    "NAME": Kind("姓名", "names of persons with a label or a title, or in a place where names stand"),
+    "DATE": Kind(
+        "日期", "dates with a day: of visits, operations, reports; in strict mode alone", strict=True
+    ),
 }
 
 
-def chosen(names: Iterable[str] | None) -> tuple[str, ...]:
-    """The kinds named, in the order of `KINDS`; all of them for None.
+def chosen(names: Iterable[str] | None, *, strict: bool = False) -> tuple[str, ...]:
+    """The kinds named, in the order of `KINDS`; for None all of them, those of strict mode if `strict`.
 
     Raises:
         BuildError: There is no such kind, or none is left.
     """
     if names is None:
-        return tuple(KINDS)
+        return tuple(name for name, kind in KINDS.items() if strict or not kind.strict)
     wanted = {name.strip().upper() for name in names}
     for name in sorted(wanted - set(KINDS)):
         near = get_close_matches(name, KINDS, n=1)

@@ -22,7 +22,7 @@ from medteb_mteb.build.terms import Terms
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["Known", "read_known"]
+__all__ = ["Known", "merged", "read_known"]
 
 #: Letters and digits of a known identifier at least; one character stands in too many words.
 SHORTEST = 2
@@ -81,6 +81,14 @@ def _even(text: str) -> tuple[str, Sequence[int]]:
     if not position:
         return text, range(len(text))
     return "".join([*made, text[position:]]), [*places, *range(position, len(text))]
+
+
+def merged(known: Known | None, values: Mapping[str, Sequence[str]]) -> Known | None:
+    """Known identifiers and further ones; None where there are none."""
+    there = known.values if known is not None else {}
+    kinds = {*there, *values}
+    every = {kind: (*there.get(kind, ()), *values.get(kind, ())) for kind in kinds}
+    return Known(every) if every else None
 
 
 def read_known(path: str | Path) -> Known:

@@ -7,7 +7,7 @@ import regex
 from medteb_mteb.build.anonymize.checks import digits_of, id_card_digit, is_id_card, passes_luhn
 from medteb_mteb.build.anonymize.recogniser import Recogniser, Rule, of_a_thing
 
-__all__ = ["BankCard", "IdentityCard", "Papers", "Plate", "RecordNumber", "SocialSecurity"]
+__all__ = ["BankCard", "Code", "IdentityCard", "Papers", "Plate", "RecordNumber", "SocialSecurity"]
 
 #: Between a label and its value.
 SEP = (
@@ -28,7 +28,7 @@ class IdentityCard(Recogniser):
         ),
         Rule(
             "15 digits",
-            r"(?<!\d)\d{15}(?!\d)(?<=(?i:身份证?|证件|证号|户口|\bID\b)[^\d\n]{0,16}\d{15})",
+            r"(?<!\d)\d{15}(?!\d)(?<=(?i:身份证?|证件|证号|户口|旧证|一代证|\bID\b)[^\d\n]{0,16}\d{15})",
             0.9,
         ),
     )
@@ -63,7 +63,9 @@ class Papers(Recogniser):
     """Passports, travel permits and officers' cards, known by their label."""
 
     kind = "PASSPORT"
-    needs = r"(?i:护照|通行证|passport|台胞证|回乡证|军官证|士兵证|军人证|警官证|居留证|居留许可|驾驶证|驾照)"
+    needs = (
+        r"(?i:证件|护照|通行证|passport|[台军][胞官人]证|回乡证|士兵证|警官证|居留证|居留许可|驾驶证|驾照)"
+    )
     rules = (
         Rule(
             "label",
@@ -71,6 +73,7 @@ class Papers(Recogniser):
             rf"(?i:\s?(?:number|no\.?|#))?{SEP}(?i:(?:number|no\.?)\s*)?(?i:is\s)?"
             r"\K(?=[A-Za-z]*\d)(?=(?:[A-Za-z]*\d){5})[A-Za-z0-9]{6,18}(?![A-Za-z0-9])",
         ),
+        Rule("number", rf"证件号?码?{SEP}\K[A-Z]{{1,2}}\d{{7,9}}(?![A-Za-z0-9])"),
         Rule(
             "officer",
             r"[\p{Han}]字第\s?\d{4,10}\s?号(?<=(?:军官|士兵|军人|警官|文职)[^\d\n]{0,12}\d{4,10}\s?号)",
@@ -87,13 +90,23 @@ class RecordNumber(Recogniser):
         "住院|门诊|急诊|就诊|就医|病历|病案|病例|病理|影像|放射|超声|彩超|[BＢ]超|CT|MRI|MR|DR|X线|X光|核磁|心电图?"
         "|脑电图?|肌电图?|内镜|胃镜|肠镜|镜检|检查|检验|化验|标本|样本|体检|登记|挂号|处方|申请|医保|社保|社会保障"
         "|社会保险|医疗保险|保险|新农合|农合|合作医疗|参合|参保|健康|诊疗|医疗|病人|患者|受检者?|残疾|残疾人|低保"
-        "|个人|电脑|救助|慢病|慢特病|门特|转诊|手术|出院|透析|预约|报告|电子|母子|计生|生育|预防接种|接种"
+        "|个人|电脑|腕带|流水|条码|救助|慢病|慢特病|门特|转诊|手术|出院|透析|预约|报告|电子|母子|计生|生育|预防接种|接种"
     )
     _VALUE = r"\K(?=(?:[A-Za-z-]*\d){4})[A-Za-z0-9](?:[A-Za-z0-9]|[-–_/](?=[A-Za-z0-9])){3,24}(?![A-Za-z0-9])"
     rules = (
         Rule(
             "chinese",
             rf"(?:(?:{_OF}){{1,3}}(?:卡|证|单|本|档案|手册|凭证)?\s?(?:号码|编号|号|(?i:ID))|(?<![A-Za-z])ID号){SEP}{_VALUE}",
+        ),
+        Rule(
+            "bare label",
+            r"(?:住院|门诊|病案|病历|病案室登记|住院登记|条码|流水)\s?\K(?=[A-Za-z-]{0,3}\d)[A-Za-z]{0,2}\d[\d-]{5,15}(?![\d./年月日-])",
+            0.6,
+        ),
+        Rule(
+            "dashes",
+            r"登记\s?\K[A-Za-z]{1,3}-?\d{2,4}-\d{2,8}(?![\d-])",
+            0.6,
         ),
         Rule(
             "card",
@@ -117,6 +130,29 @@ class RecordNumber(Recogniser):
     def check(self, match: regex.Match[str], rule: Rule) -> float:
         """No number of a trial."""
         return 0 if self._trial.match(match.group()) else rule.score
+
+
+class Code(Recogniser):
+    """Numbers of six digits or more that nothing announces, with or without letters: doubtful."""
+
+    kind = "RECORD_NUMBER"
+    needs = r"\d"
+    last_resort = True
+    rules = (
+        Rule(
+            "code",
+            r"(?<![A-Za-z0-9.:/@_-])(?=(?:[A-Za-z-]*\d){6})[A-Za-z0-9](?:[A-Za-z0-9]|-(?=[A-Za-z0-9])){5,24}"
+            r"(?![A-Za-z0-9%/@_-]|\.\d|\s?(?i:m[glm]|g\b|kg|iu|u\b|元|次|例|人|步|个|万|单位))",
+            0.3,
+        ),
+    )
+    _date = regex.compile(
+        r"(?:19|20)\d{2}-?(?:0[1-9]|1[0-2])-?(?:[0-2]\d|3[01])$|(?:19|20)\d{2}-(?:19|20)\d{2}$"
+    )
+
+    def check(self, match: regex.Match[str], rule: Rule) -> float:
+        """No number of a thing, and no date."""
+        return 0 if of_a_thing(match) or self._date.match(match.group()) else rule.score
 
 
 class BankCard(Recogniser):

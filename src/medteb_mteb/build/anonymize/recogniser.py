@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import regex
 from presidio_analyzer import LocalRecognizer, RecognizerResult
 
-from medteb_mteb.build.anonymize.checks import narrow
+from medteb_mteb.build.anonymize.checks import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,6 +58,8 @@ class Recogniser(LocalRecognizer):
     #: A text without a match of this has no such identifier; empty for any text.
     needs: ClassVar[str] = ""
     rules: ClassVar[tuple[Rule, ...]] = ()
+    #: Its finds count only where no other recogniser has found anything.
+    last_resort: ClassVar[bool] = False
 
     def __init__(self, language: str = LANGUAGE) -> None:
         self.needed = regex.compile(self.needs)
@@ -91,7 +93,7 @@ class Recogniser(LocalRecognizer):
             nlp_artifacts: Not used.
         """
         del nlp_artifacts
-        text = narrow(text)
+        text = plain(text)
         if (entities and self.kind not in entities) or not self.needed.search(text):
             return []
         metadata = {

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from medteb_mteb.build.anonymize.find import Finder
 from medteb_mteb.build.anonymize.kinds import chosen, placeholder
-from medteb_mteb.build.anonymize.known import read_known
+from medteb_mteb.build.anonymize.known import merged, read_known
 from medteb_mteb.build.anonymize.salt import salt_for, salt_id
+from medteb_mteb.build.anonymize.sheet import read_sheet
 from medteb_mteb.build.anonymize.surrogates import Surrogates
 from medteb_mteb.build.folder import write_text
 from medteb_mteb.build.read import read_texts
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from medteb_mteb.build.anonymize.known import Known
+    from medteb_mteb.build.anonymize.sheet import Answers
     from medteb_mteb.build.anonymize.spans import Span
 
 __all__ = ["ENTITIES", "FOUND", "VERSION", "Anonymise", "Anonymised", "Ids", "Mode", "anonymize"]
 
 #: Goes up with every change of what is found or put in its place.
-VERSION = 2
+VERSION = 3
 #: Key of `meta` that holds how many identifiers of each kind a text had.
 FOUND = "identifiers"
 #: File beside the manifest with the counts over all texts.
@@ -61,6 +63,8 @@ class Anonymise:
             replaced could be tested.
         id_label: Column that ids were read from; `check` reads it as their label.
         known: Identifiers that are known beforehand.
+        strict: Also replace what is doubtful, and the kinds of strict mode.
+        answers: What a person said of doubtful identifiers.
     """
 
     name = "anonymize"
@@ -76,6 +80,8 @@ class Anonymise:
         ids: Ids = "check",
         id_label: str = "",
         known: Known | None = None,
+        strict: bool = False,
+        answers: Answers | None = None,
     ) -> None:
         if mode not in {"placeholder", "surrogate"}:
             raise BuildError(f"There is no mode {mode!r}; there is placeholder and surrogate.")
@@ -83,15 +89,18 @@ class Anonymise:
             raise BuildError(f"There is no way {ids!r} to treat ids; there is check, keep and digest.")
         if mode == "surrogate" and not salt:
             raise BuildError("Surrogates need a secret: give salt, for instance of salt_for(out).")
-        if known is not None and not salt:
+        if (known is not None or answers is not None) and not salt:
             raise BuildError("Known identifiers need a secret: give salt, for instance of salt_for(out).")
         self.mode: Mode = mode
-        self.kinds = chosen(kinds)
+        self.kinds = chosen(kinds, strict=strict)
+        self.strict = strict
         self.keep_meta = tuple(sorted(set(keep_meta)))
         self.ids: Ids = ids
         self.id_label = id_label
         self._salt = salt if mode == "surrogate" else None
-        self.known = known
+        self.known = known if answers is None else merged(known, answers.identifiers)
+        self._answers = answers
+        self._answers_digest = answers.digest(salt) if answers is not None and salt else ""
         self._known_digest = known.digest(salt) if known is not None and salt else ""
         self._surrogates = Surrogates(self._salt) if self._salt else None
         self._finder: Finder | None = None
@@ -110,6 +119,10 @@ class Anonymise:
         }
         if self._known_digest:
             own["known"] = self._known_digest
+        if self.strict:
+            own["strict"] = True
+        if self._answers_digest:
+            own["reviewed"] = self._answers_digest
         return {**own, "salt": salt_id(self._salt)} if self._salt else own
 
     @property
@@ -137,7 +150,7 @@ class Anonymise:
         given = self.ids != "digest" and text.id != _content_id(text.title, text.text)
         if checked := given and self.ids == "check" and not _DIGEST.fullmatch(text.id):
             fields.append(f"{_label(self.id_label)}{text.id}")
-        finder = self._finder = self._finder or Finder(self.kinds, self.known)
+        finder = self._finder = self._finder or self.finder()
         found = finder.together(fields)
         if checked:
             self._check_id([span for span in found.pop() if span.end > len(_label(self.id_label))])
@@ -155,6 +168,11 @@ class Anonymise:
         identity = text.id if given else self._new_id(title, body)
         self._taken.add(identity)
         return Text(identity, body, title, mark or self.mark, meta)
+
+    def finder(self) -> Finder:
+        """A finder with the options of the step."""
+        cleared = self._answers.cleared if self._answers is not None else ()
+        return Finder(self.kinds, self.known, strict=self.strict, cleared=cleared)
 
     def replaced(self, text: str, spans: Sequence[Span]) -> str:
         """A text with stand-ins for the spans (sorted, without overlap); nothing else is touched."""
@@ -263,6 +281,8 @@ def anonymize(
     keep_meta: Iterable[str] = (),
     ids: Ids = "check",
     known: str | Path | None = None,
+    strict: bool = False,
+    reviewed: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
     shard: int = SHARD,
     show_progress: bool = True,
@@ -281,6 +301,8 @@ def anonymize(
         keep_meta: See `Anonymise`.
         ids: See `Anonymise`.
         known: File of identifiers that are known beforehand, see `read_known`.
+        strict: See `Anonymise`.
+        reviewed: Sheet of doubtful identifiers with answers, see `read_sheet`.
         columns: See `read_texts`.
         shard: Texts per shard.
         show_progress: Show a bar.
@@ -289,7 +311,9 @@ def anonymize(
         BuildError: As `run_step`, `Anonymise` and `salt_for` do.
     """
     listed = read_known(known) if known is not None else None
-    secret = salt_for(out, salt) if mode == "surrogate" or listed is not None else None
+    answers = read_sheet(reviewed) if reviewed is not None else None
+    private = mode == "surrogate" or listed is not None or answers is not None
+    secret = salt_for(out, salt) if private else None
     step = Anonymise(
         mode=mode,
         kinds=kinds,
@@ -298,6 +322,8 @@ def anonymize(
         ids=ids,
         id_label=(columns or {}).get("id", ""),
         known=listed,
+        strict=strict,
+        answers=answers,
     )
     report = run_step(step, source, out, columns=columns, shard=shard, show_progress=show_progress)
     path = Path(out) / ENTITIES
@@ -324,5 +350,5 @@ def _counted(report: Report, left_out: tuple[str, ...]) -> Anonymised:
 def _left_out(source: str | Path, columns: Mapping[str, str] | None, step: Anonymise) -> tuple[str, ...]:
     """The keys of `meta` that the step did not keep; a key may hold an identifier too."""
     keys = {key for text in read_texts(source, columns) for key in text.meta} - {*step.keep_meta, FOUND}
-    finder = Finder(step.kinds, step.known)
+    finder = step.finder()
     return tuple(sorted({step.replaced(key, finder(key)) for key in keys}))

@@ -7,13 +7,15 @@ nobody.
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import hmac
 import re
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from medteb_mteb.build.anonymize.checks import digits_of, id_card_digit, luhn_digit, narrow
+from medteb_mteb.build.anonymize.checks import digits_of, id_card_digit, luhn_digit, plain
+from medteb_mteb.build.anonymize.kinds import placeholder
 from medteb_mteb.build.anonymize.words import words
 
 if TYPE_CHECKING:
@@ -52,11 +54,12 @@ class Surrogates:
             "BED": self._bed,
             "ADDRESS": self._address,
             "NAME": self._name,
+            "DATE": self._date,
         }
 
     def __call__(self, kind: str, value: str) -> str:
         """The stand-in for an identifier."""
-        return self._make[kind](narrow(value))
+        return self._make[kind](plain(value))
 
     def _digest(self, kind: str, key: str) -> bytes:
         return hmac.digest(self._salt, f"{kind}\n{key}".encode(), hashlib.sha256)
@@ -141,6 +144,26 @@ class Surrogates:
         if re.search("[\u4e00-\u9fff]", value):
             return f"{year}年{month}月" + (f"{day}日" if re.search("[日号初]", value) else "")
         return f"{year}-{month:02d}" + (f"-{day:02d}" if len(digits_of(value)) > 6 or " " in value else "")
+
+    def _date(self, value: str) -> str:
+        """The date moved by as many days as every date of the build, so that intervals stay."""
+        numbers = re.findall(r"\d+", value)
+        if len(numbers) == 1 and len(numbers[0]) == 8:
+            numbers = [numbers[0][:4], numbers[0][4:6], numbers[0][6:]]
+        year, month, day = map(int, ["2001", *numbers] if len(numbers) == 2 else (numbers + ["0"] * 3)[:3])
+        try:
+            there = dt.date(year, month, day)
+        except ValueError:  # in words, or in another order
+            return placeholder("DATE", chinese=re.search("[\u4e00-\u9fff]", value) is not None)
+        moved = there + dt.timedelta(days=1 + int(self._digits("DATE", "days", 3)) % 364)
+        fresh = iter((f"{moved.month}", f"{moved.day}"))
+        if len(numbers) > 2:
+            fresh = iter((f"{moved.year}", f"{moved.month}", f"{moved.day}"))
+        if re.fullmatch(r"\d{8}", value):
+            return moved.strftime("%Y%m%d")
+        return re.sub(
+            r"\d+", lambda one: next(fresh).zfill(len(one.group()) if one.group()[0] == "0" else 1), value
+        )
 
     def _bed(self, value: str) -> str:
         number = str(1 + int(self._digits("BED", value, 3)) % 60)

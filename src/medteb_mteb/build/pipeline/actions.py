@@ -107,6 +107,8 @@ def _(step: steps.Anonymize, job: Job) -> Outcome:
         keep_meta=step.keep_meta,
         ids=step.ids,
         known=job.path("known") if step.known is not None else None,
+        strict=step.strict,
+        reviewed=job.path("reviewed") if step.reviewed is not None else None,
         columns=step.columns,
         show_progress=job.show_progress,
     )

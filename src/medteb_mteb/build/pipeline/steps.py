@@ -138,6 +138,8 @@ class Anonymize(StepBase):
     keep_meta: tuple[str, ...] = ()
     ids: Literal["check", "keep", "digest"] = "check"
     known: Annotated[str | None, Input(("file",))] = None
+    strict: bool = False
+    reviewed: Annotated[str | None, Input(("file",))] = None
 
 
 class Dedup(StepBase):

@@ -57,6 +57,7 @@ def test_checking_sentences_of_ones_own(tmp_path):
         ((), UserError, "expected IN and OUT"),
         (("in", "out", "--check", "x"), UserError, "leave IN and OUT away"),
         (("in", "out", "--errors"), UserError, "goes with --check"),
+        (("in", "out", "--review", "sheet.csv"), UserError, "expected IN and no OUT"),
         (("in", "out", "--column", "问题"), UserError, "FIELD=COLUMN"),
         (("in", "out", "--kinds", "PHONEE"), BuildError, "Did you mean PHONE"),
         (("in", "out", "--mode", "blur"), BuildError, "no mode"),
@@ -71,3 +72,13 @@ def test_the_command_module_is_cheap_to_import():
     code = "import sys, medteb_mteb.commands.anonymize; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"presidio_analyzer", "regex", "jieba", "spacy"} & set(done.stdout.split())
+
+
+def test_a_review_from_sheet_to_texts(source, tmp_path):
+    sheet = tmp_path / "sheet.csv"
+    shown = run(source, "--review", sheet, "--column", "text=问题", "-q").output
+    assert "0 doubtful values" in shown
+    shown = run(
+        source, tmp_path / "out", "--strict", "--reviewed", sheet, "--column", "text=问题", "-q"
+    ).output
+    assert "2 identifiers replaced" in shown
