@@ -129,7 +129,7 @@ def train(
         loaded = shrink(loaded, dtype)
     folder = out or Path("runs") / loaded.name
     if fresh and resume:
-        raise typer.BadParameter("--fresh deletes the run that --resume would go on with; give one of them.")
+        raise typer.BadParameter("--fresh deletes the run that --resume needs; give one of them.")
     if fresh and folder.exists():
         _delete_run(folder)
     if push_to_hub is not None:

@@ -34,7 +34,7 @@ def short_files(folders: Sequence[str]) -> list[str]:
     """Return what differs in size from its listing, or is missing: path and difference.
 
     Args:
-        folders: Indexes and exported encoders; what is none of these, such as a name on the Hub, is left out.
+        folders: Indexes and exported encoders; anything else, such as a name on the Hub, is ignored.
     """
     found = []
     for name in folders:
