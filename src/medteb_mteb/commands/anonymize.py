@@ -49,14 +49,14 @@ def anonymize(
         ),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Also replace dates, and names and numbers that are doubtful.")
+        bool, typer.Option("--strict", help="Also replace dates and doubtful names and numbers.")
     ] = False,
     review: Annotated[
         Path | None,
         typer.Option(help="Write a CSV sheet of what is doubtful to this file instead; leave OUT away."),
     ] = None,
     reviewed: Annotated[
-        Path | None, typer.Option(help="A sheet of --review whose first column says yes or no.")
+        Path | None, typer.Option(help="Sheet of --review with yes or no in its first column.")
     ] = None,
     salt: Annotated[
         Path | None,

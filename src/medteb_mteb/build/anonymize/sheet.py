@@ -37,11 +37,11 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class Answers:
-    """What a person said of doubtful identifiers.
+    """Answers of a reviewer on doubtful identifiers.
 
     Attributes:
         identifiers: Values by kind that are identifiers.
-        cleared: Kinds and values that are none.
+        cleared: Kinds and values that are not identifiers.
         open: Number of rows without an answer.
     """
 
