@@ -6,6 +6,7 @@ from tokenize import TokenError
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.lib.format import MAGIC_PREFIX
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +27,9 @@ def load_array(path: Path, *, mapped: bool = False) -> np.ndarray:
         ValueError: The file is damaged.
         OSError: It cannot be read.
     """
+    with path.open("rb") as stream:  # numpy would take archives and pickles, too
+        if stream.read(len(MAGIC_PREFIX)) != MAGIC_PREFIX:
+            raise ValueError("it is no .npy file")
     try:
         found: np.ndarray = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     except (EOFError, SyntaxError, TokenError, TypeError, ArithmeticError, MemoryError) as error:

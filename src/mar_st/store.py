@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from mar_st.arrays import load_array
 from mar_st.errors import MarError
-from mar_st.files import move_folder, write_digests, write_text
+from mar_st.files import move_folder, one_line, write_digests, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -399,9 +399,19 @@ def _shard_folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("[0-9]*-*") if path.is_dir())
 
 
+def _keys(path: Path) -> np.ndarray:
+    try:
+        return load_array(path)
+    except (OSError, ValueError) as error:
+        raise StoreError(
+            f"{path} cannot be read ({one_line(error)}). 'mar verify --repair' on the store deletes its "
+            "shard, so that it is computed again."
+        ) from error
+
+
 def _shards(folder: Path) -> tuple[list[Part], KeyIndex]:
     shards = _shard_folders(folder)
-    keys = [np.load(path / "keys.npy") for path in shards]
+    keys = [_keys(path / "keys.npy") for path in shards]
     none = np.empty(0, dtype=f"S{KEY}")
     return [Part.npy(path / "vectors.npy") for path in shards], KeyIndex(np.concatenate([none, *keys]))
 

@@ -124,15 +124,15 @@ class Teacher:
         return np.array([[len(text), 1.0, 2.0] for text in texts], dtype=np.float32)
 
 
-@pytest.mark.parametrize("damage", ["flipped", "keys", "header", "missing", "older"])
+@pytest.mark.parametrize("damage", ["flipped", "keys", "no keys", "header", "missing", "older"])
 def test_teacher_vectors_are_checked_and_computed_again(tmp_path: Path, damage: str) -> None:
     store, texts = TeacherStore(tmp_path / "store", shard=3), ["a" * size for size in range(1, 11)]
     expected = np.asarray(store.vectors(Teacher(), texts, "document", show_progress=False))
     assert verify(store.root).whole
     assert verify(store.root).digests
     shard = sorted(store.root.glob("*/float32/[0-9]*"))[1]
-    path = shard / ("keys.npy" if damage == "keys" else "vectors.npy")
-    if damage == "header":
+    path = shard / ("keys.npy" if "keys" in damage else "vectors.npy")
+    if damage in ("header", "no keys"):
         path.write_bytes(b"\x93NUMPY" + b"x" * 40)
     elif damage == "missing":
         path.unlink()
@@ -147,6 +147,9 @@ def test_teacher_vectors_are_checked_and_computed_again(tmp_path: Path, damage: 
         assert "older" in found.notes[0]
         return
     assert run(store.root).exit_code == 1
+    if damage == "no keys":
+        with pytest.raises(MarError, match=r"keys\.npy cannot be read .*'mar verify --repair'"):
+            store.vectors(Teacher(), texts, "document", show_progress=False)
     assert run(store.root, "--repair").exit_code == 0
     assert not shard.exists()
     again = np.asarray(store.vectors(Teacher(), texts, "document", show_progress=False))

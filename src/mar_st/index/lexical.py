@@ -17,6 +17,7 @@ from itertools import islice
 from multiprocessing import get_context
 from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 from tqdm import tqdm
@@ -179,7 +180,7 @@ def _cut_chunk(folder: Path, start: int, stop: int, tokens: str, documents: Docu
 #: What numpy, JSON and bm25s raise for damaged files.
 _DAMAGED = (
     OSError, ValueError, EOFError, SyntaxError, TokenError, TypeError, ArithmeticError, LookupError,
-    AttributeError, RecursionError, MemoryError,
+    AttributeError, RecursionError, MemoryError, BadZipFile,
 )  # fmt: skip
 
 

@@ -145,7 +145,7 @@ def test_many_documents_are_cut_by_several_processes(library, tmp_path, monkeypa
     assert [[hit.id for hit in hits] for hits in found[0]] == [[hit.id for hit in hits] for hits in found[1]]
 
 
-@pytest.mark.parametrize("how", ["row", "kind", "place", "deep"])
+@pytest.mark.parametrize("how", ["row", "kind", "place", "deep", "archive"])
 def test_scores_that_belong_to_no_document_are_one_error(tmp_path, how):
     """Digests that agree with the damage, as a stranger can write them."""
     library = make_library(tmp_path / "library", count=30, dim=8)
@@ -158,6 +158,8 @@ def test_scores_that_belong_to_no_document_are_one_error(tmp_path, how):
     if how == "row":
         path = bm25 / "indices.csc.index.npy"
         np.save(path, np.full_like(np.load(path), 10**6))
+    elif how == "archive":
+        (bm25 / "data.csc.index.npy").write_bytes(b"PK\x03\x04" + bytes(200))
     elif how == "kind":
         path = bm25 / "indices.csc.index.npy"
         np.save(path, np.load(path).astype(np.float32))

@@ -1,0 +1,36 @@
+"""Files that are called `.npy` and hold something else."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from mar_st.arrays import load_array
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize("how", ["archive", "cut archive", "pickle", "empty", "objects"])
+def test_what_is_no_array_is_refused(tmp_path: Path, how: str, mapped: bool) -> None:
+    path = tmp_path / "a.npy"
+    if how == "archive":
+        np.savez(tmp_path / "a.npz", a=np.arange(3))
+        (tmp_path / "a.npz").rename(path)
+    elif how == "objects":
+        np.save(path, np.array([{}], dtype=object), allow_pickle=True)
+    else:
+        contents = {"cut archive": b"PK\x03\x04" + bytes(200), "pickle": pickle.dumps([1]), "empty": b""}
+        path.write_bytes(contents[how])
+    with pytest.raises(ValueError, match=r"no \.npy file|allow_pickle|Python objects"):
+        load_array(path, mapped=mapped)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_arrays_are_read(tmp_path: Path, mapped: bool) -> None:
+    np.save(tmp_path / "a.npy", np.arange(6).reshape(2, 3))
+    np.testing.assert_array_equal(load_array(tmp_path / "a.npy", mapped=mapped), [[0, 1, 2], [3, 4, 5]])
