@@ -25,7 +25,7 @@ NEGATIVES = ("negative", "negatives", "neg", "negative_passages")
 #: Columns that a triple is read from, besides `negative_1`, `negative_2`, ...
 NAMES = (*QUERIES, *POSITIVES, *NEGATIVES, "instruction", "source")
 
-_NUMBERED = re.compile(r"negative_(\d+)")
+_NUMBERED = re.compile(r"negative_([0-9]{1,9})")
 
 #: Columns of other libraries that change how *they* train and are not read here: whose they are, and what
 #: takes their place.

@@ -349,7 +349,7 @@ def _check_manifest(manifest: Mapping[str, Any]) -> None:
     for number, shard in enumerate(manifest["shards"]):
         expected = {f"{shard_name(number)}.{end}" for end in ("safetensors", "arrow")}
         if shard["name"] != shard_name(number) or set(shard["files"]) != expected:
-            got = f"{shard['name']!r} with {shard['files']}"
+            got = f"{shard['name']!r} with {repr(shard['files'])[:200]}"
             raise ValueError(f"shard {number} has the files {', '.join(sorted(expected))}; got {got}")
         samples = shard.get("samples", {})
         if not all(isinstance(digest, str) for digest in shard["files"].values()) or not all(

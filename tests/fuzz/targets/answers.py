@@ -23,7 +23,8 @@ def prepare(_: Path) -> Target:
         values = json_values(spoken(text))
         for value in values:
             assert isinstance(value.content, Members | list)
-            assert value.repaired in text or "｛" in text or text[:1] == '"' or value.repaired in spoken(text)
+            # A JSON string that holds JSON is taken out of its quotation marks first.
+            assert value.repaired in spoken(text) or "｛" in text or spoken(text)[:1] == '"'
         found = json_object(text)
         assert isinstance(found, dict)
         try:  # plain JSON is read as it stands, unless a server's tokens or thoughts are in it
