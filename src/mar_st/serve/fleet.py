@@ -151,7 +151,7 @@ async def follow(fleet: Fleet, generations: Generations, *, seen: int, watch: bo
             await generations.reload()
         except MarError as error:
             ok, message, refused = False, str(error), generations.stamp
-            _LOG.error("the index was not opened again, the old one goes on answering: %s", message)
+            _LOG.error("the index was not opened again, the old one still answers: %s", message)
         seen = wanted
         fleet.report(Report(pid, seen, ok, generations.current.documents, message))
 

@@ -129,10 +129,10 @@ async def _reload(generations: Generations, fleet: Fleet | None) -> Reply:
             return Reply(as_json({"documents": generations.current.documents}))
         reports = await fleet.settled(fleet.raise_wanted(), RELOAD)
     except MarError as error:
-        raise ApiError(409, "not_reloaded", f"The old index goes on answering. {error}") from None
+        raise ApiError(409, "not_reloaded", f"The old index still answers. {error}") from None
     failed = [report for report in reports if not report.ok]
     if failed:
-        raise ApiError(409, "not_reloaded", f"The old index goes on answering. {failed[0].message}")
+        raise ApiError(409, "not_reloaded", f"The old index still answers. {failed[0].message}")
     return Reply(as_json({"documents": reports[0].documents, "workers": len(reports)}))
 
 

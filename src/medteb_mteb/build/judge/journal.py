@@ -55,7 +55,7 @@ CREATE TABLE IF NOT EXISTS unread (id BLOB PRIMARY KEY, settings BLOB NOT NULL, 
     holder = "judge"
     table = "judgements"
     remedy = (
-        "The same command with --repair moves it aside and goes on with every judgement that can still be "
+        "The same command with --repair moves it aside and resumes with every judgement that can still be "
         "read."
     )
 

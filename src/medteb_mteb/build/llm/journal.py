@@ -81,7 +81,7 @@ CREATE TABLE accounts (llm TEXT PRIMARY KEY, answers INTEGER NOT NULL, tokens_in
     holder = "llm"
     table = "answers"
     remedy = (
-        "The same command with --repair (repair_answers of medteb_mteb.build.llm) moves it aside and goes on "
+        "The same command with --repair (repair_answers of medteb_mteb.build.llm) moves it aside and resumes "
         "with every answer that can still be read."
     )
 

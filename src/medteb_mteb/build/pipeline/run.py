@@ -248,7 +248,9 @@ class Build:
             raise BuildError(f"Step {step.name!r}: {error}") from error
         except OSError as error:
             what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            raise BuildError(f"Step {step.name!r}: {what}. Mend that, and start again to go on.") from error
+            raise BuildError(
+                f"Step {step.name!r}: {what}. Mend that, then run the same command to resume."
+            ) from error
         seconds = round(time.monotonic() - started, 1)
         if outcome.stopped:
             return StepReport(step.name, step.step, "stopped", outcome.result, seconds, outcome.stopped)
@@ -348,7 +350,7 @@ class Build:
         except OSError as error:
             raise BuildError(
                 f"{error.filename or self.root} cannot be written to ({error.strerror or error}). Mend that, "
-                "and start again to go on."
+                "and run the same command to resume."
             ) from error
 
 
