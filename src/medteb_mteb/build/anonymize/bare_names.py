@@ -297,5 +297,5 @@ class BareName(Recogniser):
 
 
 #: Least probability of a doubtful name, which strict mode replaces and a review shows.
-LEAST_DOUBTFUL = 0.05
+LEAST_DOUBTFUL = 0.02
 _LOGIT = math.log(LEAST_DOUBTFUL / (1 - LEAST_DOUBTFUL))
