@@ -153,12 +153,18 @@ def _load(
     check: Callable[[Any], None] | None,
     send: Any,
 ) -> None:
+    import torch
+
     from mar_st.heap import trim
+
+    torch.set_num_threads(1)  # the threads of a forked process are gone, and OpenMP would wait for them
 
     def settled() -> tuple[float, float]:
         gc.collect()
         trim()
         return _held("self")[:2]
+
+    import transformers  # noqa: F401  # what it takes is not the tokenizers'
 
     start, _ = settled()
     kept = _tokenizers(tokenizers)
