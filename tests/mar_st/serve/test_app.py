@@ -308,7 +308,7 @@ def test_too_many_tokens(make_client):
 
 
 def test_a_slow_encoder_is_a_504_and_a_full_queue_a_429(make_client):
-    client = make_client(encoder=FakeEncoder(), timeout=2.0, max_queue=2)  # twelve requests arrive before it is over
+    client = make_client(encoder=FakeEncoder(), timeout=2.0, max_queue=2)
     encoder = client.app.state.generations.current.encoding.encoder
     encoder.seconds = 2.5
     answers = asyncio.run(client.many(*(("POST", "/search", {"json": {"query": str(n)}}) for n in range(12))))
