@@ -60,7 +60,7 @@ def read_prompt(messages: list[dict[str, str]], tag: str = "passage") -> Questio
     # The last pair stands in the prompt's own place; an earlier one is the explanation of the marks.
     query = re.findall(r"^<query-(\w+)>\n(.*?)\n</query-\1>$", text, re.DOTALL | re.MULTILINE)
     if not query:
-        raise ValueError("this is no grading prompt")
+        raise ValueError("this is not a grading prompt")
     word = re.escape(query[-1][0])
     passages = re.findall(
         rf'^<{tag}-{word} id="([\w-]+)">\n(.*?)\n</{tag}-{word}>$', text, re.DOTALL | re.MULTILINE

@@ -64,7 +64,7 @@ def add_query_encoder(
         name: `query-` and a word; `query` itself where the folder has a document route alone.
 
     Raises:
-        FamilyError: The name is taken or no name, the widths differ, one of both normalises its vectors and
+        FamilyError: The name is taken or invalid, the widths differ, one of both normalises its vectors and
             the other does not, or the encoder was trained with another query prompt. Modules given as a list
             are not checked for their prompt.
     """

@@ -78,7 +78,7 @@ def _row(path: Path, number: int, raw: bytes) -> Row:
         return Row(None, line.strip())
     try:
         content: dict[str, Any] = json.loads(line)
-        if "\\u" in line:  # half of a surrogate pair is no text
+        if "\\u" in line:  # half of a surrogate pair is not text
             json.dumps(content, ensure_ascii=False).encode()
         text = join_document(content) if "text" in content else content.get("query")
         found = Row(str(content["_id"]) if "_id" in content else None, text)
@@ -87,7 +87,7 @@ def _row(path: Path, number: int, raw: bytes) -> Row:
     if found.text is None and found.id is None:
         raise TextsError(f"{path}:{number}: needs 'text' (or 'query', or '_id'); it has {sorted(content)}.")
     if found.text is not None and not (isinstance(found.text, str) and found.text.strip()):
-        raise TextsError(f"{path}:{number}: the text is empty or no string.")
+        raise TextsError(f"{path}:{number}: the text is empty or not a string.")
     return found
 
 

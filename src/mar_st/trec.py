@@ -107,7 +107,7 @@ def read_run(
         subset: Subset of mteb's predictions.
 
     Raises:
-        RunError: No such file, no run, unknown or repeated ids, a score that is not a finite number, ranks
+        RunError: No such file, not a run, unknown or repeated ids, a score that is not a finite number, ranks
             that repeat or contradict the scores; the message names the line, in JSON the query.
     """
     check_run_name(path)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.parametrize("how", ["archive", "cut archive", "pickle", "empty", "objects"])
-def test_what_is_no_array_is_refused(tmp_path: Path, how: str, mapped: bool) -> None:
+def test_invalid_array_files_are_refused(tmp_path: Path, how: str, mapped: bool) -> None:
     path = tmp_path / "a.npy"
     if how == "archive":
         np.savez(tmp_path / "a.npz", a=np.arange(3))

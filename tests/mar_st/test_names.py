@@ -180,6 +180,6 @@ def test_a_folder_here_comes_before_a_name(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["./nix", "/nix/da", "~/nix", "a/b/c", "~nobody/at-all"])
-def test_a_path_without_a_folder_is_no_hub_name(source):
+def test_a_path_without_a_folder_is_not_a_hub_name(source):
     with pytest.raises(MarError, match="no folder"):
         model_folder(source)

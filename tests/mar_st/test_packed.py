@@ -71,7 +71,7 @@ def test_the_cache_holds_it_once(saved, tmp_path, monkeypatch):
     assert found.stdout.split() == [str(folder), "False"]
 
 
-def test_what_is_no_model_or_damaged_says_so(saved, tmp_path):
+def test_folders_without_a_model_or_damaged_are_refused(saved, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(PackedError, match=r"holds no \.safetensors"):
         pack(tmp_path / "empty", tmp_path / "out")

@@ -124,7 +124,7 @@ def test_vectors_can_be_cut_and_normalised(tmp_path):
         Vectors(vectors.parts, vectors.places, dim=7)
 
 
-def test_no_texts_are_no_vectors(tmp_path):
+def test_no_texts_give_no_vectors(tmp_path):
     assert TeacherStore(tmp_path).vectors(Digits(), [], "document").shape == (0, 0)
     assert not any(tmp_path.iterdir())
 

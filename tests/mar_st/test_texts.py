@@ -28,7 +28,7 @@ def test_texts_of_a_corpus_of_queries_and_of_lines(tmp_path):
     [
         ({"body": "头疼"}, r"t\.jsonl:2: needs 'text'.*has \['body'\]"),
         ({"text": " "}, r"t\.jsonl:2: the text is empty"),
-        ({"text": 3}, r"t\.jsonl:2: the text is empty or no string"),
+        ({"text": 3}, r"t\.jsonl:2: the text is empty or not a string"),
         ({"_id": "a"}, r"t\.jsonl:2: has no 'text'"),
         (["头疼"], r"t\.jsonl:2: not a JSON object"),
     ],

@@ -156,7 +156,7 @@ def test_a_listing_of_digests_that_leads_elsewhere(model: Path) -> None:
     assert "ESCAPED" in verify(model).problems[0].found
 
 
-def test_what_is_no_such_folder(tmp_path: Path) -> None:
+def test_other_folders_are_refused(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(MarError):
             verify(folder)

@@ -81,7 +81,7 @@ def tune_effort(
     """
     opened = Index.open(index)
     if not isinstance(opened, FolderIndex):
-        raise IndexingError(f"{index} is no index folder; an effort is kept in the folder of an index.")
+        raise IndexingError(f"{index} is not an index folder; an effort is kept in the folder of an index.")
     if opened.kind == "exact":
         raise IndexingError(
             f"{index} is of kind exact: it compares with all vectors, so every encoder finds its neighbours "

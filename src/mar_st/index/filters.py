@@ -108,7 +108,7 @@ def parse_filter(where: Mapping[str, Any] | str | Filter | None) -> Filter | Non
             try:
                 where = json.loads(where)
             except (ValueError, RecursionError) as error:
-                raise FilterError(f"The filter starts with {{ but is no JSON ({error}).") from error
+                raise FilterError(f"The filter starts with {{ but is not valid JSON ({error}).") from error
         else:
             return _from_text(where)
     if not isinstance(where, Mapping):
@@ -162,7 +162,7 @@ def _from_text(line: str) -> Filter | None:
     try:
         line.encode()
     except UnicodeEncodeError as error:
-        raise FilterError(f"The filter is no valid Unicode ({error}).") from error
+        raise FilterError(f"The filter is not valid Unicode ({error}).") from error
     conditions: dict[str, Condition] = {}
     for part in line.split(","):
         if not part.strip():
@@ -170,7 +170,7 @@ def _from_text(line: str) -> Filter | None:
         found = _TEXT.fullmatch(part)
         if not found or not found["value"].strip():
             raise FilterError(
-                f"{part.strip()!r} is no condition. Write field=value, field=one|other, field>=value, "
+                f"{part.strip()!r} is not a condition. Write field=value, field=one|other, field>=value, "
                 'separated by commas, or JSON such as {"field": "a, b"}.'
             )
         field, sign, value = found["field"], found["sign"], found["value"].strip()

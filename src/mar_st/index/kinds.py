@@ -248,7 +248,7 @@ def _array(path: Path, *, mapped: bool = False) -> np.ndarray:
         raise
     except (OSError, ValueError) as error:
         raise IndexingError(
-            f"{path} is no readable array ({error}). Copy the index again, or build it again."
+            f"{path} is not a readable array ({error}). Copy the index again, or build it again."
         ) from error
 
 

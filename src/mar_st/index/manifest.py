@@ -53,7 +53,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         if (folder / SEGMENTS).is_dir():
             raise IndexingError(f"The index {folder} is not finished. Run the same 'mar index' again.")
-        raise IndexingError(f"{folder} is no index (no {MANIFEST}). 'mar index' builds one.")
+        raise IndexingError(f"{folder} is not an index (it has no {MANIFEST}). 'mar index' builds one.")
     try:
         content: dict[str, Any] = read_json(path)
         kind, version = content["format"], content["version"]
@@ -121,7 +121,7 @@ def _check_settings(content: dict[str, Any]) -> None:
     if not set(content["fields"].values()) <= set(get_args(FieldType)):
         raise _OddError(f"types of fields are {', '.join(get_args(FieldType))}")
     if content["model"] is not None and not isinstance(content["model"].get("name"), str | None):
-        raise _OddError("the name of the model is no text")
+        raise _OddError("the name of the model is not text")
     settings = [content["search"], *(effort["search"] for effort in content.get("efforts", {}).values())]
     if not all(type(value) is int and value >= 0 for one in settings for value in one.values()):
         raise _OddError("settings of searching are whole numbers")

@@ -50,7 +50,7 @@ class Call:
             found = orjson.loads(self.body)
         except orjson.JSONDecodeError as error:
             raise bad(
-                f"The body is no valid JSON: {error.msg} (line {error.lineno}, column {error.colno}).",
+                f"The body is not valid JSON: {error.msg} (line {error.lineno}, column {error.colno}).",
                 code="invalid_json",
             ) from None
         if not isinstance(found, dict):

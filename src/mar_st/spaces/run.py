@@ -66,8 +66,8 @@ def align_space(
 
     Args:
         teacher: See `open_teacher`.
-        out: Folder of the result: a MAR with the teacher as its document route, or, of a teacher that is no
-            model at hand, with a query route alone. `OUT.run` holds what is unfinished.
+        out: Folder of the result: a MAR with the teacher as its document route, or, if the teacher is not
+            a model here, with a query route alone. `OUT.run` holds what is unfinished.
         queries: File of queries (JSONL with `text` or `query`, or one per line).
         texts: File of documents (JSONL with `text`, maybe `title` and `_id`); default for a folder of
             vectors: its own.

@@ -109,7 +109,7 @@ def read_benchmark(folder: Path) -> Benchmark:
 
     layout = inspect_folder(folder)
     if "qrels" not in layout.tables:
-        raise BuildError(f"{folder} is no retrieval or reranking folder.")
+        raise BuildError(f"{folder} is not a retrieval or reranking folder.")
     data = read_retrieval(layout, Problems(folder))
     return Benchmark(
         folder=folder,

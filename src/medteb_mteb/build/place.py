@@ -36,7 +36,7 @@ def refuse_taken(out: str | Path, step: str, names: Sequence[str]) -> None:
     """
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
-        raise BuildError(f"{folder} is no folder.")
+        raise BuildError(f"{folder} is not a folder.")
     if not folder.is_dir() or _ready(folder, step).exists():
         return
     foreign = sorted(

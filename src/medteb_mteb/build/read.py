@@ -204,15 +204,15 @@ def _text(row: Row, problems: Problems, columns: Mapping[str, str], *, built: bo
         return None
     text = as_text(values[column])
     if text is None:
-        problems.add(row.file, row.line, "text", f"{column!r} is empty or no text")
+        problems.add(row.file, row.line, "text", f"{column!r} is empty or not text")
         return None
     title = values.get(named["title"] or "", "") or ""
     if not isinstance(title, str):
-        problems.add(row.file, row.line, "title", f"{named['title']!r} is no text")
+        problems.add(row.file, row.line, "title", f"{named['title']!r} is not text")
         return None
     identity = as_id(values[named["id"]]) if named["id"] in values else None
     if identity is None and named["id"] in values:
-        problems.add(row.file, row.line, "id", f"{named['id']!r} is empty or no id")
+        problems.add(row.file, row.line, "id", f"{named['id']!r} is empty or not an id")
         return None
     own = values.get("meta")
     rest = {name: v for name, v in values.items() if name not in {*named.values(), "anonymised", "meta"}}

@@ -239,7 +239,7 @@ def _positive(answer: str, where: str) -> int:
         return 1
     if answer.lower() in NO:
         return 0
-    raise BuildError(f"{where}: {answer!r} is no answer; give one of {', '.join(GRADES)}, 1 or 0.")
+    raise BuildError(f"{where}: {answer!r} is not a valid answer; give one of {', '.join(GRADES)}, 1 or 0.")
 
 
 def _weights(truth: np.ndarray, labelled: Mapping[str, int]) -> np.ndarray:

@@ -227,7 +227,7 @@ def _cluster_set(row: Row, problems: Problems) -> dict[str, Any] | None:
         problems.add(row.file, row.line, "label", "labels must be all whole numbers or all non-empty text")
     elif any(as_text(sentence) is None for sentence in sentences):
         position = next(i for i, sentence in enumerate(sentences) if as_text(sentence) is None)
-        problems.add(row.file, row.line, "text", f"sentence {position + 1} of the row is empty or no text")
+        problems.add(row.file, row.line, "text", f"sentence {position + 1} of the row is empty or not text")
     elif len(set(usable)) < 2:
         problems.add(row.file, row.line, "constant", "at least two different labels must occur in a row")
     else:

@@ -133,12 +133,12 @@ def read_material(folder: Path, sources: Sources) -> Material:
 
 
 def _check_texts(folder: Path) -> None:
-    """Refuse a card or manifest that is no plain file of this folder, before anybody opens it."""
+    """Refuse a card or manifest that is not a regular file of this folder, before it is opened."""
     for path in (folder / "README.md", folder / MANIFEST_NAME):
         if not path.exists() and not path.is_symlink():
             continue
         if not path.is_file():
-            raise FolderError(folder, [f"{path.name} is no plain file"])
+            raise FolderError(folder, [f"{path.name} is not a regular file"])
         _check_file(folder, path, MOST_BYTES_OF_TEXT)
 
 

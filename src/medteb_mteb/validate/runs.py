@@ -31,7 +31,7 @@ def read_runs(names: Sequence[str], data: RetrievalData) -> dict[str, Run]:
 
     Raises:
         BuildError: Two runs of one name.
-        RunError: A file that is no run, or a run of other queries or documents.
+        RunError: A file that is not a run, or a run of other queries or documents.
     """
     from mar_st.trec import read_run
 

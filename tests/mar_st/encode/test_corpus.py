@@ -116,7 +116,7 @@ def test_bad_utf8_and_cut_gzip_are_named(file: Path) -> None:
         list(read_corpus(zipped))
 
 
-def test_what_is_no_corpus_is_refused(tmp_path: Path) -> None:
+def test_invalid_corpora_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a,b")
     (tmp_path / "empty").mkdir()
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no")

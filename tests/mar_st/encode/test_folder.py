@@ -107,7 +107,7 @@ def test_lengths_ids_and_folders_are_checked(tmp_path: Path) -> None:
         write_vectors(tmp_path / "v", ids(), vectors())
 
 
-def test_what_is_no_folder_of_vectors_is_refused(tmp_path: Path) -> None:
+def test_other_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(VectorsError, match="not a folder of vectors"):
         VectorFolder.open(tmp_path)
     folder = write_vectors(tmp_path / "v", ids(), vectors(), shard=20)

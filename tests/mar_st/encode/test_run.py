@@ -332,7 +332,7 @@ def test_another_model_setting_or_corpus_is_refused(
     assert files(out) == whole
 
 
-def test_another_query_encoder_is_no_other_model(
+def test_another_query_encoder_does_not_change_the_model(
     model: Path, corpus: Path, tmp_path: Path, whole: dict[str, str]
 ) -> None:
     other = tmp_path / "other"

@@ -82,7 +82,7 @@ def test_a_model_without_routes_and_a_vector_folder(saved: Path, mar: MAR, tmp_p
     assert space_of(write_vectors(tmp_path / "v", ["a", "b"], vectors, space="xyz").path) == "xyz"
 
 
-def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
+def test_folders_without_a_model_are_refused(tmp_path: Path) -> None:
     with pytest.raises(MarError, match="no model folder"):
         space_of(tmp_path / "nothing")
     with pytest.raises(MarError, match="holds no model"):

@@ -221,7 +221,7 @@ def test_settings_of_another_kind_are_one_error(page, tmp_path, change):
 
 
 @pytest.mark.parametrize("names", ["[" * 100_000, "[1, 2]", '{"a": 1', "7", '["\\ud800"]'])
-def test_a_dictionary_that_is_none_is_one_error(page, tmp_path, names):
+def test_an_invalid_dictionary_is_one_error(page, tmp_path, names):
     folder = tmp_path / "broken"
     shutil.copytree(page, folder)
     (folder / "features.json").write_text(names)

@@ -406,7 +406,7 @@ def test_a_table_of_another_width_is_refused(tmp_path):
 
 @needs_kernels
 @pytest.mark.parametrize("how", ["floats", "two dimensions", "cut", "no header", "gone", "odd start"])
-def test_weights_that_are_no_plain_bytes_are_refused(tmp_path, how):
+def test_weights_other_than_plain_bytes_are_refused(tmp_path, how):
     native(make_model("gte"), tmp_path)
     path = tmp_path / "native-int8.npy"
     content = np.load(path)

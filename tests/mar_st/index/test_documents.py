@@ -88,7 +88,7 @@ def test_places_outside_a_file_are_noticed(tmp_path, name, end):
         Documents(tmp_path)
 
 
-def test_a_text_that_is_no_utf8_is_one_error(tmp_path):
+def test_a_text_that_is_not_utf8_is_one_error(tmp_path):
     """Texts are looked at when they are read: all of a large index would take minutes."""
     writer = DocumentWriter(tmp_path)
     for number in range(3):

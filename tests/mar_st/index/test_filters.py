@@ -60,7 +60,7 @@ def test_filters_pass_what_they_say(documents, where, rows):
 
 
 @pytest.mark.parametrize("nothing", [None, {}, "", " , ", "{}"])
-def test_no_condition_is_no_filter(nothing):
+def test_no_conditions_give_no_filter(nothing):
     assert parse_filter(nothing) is None
 
 

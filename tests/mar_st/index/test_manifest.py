@@ -249,7 +249,7 @@ def test_scores_of_float16_are_within_the_tolerance(tmp_path: Path) -> None:
     assert 0.999 < scores.min() <= scores.max() < 1.001
 
 
-def test_a_query_of_huge_length_is_no_hit(tmp_path: Path) -> None:
+def test_a_query_of_huge_length_is_refused(tmp_path: Path) -> None:
     write_vectors(tmp_path / "v", ["a", "b"], np.full((2, 8), 2.0, np.float32), similarity="dot")
     build_index(tmp_path / "v", tmp_path / "index", kind="exact", progress=False)
     with pytest.raises(IndexingError, match=r"beyond 1e\+15"):

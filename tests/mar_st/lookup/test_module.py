@@ -116,7 +116,7 @@ def test_it_answers_in_a_mar_beside_an_encoder_with_a_prompt(mar, fitted, querie
     np.testing.assert_array_equal(loaded.encode_queries(queries), rung.encode_queries(queries))
 
 
-def test_an_input_that_is_no_text_is_refused(fitted):
+def test_an_input_other_than_text_is_refused(fitted):
     with pytest.raises(LookupEncoderError, match="takes texts; got a int"):
         fitted.preprocess(["头疼", 3])
 

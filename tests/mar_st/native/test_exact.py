@@ -116,7 +116,7 @@ def test_several_callers_at_once() -> None:
     np.testing.assert_array_equal(np.concatenate(list(found)), expected)
 
 
-def test_what_is_no_number_is_not_found() -> None:
+def test_vectors_of_nan_are_not_found() -> None:
     vectors = made(200, 16, 0)
     vectors[[3, 77]] = np.nan
     _, rows = exact_search(2).search(made(8, 16, 1), vectors, 200)

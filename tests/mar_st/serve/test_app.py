@@ -266,7 +266,7 @@ RAW = {
 
 @pytest.mark.parametrize("path", ["/search", "/v1/embeddings"])
 @pytest.mark.parametrize("name", RAW)
-def test_what_is_no_json_is_refused(client, path, name):
+def test_invalid_json_is_refused(client, path, name):
     found = client.post(path, content=RAW[name], headers={"content-type": "application/json; charset=utf-8"})
     assert (found.status_code, found.json()["error"]["code"]) == (400, "invalid_json")
 

@@ -90,7 +90,7 @@ def test_a_large_body_is_refused_and_the_connection_lives_on(serve):
         assert one.recv(100).startswith(b"HTTP/1.1 413")
 
 
-def test_a_large_head_and_what_is_no_http(serve):
+def test_a_large_head_and_invalid_http(serve):
     server = serve()
     with connect(server) as one:
         one.sendall(b"GET / HTTP/1.1\r\n")

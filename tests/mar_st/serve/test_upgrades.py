@@ -129,7 +129,7 @@ def test_a_chunked_body_is_read(server):
         assert answers(connection, 1)[0][0] == 200
 
 
-def test_an_offer_is_no_way_around_key_or_size(serve):
+def test_an_upgrade_does_not_bypass_key_or_size_limits(serve):
     server = serve(api_keys=[KEY], max_body=1000)
     with connect(server) as connection:
         connection.sendall(bytes_of(JAVA.replace("Bearer a", "Bearer b"), *REQUESTS[0]))
@@ -150,7 +150,7 @@ def test_an_offer_is_no_way_around_key_or_size(serve):
     ],
     ids=["connect", "connect with an offer", "http/2 at once", "two framings", "two lengths"],
 )
-def test_what_is_no_request_here_is_a_400_and_the_end(server, raw):
+def test_an_unsupported_request_is_a_400_and_closes_the_connection(server, raw):
     with connect(server) as connection:
         connection.sendall(raw + b"\x00" * 20)
         assert answers(connection, 1)[0][0] == 400

@@ -87,6 +87,6 @@ def test_names_are_kept_once(trackers):
     assert check_reports(None) == check_reports(()) == ()
 
 
-def test_what_is_no_callback_is_refused():
+def test_objects_other_than_callbacks_are_refused():
     with pytest.raises(ReportError, match="got dict"):
         check_callbacks([{}])

@@ -98,5 +98,5 @@ def test_what_does_not_fit(folder, tmp_path):
 def test_other_types_of_folders_are_refused(tmp_path):
     root = tmp_path / "pairs"
     write(root / "test.jsonl", [{"sentence1": "a", "sentence2": "b", "score": 1}])
-    with pytest.raises(BuildError, match="is no retrieval or reranking folder"):
+    with pytest.raises(BuildError, match="is not a retrieval or reranking folder"):
         read_benchmark(root)

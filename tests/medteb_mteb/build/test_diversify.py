@@ -263,7 +263,7 @@ def test_a_journal_of_something_else_is_refused(tmp_path):
     with pytest.raises(BuildError, match="decisions with other vectors"):
         diversify(vectors + 1, threshold=0.8, journal=tmp_path / "j")
     (tmp_path / "notes").write_text("mine\n")
-    with pytest.raises(BuildError, match="is no journal"):
+    with pytest.raises(BuildError, match="is not a journal"):
         diversify(vectors, threshold=0.8, journal=tmp_path / "notes")
     assert (tmp_path / "notes").read_text() == "mine\n"
     with pytest.raises(BuildError, match="cannot be written"):

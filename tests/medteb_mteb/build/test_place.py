@@ -51,7 +51,7 @@ def test_what_is_there_is_never_overwritten(tmp_path):
     (out / "notes.txt").write_text("mine")
     with pytest.raises(BuildError, match=r"it holds notes\.txt"):
         refuse_taken(out, "sts", NAMES)
-    with pytest.raises(BuildError, match="is no folder"):
+    with pytest.raises(BuildError, match="is not a folder"):
         refuse_taken(out / "notes.txt", "sts", NAMES)
 
 
@@ -92,7 +92,7 @@ def test_killed_at_any_move_and_started_again(tmp_path, monkeypatch, moves):
                 write(part, "old")
         except Killed:
             assert moves < 3
-    refuse_taken(out, "sts", NAMES)  # its own remains are no reason to refuse
+    refuse_taken(out, "sts", NAMES)  # its own remains do not count
     if moves == 3:  # all was moved: it is what a finished step leaves
         with pytest.raises(BuildError, match="is not empty"), placing(out, "sts", NAMES) as part:
             pytest.fail("entered")

@@ -64,7 +64,7 @@ def test_a_column_called_anonymised_is_not_believed(tmp_path):
         ([{"_id": "a", "text": "  "}], r"q.jsonl:1: 'text' is empty"),
         ([{"_id": "a", "texts": "x"}], r"q.jsonl:1: expected a column text or .*; there is _id, texts"),
         ([{"_id": None, "text": "x"}], r"q.jsonl:1: '_id' is empty"),
-        ([{"_id": "a", "text": "x", "title": 3}], r"q.jsonl:1: 'title' is no text"),
+        ([{"_id": "a", "text": "x", "title": 3}], r"q.jsonl:1: 'title' is not text"),
     ],
 )
 def test_rows_of_no_use_are_named_with_their_line(tmp_path, rows, message):

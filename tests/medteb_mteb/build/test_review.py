@@ -104,7 +104,7 @@ def test_files_that_are_not_the_sheet(tmp_path, damage, message):
 
 
 def test_answers_that_are_none(sheet):
-    with pytest.raises(BuildError, match="'maybe' is no answer; give one of S, A"):
+    with pytest.raises(BuildError, match="'maybe' is not a valid answer; give one of S, A"):
         import_review(sheet, {"x": answer(sheet, "x.csv", lambda label, row: "maybe")})
 
 
@@ -119,7 +119,7 @@ def test_exports_that_cannot_be(sheet, tmp_path):
         export_review(LABELS[:1], QUERIES, {}, tmp_path / "x.csv")
 
 
-def test_a_text_that_looks_like_a_formula_is_no_formula(tmp_path):
+def test_a_text_that_looks_like_a_formula_is_escaped(tmp_path):
     sheet = tmp_path / "s.csv"
     export_review(LABELS[:1], {"q0": Text("q0", "=HYPERLINK(1)")}, DOCUMENTS, sheet)
     assert rows_of(sheet)[0]["query"] == "'=HYPERLINK(1)"

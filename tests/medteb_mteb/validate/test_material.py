@@ -37,9 +37,9 @@ def test_links_out_of_the_folder_are_refused(folder, tmp_path, name):
         read_material(folder, Sources())
 
 
-def test_pipes_and_broken_links_are_no_files(folder):
+def test_pipes_and_broken_links_are_not_files(folder):
     os.mkfifo(folder / "manifest.json")
-    with pytest.raises(FolderError, match=r"manifest\.json is no plain file"):
+    with pytest.raises(FolderError, match=r"manifest\.json is not a regular file"):
         read_material(folder, Sources())
 
 

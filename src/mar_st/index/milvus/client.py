@@ -38,7 +38,7 @@ def parse_address(target: str) -> tuple[str, str]:
     """
     found = _ADDRESS.fullmatch(target.removeprefix(MILVUS))
     if not found:
-        raise IndexingError(f"{target!r} is no address: write milvus:PATH.db or milvus:http://HOST:PORT.")
+        raise IndexingError(f"{target!r} is not an address: write milvus:PATH.db or milvus:http://HOST:PORT.")
     return found["uri"], found["collection"] or COLLECTION
 
 

@@ -70,7 +70,7 @@ def _before(text: str, dot: int, least: int) -> int:
 
 
 def _after(text: str, start: int) -> int:
-    """Where the part after a dot ends: at a character of no name, or where another word begins."""
+    """End of the part after a dot: a character that names do not hold, or the start of another word."""
     end = start
     while end < min(len(text), start + _PART) and _sounds(text, end):
         if end > start + 1 and (text[end] in _FUNCTION or is_common(text[end : end + 2])):

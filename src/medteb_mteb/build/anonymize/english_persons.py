@@ -49,7 +49,7 @@ class EnglishName(Recogniser):
     )
 
     def check(self, match: regex.Match[str], rule: Rule) -> float:
-        """No word that begins no name; after a role none at all, and two words at least."""
+        """Refuse a first word that begins no name; after a role, any such word, and single words."""
         found = match.group().replace(".", "").split()
         if found[0] in _COMMON or (rule.name == "role" and not _COMMON.isdisjoint(found)):
             return 0

@@ -109,8 +109,8 @@ class Finder:
         kinds: Kinds to look for, of `KINDS`; default all.
         known: Identifiers that are known beforehand.
         strict: Also find what is doubtful (a score below `LEAST`) and the kinds of strict mode.
-        cleared: Kinds and values of which a person said that they are no identifiers; they are left where
-            only the recognisers of last resort find them.
+        cleared: Kinds and values that a reviewer said are not identifiers; they are left where only the
+            recognisers of last resort find them.
     """
 
     def __init__(

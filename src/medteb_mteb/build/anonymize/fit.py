@@ -43,7 +43,7 @@ def fit(marked: Sequence[Marked], texts: Iterable[str], *, seed: int = 0) -> dic
     """Weights of a logistic regression with a ridge penalty, by Newton's method.
 
     Args:
-        marked: Sentences with their names marked; candidates that are no marked name are negatives.
+        marked: Sentences with their names marked; unmarked candidates are negatives.
         texts: Texts whose candidates are all negatives.
         seed: Of the names that are put in the place of others.
 

@@ -103,7 +103,7 @@ def read_known(path: str | Path) -> Known:
     except OSError as error:
         raise BuildError(f"{file} cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError as error:
-        raise BuildError(f"{file} is no text in UTF-8; give one identifier on each line.") from error
+        raise BuildError(f"{file} is not text in UTF-8; give one identifier on each line.") from error
     values: defaultdict[str, list[str]] = defaultdict(list)
     for number, line in enumerate(lines, start=1):
         value, _, kind = (part.strip() for part in line.partition("\t"))

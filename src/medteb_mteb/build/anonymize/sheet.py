@@ -127,7 +127,7 @@ def read_sheet(path: str | Path) -> Answers:
     """The answers of a sheet whose first column says yes or no; rows without an answer are counted.
 
     Raises:
-        BuildError: The file cannot be read, is no such sheet, or a row cannot be used.
+        BuildError: The file cannot be read, is not such a sheet, or a row cannot be used.
     """
     file = Path(path)
     try:

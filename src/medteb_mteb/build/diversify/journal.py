@@ -90,7 +90,7 @@ class Journal:
             found = json.loads(there)
             changed = [name for name in self._header if found[name] != self._header[name]]
         except (ValueError, KeyError, TypeError):
-            return f"{self.path} is no journal of decisions; give another file."
+            return f"{self.path} is not a journal of decisions; give another file."
         return (
             f"{self.path} holds decisions with other {', '.join(changed)}. Give another file, or delete it."
         )

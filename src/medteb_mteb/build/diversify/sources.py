@@ -151,6 +151,6 @@ def _load(name: str) -> Any:
     except Exception as error:  # the Hub client raises a dozen types
         reason = " ".join(str(error).split())[:200]
         raise BuildError(
-            f"The model {name} is no folder here and cannot be loaded from the Hub "
+            f"The model {name} is not a folder here and cannot be loaded from the Hub "
             f"({type(error).__name__}: {reason})."
         ) from error

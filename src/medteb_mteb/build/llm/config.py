@@ -174,7 +174,7 @@ def load_settings(path: str | Path, kind: type[SettingsT], holds: str) -> Settin
     except OSError as error:
         raise BuildError(f"{file} cannot be read ({error.strerror}).") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise BuildError(f"{file} is no YAML: {' '.join(str(error).split())[:300]}") from error
+        raise BuildError(f"{file} is not valid YAML: {' '.join(str(error).split())[:300]}") from error
     if not isinstance(content, dict):
         raise BuildError(f"{file} has to be a mapping with {holds}.")
     try:

@@ -79,7 +79,7 @@ def generate(
         journal: The journal, see `answers_path`; made if it is not there.
         version: Version of the prompts: of all that answers depend on and that is not in the words, such as
             the schema.
-        read: Prompt and answer to what is kept of it; raises `Rejected` if the answer is no good. Called
+        read: Prompt and answer to what is kept of it; raises `Rejected` if the answer is unusable. Called
             as answers come in, while others wait: it has to be quick.
         retry_failed: Ask again, once, for what has failed in earlier runs.
         show_progress: Show a bar.

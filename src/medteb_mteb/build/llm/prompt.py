@@ -34,7 +34,7 @@ class Prompt:
 
 
 class Rejected(Exception):  # noqa: N818 - an outcome, not a mistake
-    """An answer that is no good: `reason` is a short key that is counted, for instance `missing-key`."""
+    """An unusable answer: `reason` is a short key that is counted, for instance `missing-key`."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

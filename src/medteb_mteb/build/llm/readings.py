@@ -99,8 +99,8 @@ class Readings(Generic[T]):
     def orders(self, journal: AnswerJournal, *, retry_failed: bool) -> Iterator[Order]:
         """Parse the answers in the journal, and yield what is left to ask for.
 
-        An answer that came in just before its run was killed was not read; it is now, and asked for once more
-        if it is no good. One that was good and is not any more (the reader has changed) has failed.
+        An answer that arrived just before its run was killed was not parsed; it is parsed now, and requested
+        once more if it is unusable. One that was good and no longer is (the reader has changed) has failed.
         """
         keys = list(self.prompts)
         for start in range(0, len(keys), _AT_ONCE):
@@ -145,7 +145,7 @@ class Readings(Generic[T]):
         return None
 
     def take(self, key: bytes, answer: Answer) -> str:
-        """Read an answer for those of its prompts that have none; why it is no good for one, or empty."""
+        """Parse an answer for its prompts without one; return why it fails for one, or an empty string."""
         reason = ""
         for prompt in self._left(key):
             try:

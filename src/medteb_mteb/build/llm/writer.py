@@ -1,4 +1,4 @@
-"""An LLM that writes: an answer is written down, then read, and asked for once more if it is no good."""
+"""An LLM that writes: an answer is written down, then parsed, and requested once more if it is unusable."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Writer(Worker[Order]):
         return []
 
     def _keep(self, job: Order, reply: Reply) -> str:
-        """Write an answer down and read it; why it is no good, or empty."""
+        """Record an answer and parse it; return why it is unusable, or an empty string."""
         ending = "refused" if reply.refused else "cut" if reply.cut else ""
         # Halves of a surrogate pair, which JSON can express and UTF-8 cannot.
         text = (reply.content or "").encode("utf-8", "replace").decode()

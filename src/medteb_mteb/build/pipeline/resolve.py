@@ -158,6 +158,6 @@ def model_places(step: StepBase, base: Path) -> dict[str, str]:
             found[name] = name
         else:
             raise BuildError(
-                f"Step {step.name!r}: there is no model folder {folder}, and {name!r} is no name of the Hub."
+                f"Step {step.name!r}: there is no model folder {folder}, and {name!r} is not a Hub name."
             )
     return found

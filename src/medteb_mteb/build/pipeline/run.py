@@ -341,7 +341,7 @@ class Build:
         with self._writing():
             for name in sorted(state.records.keys() - names):
                 if withdraw(self.root / name, self.root / DATA):
-                    say(f"{name} is no step any more; what it wrote is taken out of {self.root / DATA}")
+                    say(f"{name} is no longer a step; its output is removed from {self.root / DATA}")
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

@@ -113,7 +113,7 @@ def load_pipeline(path: str | Path) -> Pipeline:
     except OSError as error:
         raise BuildError(f"{file} cannot be read ({error.strerror}).") from error
     except (yaml.YAMLError, ValueError) as error:  # no UTF-8, or a date such as 2024-13-01
-        raise BuildError(f"{file} is no YAML: {' '.join(str(error).split())[:300]}") from error
+        raise BuildError(f"{file} is not valid YAML: {' '.join(str(error).split())[:300]}") from error
     if not isinstance(content, dict):
         raise BuildError(f"{file} has to be a mapping with 'steps', a list.")
     if isinstance(content.get("judges"), str):

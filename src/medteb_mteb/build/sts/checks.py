@@ -21,7 +21,7 @@ __all__ = ["REASONS", "check"]
 #: Why a rewrite is dropped, in the order in which it is looked at.
 REASONS = {
     "instruction": "it looks as if it wanted to instruct a model",
-    "no-question": "it is no complete question on one line",
+    "no-question": "it is not one complete question on one line",
     "term-missing": "it does not use the term that it has to",
     "other-term": "it uses the term that it must not",
     "length": "the positive is longer or shorter than allowed",

@@ -100,7 +100,7 @@ def _entry(row: Row, problems: Problems) -> Entry | None:
             return None
         term = as_text(row.values[column])
         if term is None:
-            problems.add(row.file, row.line, "term", f"{column!r} is empty or no text")
+            problems.add(row.file, row.line, "term", f"{column!r} is empty or not text")
             return None
         terms.append(term.strip())
     if fold(terms[0]) == fold(terms[1]):

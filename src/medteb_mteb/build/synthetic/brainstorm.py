@@ -54,7 +54,7 @@ def read_tasks(path: str | Path) -> Tasks:
     except OSError as error:
         raise BuildError(f"{file} cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError as error:
-        raise BuildError(f"{file} is no text in UTF-8; give one task on each line.") from error
+        raise BuildError(f"{file} is not text in UTF-8; give one task on each line.") from error
     found = Tasks()
     for line in filter(None, lines):
         if line in found.kept:

@@ -114,7 +114,7 @@ def round_trip(
 
     `OUT/triples.jsonl` holds rows with negatives and `OUT/pairs.jsonl` rows without, each with the `ranks` of
     its positives; `OUT/dropped.jsonl` holds dropped pairs with the reason and the rank (`null`: not found).
-    Ranks count from 1 over the documents that are no other positive of the query and not the query itself.
+    Ranks count from 1 over the documents except other positives of the query and the query itself.
     Killed at any moment and started again the folder comes to the same bytes.
 
     Args:

@@ -51,7 +51,7 @@ def test_a_bank_card_by_luhn(finder):
         ("13800138000", "LOT 13800138000"),
     ],
 )
-def test_a_number_of_a_thing_is_no_phone(finder, personal, thing):
+def test_a_number_of_a_thing_is_not_a_phone(finder, personal, thing):
     assert [kind for kind, _ in found(finder, personal)] == ["PHONE"]
     assert found(finder, thing) == []
 
@@ -163,7 +163,7 @@ def test_a_number_that_is_known_is_not_looked_for_inside_longer_ones():
         *("张力高", "齐全", "艾灸", "全麻", "平卧位", "黄染", "许可", "干燥"),
     ],
 )
-def test_what_a_patient_has_is_no_name(label, words):
+def test_findings_and_states_are_not_names(label, words):
     for mark in "，。":
         assert Finder()(f"{label}{words}{mark}于今日") == []
 
@@ -180,7 +180,7 @@ def test_what_a_patient_has_is_no_name(label, words):
         "大家父母都有高血压",
     ],
 )
-def test_what_is_no_identifier_stays(text):
+def test_text_without_identifiers_stays(text):
     assert Finder()(text) == []
 
 

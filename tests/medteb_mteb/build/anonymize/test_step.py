@@ -250,7 +250,7 @@ def test_many_texts_that_become_the_same_take_no_longer_each():
         "138c2345-6789-4bcd-8234-13812345678a",
     ],
 )
-def test_a_digest_with_the_digits_of_a_phone_is_no_identifier(identity):
+def test_a_digest_with_the_digits_of_a_phone_is_not_an_identifier(identity):
     assert Anonymise().one(Text(identity, "头疼")).id == identity
     with pytest.raises(BuildError, match="PHONE"):
         Anonymise().one(Text("13812345678", "头疼"))

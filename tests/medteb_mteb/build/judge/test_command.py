@@ -97,7 +97,7 @@ def test_repair_goes_on(settings, capsys, monkeypatch):
         ("judges: [{name: a, model: m, base_url: nowhere}]", "no address"),
         ("judges: [{name: a, model: m, base_url: 'http://h', tmperature: 1}]", "judges.0.tmperature"),
         ("- a", "has to be a mapping"),
-        ("judges: [", "is no YAML"),
+        ("judges: [", "is not valid YAML"),
     ],
 )
 def test_a_file_that_is_not_right(tmp_path, text, message):

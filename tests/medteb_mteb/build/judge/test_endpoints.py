@@ -30,7 +30,7 @@ def error(status, message="not now", headers=None, **more):
         (error(500), r"does not answer \(status-500, 3 attempts\)"),
     ],
 )
-def test_a_judge_that_is_no_use_is_given_up(
+def test_a_judge_without_usable_answers_is_given_up(
     make_input, make_server, endpoint, judges_of, monkeypatch, answer, message
 ):
     monkeypatch.setenv("SOME_KEY", "sk-abc")

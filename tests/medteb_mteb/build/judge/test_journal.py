@@ -97,7 +97,7 @@ def test_one_process_writes_others_read(tmp_path):
     assert not (tmp_path / "none.sqlite").exists()
 
 
-def test_files_that_are_no_journal(tmp_path):
+def test_files_other_than_journals_are_refused(tmp_path):
     path = tmp_path / "journal.sqlite"
     path.write_bytes(b"no database at all" * 1000)
     before = path.read_bytes()

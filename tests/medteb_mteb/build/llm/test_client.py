@@ -77,7 +77,7 @@ def test_an_attempt_is_the_same_bytes_under_the_same_key(ask, prompts, server):
         (rules.Answer(200, {"object": "chat.completion", "choices": []}), "garbage-no-choices"),
     ],
 )
-def test_an_endpoint_that_is_no_use_is_given_up(ask, prompts, server, monkeypatch, answer, message):
+def test_an_endpoint_without_usable_answers_is_given_up(ask, prompts, server, monkeypatch, answer, message):
     monkeypatch.setenv("SOME_KEY", "sk-abc")
     server.instead.append(lambda call: answer)
     asked = prompts(30)
@@ -215,7 +215,7 @@ def test_where_an_answer_may_stand(ask, prompts, server, write, expected, fields
         assert ask(asked, llm_at(url)).answers == expected(asked)
 
 
-def test_thoughts_that_are_cut_are_no_answer(ask, prompts, server):
+def test_truncated_reasoning_is_not_an_answer(ask, prompts, server):
     server.instead.append(
         lambda call: message(call, reasoning_content='{"reply": "draft"}', finish_reason="length")
     )

@@ -36,7 +36,7 @@ def test_an_llm_of_a_file(tmp_path):
         ("llm: {name: a, model: m, base_url: 'http://h'}\njudges: []", "judges: Extra inputs"),
         ("llms: []", "llm: Field required"),
         ("- a", "has to be a mapping with 'llm'"),
-        ("llm: [", "is no YAML"),
+        ("llm: [", "is not valid YAML"),
     ],
 )
 def test_a_file_that_is_not_right(tmp_path, text, message):

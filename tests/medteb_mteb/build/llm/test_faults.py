@@ -110,7 +110,7 @@ def test_killed_at_any_moment(clean, ask, write, read, tmp_path, rate, idempoten
 @pytest.mark.parametrize("step", ["add", "take", "accept", "fail"])
 @pytest.mark.parametrize("before", [True, False])
 def test_killed_around_every_write(clean, ask, write, read, tmp_path, monkeypatch, step, before):
-    """Answers of which every other is no good at first, a kill at each write in turn."""
+    """Answers of which every other one is unusable at first, a kill at each write in turn."""
     asked, _ = clean
     asked, path = asked[:12], tmp_path / "answers.sqlite"
     seen = {}

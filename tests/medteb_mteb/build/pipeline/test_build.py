@@ -374,7 +374,7 @@ def test_what_cannot_be_built_is_said_before_anything_is_done(quiet, write, tmp_
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("steps: [\n", "is no YAML"),
+        ("steps: [\n", "is not valid YAML"),
         ("- a\n", "has to be a mapping with 'steps'"),
         ("out: a\nout: b\nsteps: []\n", "the key 'out' is there twice"),
         ("steps:\n- {step: dedup, in: queries.jsonl}\nseed: 3\n", "seed: Extra inputs"),
@@ -382,7 +382,7 @@ def test_what_cannot_be_built_is_said_before_anything_is_done(quiet, write, tmp_
         (yaml.safe_dump({"steps": STEPS}), "Step 'judge' needs judges"),
     ],
 )
-def test_a_file_that_is_none_is_refused(medteb, texts, tmp_path, content, message):
+def test_an_invalid_pipeline_file_is_refused(medteb, texts, tmp_path, content, message):
     path = tmp_path / "bad.yaml"
     path.write_text(content, encoding="utf-8")
     code, _, err = medteb("build", path)

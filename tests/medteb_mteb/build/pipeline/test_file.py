@@ -28,9 +28,9 @@ from medteb_mteb.build.records import BuildError
         ("[{step: consensus, in: 'hub:org/name'}]", "cannot be read from the Hub"),
         (
             "[{step: pool, queries: queries.jsonl, documents: documents.jsonl, retrievers: ['bm25:words']}]",
-            "'bm25:words' is no name of the Hub",
+            "'bm25:words' is not a Hub name",
         ),
-        ("[{step: diversify, in: documents.jsonl, kind: documents, model: bm25}]", "no name of the Hub"),
+        ("[{step: diversify, in: documents.jsonl, kind: documents, model: bm25}]", "not a Hub name"),
         ("[{step: pairs, queries: [queries.jsonl], shares: {queries.jsonl: 2}}]", "a share is above 0"),
     ],
 )

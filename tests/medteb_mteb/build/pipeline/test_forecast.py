@@ -78,7 +78,7 @@ def test_what_failed_is_reckoned_with_where_it_is_asked_again(write, quiet, endp
             assert sum(charge.requests for charge in again.charges) > 0
 
 
-def test_what_texts_of_many_lengths_cost_is_no_bound_and_not_called_one(medteb, write):
+def test_the_cost_of_texts_of_many_lengths_is_not_called_a_bound(medteb, write):
     code, out, _ = medteb("build", write(steps=[*CLEAN, POOL, JUDGE]), "--dry-run")
     assert code == 0
     assert "pool: at most 288 pairs" in out

@@ -256,7 +256,7 @@ def test_the_common_folder_holds_what_the_file_says(quiet, write, endpoint, tmp_
         building.build(
             write(url, steps=[*STEPS[:5], other]), show_progress=False, say=lambda line: said.append(line)
         )
-        assert any(line.startswith("sts is no step any more") for line in said)
+        assert any(line.startswith("sts is no longer a step") for line in said)
         assert made(data) == made(tmp_path / "build" / "other")
         # Back to the first: nothing is made, and everything is there again.
         assert set(fates(quiet(write(url))).values()) == {"kept"}

@@ -130,7 +130,7 @@ def test_a_negative_is_drawn_from_the_best_without_positives(pairs, tmp_path, ro
         assert row["negatives"][0] in ranked[:3]
 
 
-def test_other_positives_of_a_query_take_no_rank_and_are_no_negatives(tmp_path, write, rows_of):
+def test_other_positives_of_a_query_take_no_rank_and_never_become_negatives(tmp_path, write, rows_of):
     rows = [
         {"query": "感冒多喝水", "positive": "感冒多喝水"},
         {"query": "感冒多喝水", "positive": "感冒要多喝水", "negatives": ["感冒多喝水", "感冒喝水的次数"]},
