@@ -62,9 +62,9 @@ class Clock:
 
 def serve(concurrency: int, latency: float, pipe) -> None:
     faults = load(ROOT / "tests" / "medteb_mteb" / "build" / "judge" / "fault_server.py")
-    from medteb_mteb.build.judge.injection import CONTROLS
+    from medteb_mteb.build.judge.controls import CONTROLS, ECHOES
 
-    endpoint = faults.FaultEndpoint(latency=latency, capacity=concurrency, controls=CONTROLS)
+    endpoint = faults.FaultEndpoint(latency=latency, capacity=concurrency, controls=(*CONTROLS, *ECHOES))
     Clock(endpoint)
 
     async def main() -> None:

@@ -131,10 +131,10 @@ def main() -> None:
 
 def measure(options: argparse.Namespace, folder: Path) -> None:
     faults = load(ROOT / "tests" / "medteb_mteb" / "build" / "judge" / "fault_server.py")
-    from medteb_mteb.build.judge.injection import CONTROLS
+    from medteb_mteb.build.judge.controls import CONTROLS, ECHOES
 
     inputs = write_input(folder, options.judgements)
-    clean = faults.FaultEndpoint(controls=CONTROLS)
+    clean = faults.FaultEndpoint(controls=(*CONTROLS, *ECHOES))
     with faults.rules.serving(clean) as url:
         plain = time.monotonic()
         file = settings(folder, url, 60)
@@ -146,7 +146,7 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
         rate=options.rate,
         seed=options.seed,
         hang=1.5 * options.timeout,
-        controls=CONTROLS,
+        controls=(*CONTROLS, *ECHOES),
         idempotent=not options.forgetful,
     )
     kills = runs = 0

@@ -25,6 +25,12 @@ def judge(
     ],
     out: Annotated[Path, typer.Argument(help="Folder to write to.")],
     judges: Annotated[Path, typer.Option(help="YAML file of the judges.")],
+    gold: Annotated[
+        Path | None,
+        typer.Option(
+            help="Documents known to answer a query, in the form of POOLS: positive control passages."
+        ),
+    ] = None,
     journal: Annotated[
         Path | None,
         typer.Option(
@@ -57,7 +63,7 @@ def judge(
         repair_judgements(out, journal)
     if dry_run:
         estimates = judging.estimate(
-            queries, documents, pools, judges, journal=journal, out=out, retry_failed=retry_failed
+            queries, documents, pools, judges, journal=journal, out=out, gold=gold, retry_failed=retry_failed
         )
         typer.echo(
             json.dumps([asdict(e) for e in estimates], ensure_ascii=False, indent=2)
@@ -72,6 +78,7 @@ def judge(
         out,
         judges,
         journal=journal,
+        gold=gold,
         already_anonymous=already_anonymous,
         retry_failed=retry_failed,
         show_progress=not quiet,
@@ -101,6 +108,7 @@ def estimate_text(estimates: list[Estimate]) -> str:
         f"{e.requests} requests, about {e.tokens_in} tokens in, {e.tokens_out} out, cost {e.cost:.2f}"
         + (f" (spent {e.spent:.2f} of {e.budget:g})" if e.budget is not None else "")
         + (f"; {e.suspicious} passages look like instructions and go alone" if e.suspicious else "")
+        + (f"; at most {e.checks} more to check positives" if e.checks else "")
         for e in estimates
     ]
     asked, cost = sum(e.requests for e in estimates), sum(e.cost for e in estimates)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from medteb_mteb.build.judge.injection import CONTROLS
+from medteb_mteb.build.judge.controls import CHECKS, CONTROLS, ECHOES
 from medteb_mteb.build.llm.config import LLM, load_settings
 
 if TYPE_CHECKING:
@@ -42,9 +42,15 @@ class Judges(BaseModel):
     Attributes:
         judges: The judges, each of a name of its own.
         seed: Orders passages, places and picks control passages.
-        control_rate: Share of the prompts with several passages that carry a control passage. Prompts with a
-            suspicious passage always do.
-        controls: Control passages: what has nothing to do with any query.
+        control_rate: Share of the prompts with several passages that carry control passages, one of either
+            sign. Prompts with a suspicious passage always do.
+        controls: Negative control passages: what has nothing to do with any query.
+        echoes: Positive control passages for queries without a gold passage: texts around `{query}`, which
+            can be anything but unrelated to the query. None: prompts without a gold passage have no positive
+            one.
+        check_positives: Show each judge the passages that it took for positives once more, with a query that
+            none of them answers: one that is graded as an answer to it, too, raises itself.
+        checks: Such queries, about what neither the documents nor `controls` are about.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -53,6 +59,9 @@ class Judges(BaseModel):
     seed: int = 42
     control_rate: float = Field(default=1.0, ge=0, le=1)
     controls: tuple[Annotated[str, Field(min_length=10)], ...] = Field(default=CONTROLS, min_length=1)
+    echoes: tuple[Annotated[str, Field(pattern=r"\{query\}")], ...] = ECHOES
+    check_positives: bool = True
+    checks: tuple[Annotated[str, Field(min_length=4)], ...] = Field(default=CHECKS, min_length=1)
 
     @model_validator(mode="after")
     def _told_apart(self) -> Self:

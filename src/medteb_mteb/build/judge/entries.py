@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from medteb_mteb.build.llm.account import Account
 from medteb_mteb.build.llm.database import KEY
 
-__all__ = ["JudgeAccount", "Request", "judgement_key", "proof"]
+__all__ = ["ECHO", "GOLD", "NEGATIVE", "JudgeAccount", "Request", "judgement_key", "proof"]
+
+#: Control passages of a request, bits of `Request.control`: one about something else entirely, one that
+#: repeats the query, and one that is known to answer it.
+NEGATIVE, ECHO, GOLD = 1, 2, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +23,17 @@ class Request:
     Attributes:
         keys: Keys of its judgements, in the order of its passages.
         attempt: 0 for the first time that these are asked for, counted up for each passage from there.
-        control: True if a control passage is among them.
+        control: The control passages among them, a sum of `NEGATIVE`, `ECHO` and `GOLD`.
     """
 
     keys: tuple[bytes, ...]
     attempt: int = 0
-    control: bool = False
+    control: int = 0
+
+    @property
+    def controls(self) -> tuple[int, ...]:
+        """The kinds of its control passages."""
+        return tuple(kind for kind in (NEGATIVE, ECHO, GOLD) if self.control & kind)
 
     def id(self, settings: bytes) -> bytes:
         """16 bytes that name it under given settings."""
@@ -37,8 +46,8 @@ class JudgeAccount(Account):
     """Cost of a judge, and its results on control passages.
 
     Attributes:
-        controls: Control passages sent.
-        controls_failed: Of these, those graded as if they were relevant to the query.
+        controls: Answers to prompts with control passages.
+        controls_failed: Of these, those that misgraded one.
     """
 
     controls: int = 0

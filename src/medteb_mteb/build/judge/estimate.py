@@ -39,6 +39,8 @@ class Estimate:
         spent: What the journal has paid for the judge so far.
         budget: What it may pay in all.
         suspicious: Passages that look like instructions and are judged alone.
+        checks: Requests, at most, that show the judge its positives once more; not among `requests`, as their
+            number depends on the answers.
     """
 
     judge: str
@@ -52,6 +54,7 @@ class Estimate:
     spent: float
     budget: float | None
     suspicious: int
+    checks: int = 0
 
 
 def journal_path(out: str | Path, journal: str | Path | None = None) -> Path:
@@ -67,6 +70,7 @@ def estimate(
     *,
     journal: str | Path | None = None,
     out: str | Path = "judged",
+    gold: str | Path | None = None,
     retry_failed: bool = False,
 ) -> list[Estimate]:
     """Estimate the requests and cost of `judge`; nothing is sent, and no journal is created.
@@ -78,7 +82,8 @@ def estimate(
         FolderError: Rows of the input that cannot be used.
     """
     config = judges if isinstance(judges, Judges) else load_judges(judges)
-    material = read_material(queries, documents, pools, already_anonymous=True)
+    material = read_material(queries, documents, pools, already_anonymous=True, gold=gold)
+    distinct = len({material.digests["d", name] for names in material.pools.values() for name in names})
     found = []
     with Journal.snapshot(journal_path(out, journal)) as known:
         for one in config.judges:
@@ -102,6 +107,7 @@ def estimate(
                     spent=known.account(one.name).cost,
                     budget=one.budget,
                     suspicious=counts.suspicious,
+                    checks=math.ceil(distinct / one.passages) * config.check_positives,
                 )
             )
     return found
@@ -123,8 +129,8 @@ def at_most(
     room = max(1, int((judge.prompt_tokens - OVERHEAD - query_tokens) // each))
     passages = min(judge.passages, room)
     requests = queries * math.ceil(pairs / max(1, queries) / passages)
-    # Every request may carry a control passage.
-    shown = pairs + requests
+    # Every request may carry two control passages.
+    shown = pairs + 2 * requests
     tokens_in = round(requests * (OVERHEAD + query_tokens) + shown * each)
     tokens_out = requests * answer_tokens(math.ceil(shown / max(1, requests)))
     return Estimate(

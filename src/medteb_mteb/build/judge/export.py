@@ -4,7 +4,10 @@
 
     step.json            what is judged: digests of the input, the judges and their settings
     judgements.jsonl     a row per pair and judge, sorted: query-id, corpus-id, judge, grade; `suspicious` is
-                         true where the passage looks as if it wanted to instruct a judge
+                         true where the passage may have instructed a judge, and `why` says what shows it:
+                         `text` (it reads like an instruction), `control` (a judge misgraded a control
+                         passage where only it stood beside it), `raised` (a judge took it for an answer to a
+                         query that it cannot answer)
     failed.jsonl         pairs that a judge gave no grade for: query-id, corpus-id, judge, reason
     report.json          what it took: answers, tokens, cost, control passages; differs from run to run
     manifest.json        written last: counts, digests of the first two, the steps before this one
@@ -18,14 +21,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.build.grades import GRADES
+from medteb_mteb.build.judge.controls import MISGRADED
 from medteb_mteb.build.records import BuildError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from medteb_mteb.build.judge.journal import Journal
+    from medteb_mteb.build.judge.material import Material
     from medteb_mteb.build.judge.plan import Planner
+    from medteb_mteb.build.llm.database import Failure
 
 __all__ = ["FAILED", "JUDGEMENTS", "Outcome", "export", "outcomes"]
 
@@ -60,8 +66,16 @@ def outcomes(planners: Sequence[Planner], journal: Journal) -> dict[str, Outcome
     return found
 
 
-def export(folder: Path, planners: Sequence[Planner], journal: Journal) -> dict[str, Outcome]:
+def export(
+    folder: Path, planners: Sequence[Planner], journal: Journal, raised: frozenset[bytes] = frozenset()
+) -> dict[str, Outcome]:
     """Write `judgements.jsonl` and `failed.jsonl`, aside and then moved.
+
+    Args:
+        folder: Where to.
+        planners: The requests of every judge.
+        journal: Their grades.
+        raised: Digests of the passages that raise themselves.
 
     Returns:
         What they hold, by judge.
@@ -79,7 +93,7 @@ def export(folder: Path, planners: Sequence[Planner], journal: Journal) -> dict[
             parts[0].open("w", encoding="utf-8") as graded,
             parts[1].open("w", encoding="utf-8") as failed,
         ):
-            for row in _rows(planners, journal):
+            for row in _rows(planners, journal, raised):
                 _count(found[row["judge"]], row)
                 stream = graded if "grade" in row else failed
                 stream.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -98,7 +112,9 @@ def export(folder: Path, planners: Sequence[Planner], journal: Journal) -> dict[
     return found
 
 
-def _rows(planners: Sequence[Planner], journal: Journal) -> Iterator[dict[str, Any]]:
+def _rows(
+    planners: Sequence[Planner], journal: Journal, raised: frozenset[bytes] = frozenset()
+) -> Iterator[dict[str, Any]]:
     """Rows by query, document and judge; of a pair not asked for yet without grade and reason."""
     ordered = sorted(planners, key=lambda planner: planner.judge.name)
     pools = ordered[0].material.pools
@@ -109,16 +125,30 @@ def _rows(planners: Sequence[Planner], journal: Journal) -> Iterator[dict[str, A
             wanted = list(keys.values())
             known.append((planner.judge.name, keys, journal.grades(wanted), journal.failures(wanted)))
         for document in sorted(pools[query]):
+            failed = [failures.get(keys[document]) for _, keys, _, failures in known]
+            why = _why(ordered[0].material, document, failed, raised)
             for name, keys, grades, failures in known:
                 key = keys[document]
                 row = {"query-id": query, "corpus-id": document, "judge": name}
                 if key in grades:
-                    marked = {"suspicious": True} if ordered[0].material.suspect(document) else {}
-                    yield {**row, "grade": grades[key], **marked}
+                    yield {**row, "grade": grades[key], **why}
                 elif key in failures:
-                    yield {**row, "reason": failures[key].reason}
+                    yield {**row, "reason": failures[key].reason, **why}
                 else:
                     yield row
+
+
+def _why(
+    material: Material, document: str, failed: Sequence[Failure | None], raised: frozenset[bytes]
+) -> Mapping[str, Any]:
+    """Columns of a pair whose passage may have instructed a judge; none if it has not."""
+    shown = {
+        "text": material.suspect(document),
+        "control": any(one is not None and one.reason in MISGRADED.values() for one in failed),
+        "raised": bool(raised) and material.digests["d", document] in raised,
+    }
+    why = [name for name, so in shown.items() if so]
+    return {"suspicious": True, "why": why} if why else {}
 
 
 def _count(outcome: Outcome, row: dict[str, Any]) -> None:

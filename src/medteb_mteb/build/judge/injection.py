@@ -1,17 +1,17 @@
 """Passages are data: what could make a judge read them as instructions is found and defused.
 
-Three lines of defence, none of which is enough alone:
+Four lines of defence, none of which is enough alone:
 
 1. Each passage stands between delimiters that it cannot contain; markup of chat templates and characters
    that nobody can see are taken out of what the judge is shown.
 2. Text that looks like an instruction to a judge is judged alone, so that it has no others to touch.
-3. A control passage, which has nothing to do with any query, stands among the others; if it is graded as if
-   it had, the whole answer is worth nothing.
+3. Control passages of either sign stand among the others (`medteb_mteb.build.judge.controls`): if one is
+   graded as it cannot be, the whole answer is worth nothing.
+4. What a judge took for a positive it is shown once more, with a query that it cannot answer
+   (`medteb_mteb.build.judge.raised`): a passage that raises itself, in whatever words, does it there, too.
 
-What this does not catch: an instruction in words that no pattern knows and that lowers the others' grades
-(an irrelevant control passage keeps its low grade), or one that knows the control passages. The first is
-what several judges are for, for the second there is `controls` in the settings. A suspected passage that is
-judged alone may still have raised itself: `medteb_mteb.build.consensus` does not take it for a positive.
+What this does not catch: an instruction that asks to lower the others by a grade or two only (a passage that
+repeats the query may be a C; a gold passage may not), or one that acts on queries of certain words only.
 """
 
 from __future__ import annotations
@@ -20,26 +20,7 @@ import hashlib
 import re
 import unicodedata
 
-__all__ = ["CONTROLS", "CONTROL_GRADES", "defused", "delimiter", "suspicious"]
-
-#: Passages that no medical query is about.
-CONTROLS = (
-    "足球比赛每队上场十一人，上下半场各四十五分钟，中场休息不超过十五分钟。",
-    "这趟列车由西向东行驶，沿途停靠七站，餐车设在九号车厢，请旅客按座位号就座。",
-    "混凝土浇筑后应覆盖草帘并洒水，拆除模板的时间由强度试块的结果决定。",
-    "吉他的标准定弦从六弦到一弦依次为E、A、D、G、B、E，换弦后要反复校音。",
-    "二手自行车交易前，请核对车架号，检查链条、刹车和轮胎的磨损情况。",
-    "公司年会定于周五下午在三楼会议室举行，请各部门提前报送节目单。",
-    "望远镜的放大倍数等于物镜焦距除以目镜焦距，观星时宜选择无月的夜晚。",
-    "打印机出现卡纸时，先关闭电源，打开后盖，沿出纸方向轻轻抽出纸张。",
-    "围棋棋盘纵横各十九道，共三百六十一个交叉点，黑方先行。",
-    "这款键盘支持三台设备切换，长按功能键三秒进入配对状态，指示灯会闪烁。",
-    "长江全长六千三百余公里，流经十一个省级行政区，最后注入东海。",
-    "水彩画通常从浅色开始铺陈，等底层干透以后再叠加较深的颜色。",
-)
-
-#: Grades that a control passage may be given.
-CONTROL_GRADES = ("C", "D")
+__all__ = ["defused", "delimiter", "suspicious"]
 
 #: Words of which a text has one, and what it then looks like if it instructs a judge. The words are looked
 #: for first: nearly all texts have none of them, and a corpus has millions.

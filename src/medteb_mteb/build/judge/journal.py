@@ -170,8 +170,8 @@ def _write_grades(db: sqlite3.Connection, settings: bytes, grades: Mapping[bytes
 
 
 def _request(keys: bytes, attempt: int, control: int) -> Request:
-    return Request(tuple(keys[i : i + KEY] for i in range(0, len(keys), KEY)), attempt, bool(control))
+    return Request(tuple(keys[i : i + KEY] for i in range(0, len(keys), KEY)), attempt, control)
 
 
 def _request_rows(settings: bytes, requests: Iterable[Request]) -> list[tuple[Any, ...]]:
-    return [(r.id(settings), settings, r.attempt, int(r.control), b"".join(r.keys)) for r in requests]
+    return [(r.id(settings), settings, r.attempt, r.control, b"".join(r.keys)) for r in requests]

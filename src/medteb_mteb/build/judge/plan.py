@@ -7,7 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from medteb_mteb.build.judge.entries import Request, judgement_key
+from medteb_mteb.build.judge.controls import MISGRADED, with_controls
+from medteb_mteb.build.judge.entries import ECHO, GOLD, NEGATIVE, Request, judgement_key
 from medteb_mteb.build.judge.prompt import SYSTEM, TEMPLATE, Prompt, prompt_version, render
 from medteb_mteb.build.llm.budget import tokens_of
 from medteb_mteb.build.llm.database import settings_digest
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from medteb_mteb.build.judge.journal import Journal
     from medteb_mteb.build.judge.material import Group, Material
 
-__all__ = ["AROUND", "OVERHEAD", "Planner", "Task", "places"]
+__all__ = ["AROUND", "OVERHEAD", "Planner", "Task"]
 
 #: Tokens of a prompt without its texts.
 OVERHEAD = tokens_of(SYSTEM) + tokens_of(TEMPLATE)
@@ -35,7 +36,7 @@ class Task:
         request: The request.
         prompt: What is sent.
         numbers: Number of the passage of each key of the request, in their order.
-        control: Number of the control passage, if there is one.
+        controls: Kind of control passage by number.
         query: Id of the query.
         documents: Ids of the documents, in the order of the keys.
     """
@@ -43,16 +44,9 @@ class Task:
     request: Request
     prompt: Prompt
     numbers: tuple[int, ...]
-    control: int | None
+    controls: dict[int, int]
     query: str
     documents: tuple[str, ...]
-
-
-def places(request: Request, identity: bytes) -> tuple[tuple[int, ...], int | None]:
-    """Numbers of a request's passages in its prompt, and that of the control passage, if there is one."""
-    count = len(request.keys)
-    control = random.Random(identity).randrange(count + 1) if request.control else None
-    return tuple(number for number in range(count + request.control) if number != control), control
 
 
 @dataclass
@@ -151,7 +145,7 @@ class Planner:
             else:
                 self.counts.failed[failed[key].reason] += 1
         for key, document, attempt in again:
-            control = self.material.suspect(document) or failed[key].reason == "control"
+            control = self._alone(document, failed[key].reason)
             yield self.task(Request((key,), attempt, control), group.query, [document])
         yield from self._batches(group.query, left)
 
@@ -161,16 +155,29 @@ class Planner:
         self.counts.suspicious += len(suspects)
         for key, document in suspects:
             del left[key]
-            yield self.task(Request((key,), 0, True), query, [document])
+            yield self.task(Request((key,), 0, self._alone(document)), query, [document])
         order = sorted(left.items())
         draw = random.Random(
             f"{self.judges.seed}\0{self.judge.name}\0{self.material.digests['q', query].hex()}"
         )
         draw.shuffle(order)
         for batch in self._cut(query, order):
-            control = len(batch) > 1 and draw.random() < self.judges.control_rate
-            request = Request(tuple(key for key, _ in batch), 0, control)
-            yield self.task(request, query, [document for _, document in batch])
+            documents = [document for _, document in batch]
+            controlled = len(batch) > 1 and draw.random() < self.judges.control_rate
+            control = NEGATIVE | self._positive(query, documents) if controlled else 0
+            yield self.task(Request(tuple(key for key, _ in batch), 0, control), query, documents)
+
+    def _positive(self, query: str, documents: Sequence[str]) -> int:
+        """The kind of positive control passage for a prompt; 0: it has none."""
+        return GOLD if self.material.gold_beside(query, documents) else ECHO if self.judges.echoes else 0
+
+    def _alone(self, document: str, reason: str = "") -> int:
+        """The control passages beside a passage that is asked for alone.
+
+        A gold passage is not among them: if it is none, its query would never be judged.
+        """
+        wanted = reason in MISGRADED.values() or self.material.suspect(document)
+        return (NEGATIVE | (ECHO if self.judges.echoes else 0)) if wanted else 0
 
     def _cut(self, query: str, order: list[tuple[bytes, str]]) -> Iterator[list[tuple[bytes, str]]]:
         fixed = OVERHEAD + tokens_of(self.material.queries[query])
@@ -189,20 +196,24 @@ class Planner:
     def task(self, request: Request, query: str, documents: Sequence[str]) -> Task:
         """The texts of a request; the same request gives the same prompt."""
         identity = request.id(self.settings)
-        texts = [self.material.documents[document] for document in documents]
-        numbers, control = places(request, identity)
-        if control is not None:
-            draw = random.Random(identity)
-            draw.randrange(len(texts) + 1)
-            texts.insert(control, draw.choice(self.judges.controls))
-        prompt = render(self.material.queries[query], texts, request=identity, tags=self.judge.tags)
-        return Task(request, prompt, numbers, control, query, tuple(documents))
+        asked = self.material.queries[query]
+        texts, numbers, kinds = with_controls(
+            request,
+            identity,
+            [self.material.documents[document] for document in documents],
+            query=asked,
+            gold=self.material.gold_beside(query, documents),
+            controls=self.judges.controls,
+            echoes=self.judges.echoes,
+        )
+        prompt = render(asked, texts, request=identity, tags=self.judge.tags)
+        return Task(request, prompt, numbers, kinds, query, tuple(documents))
 
     def follow_up(self, task: Task, reasons: Mapping[bytes, str]) -> list[Task]:
         """Requests, each for one passage, for what a first answer did not give."""
         documents = dict(zip(task.request.keys, task.documents, strict=True))
         found = []
         for key, reason in reasons.items():
-            control = reason == "control" or self.material.suspect(documents[key])
+            control = self._alone(documents[key], reason)
             found.append(self.task(Request((key,), 1, control), task.query, [documents[key]]))
         return found

@@ -15,6 +15,7 @@ from medteb_mteb.build.judge.journal import Journal
 from medteb_mteb.build.judge.material import read_material
 from medteb_mteb.build.judge.plan import Planner
 from medteb_mteb.build.judge.pools import pool_files
+from medteb_mteb.build.judge.raised import check_of, raised
 from medteb_mteb.build.judge.report import JudgeReport, JudgeResult, finished
 from medteb_mteb.build.judge.unread import read_again, why_stopped
 from medteb_mteb.build.judge.worker import JudgeWorker
@@ -40,6 +41,7 @@ def judge(
     judges: Judges | str | Path,
     *,
     journal: str | Path | None = None,
+    gold: str | Path | None = None,
     already_anonymous: bool = False,
     retry_failed: bool = False,
     show_progress: bool = True,
@@ -57,6 +59,7 @@ def judge(
         out: Folder to write.
         judges: The judges, or their YAML file.
         journal: The journal, see `journal_path`.
+        gold: Documents that are known to answer a query, in the form of the pools: positive control passages.
         already_anonymous: Send texts that have passed no anonymiser.
         retry_failed: Ask again, once, for what has failed in earlier runs.
         show_progress: Show a bar.
@@ -68,12 +71,12 @@ def judge(
     """
     config = judges if isinstance(judges, Judges) else load_judges(judges)
     folder, path = Path(out), journal_path(out, journal)
-    material = read_material(queries, documents, pools, already_anonymous=already_anonymous)
+    material = read_material(queries, documents, pools, already_anonymous=already_anonymous, gold=gold)
     for one in config.judges:
         one.key()
     with alone(folder):
         offline = [Planner(one, config, material, None, retry_failed=retry_failed) for one in config.judges]  # type: ignore[arg-type]
-        identity = _identity(queries, documents, pools, offline)
+        identity = _identity(queries, documents, pools, gold, offline)
         claim(folder, identity)
         manifest = folder / MANIFEST
         if manifest.is_file() and not retry_failed:
@@ -85,9 +88,13 @@ def judge(
             workers = _work(offline, opened, show_progress=show_progress)
             for worker in workers:
                 worker.stopped = why_stopped(worker)
+            caught: frozenset[bytes] = frozenset()
+            if config.check_positives and not any(worker.stopped for worker in workers):
+                caught = _check(workers, opened, show_progress=show_progress)
             complete = not any(worker.stopped for worker in workers)
-            found = export(folder, offline, opened) if complete else outcomes(offline, opened)
-            report = _report(folder, path, material, workers, reread, found, complete=complete)
+            found = export(folder, offline, opened, caught) if complete else outcomes(offline, opened)
+            notes = _notes(material, caught)
+            report = _report(folder, path, workers, reread, found, complete=complete, notes=notes)
         write_text(folder / "report.json", _dump(report.to_json()))
         if complete:
             content = {
@@ -105,7 +112,11 @@ def judge(
 
 
 def _identity(
-    queries: str | Path, documents: str | Path, pools: str | Path, planners: Sequence[Planner]
+    queries: str | Path,
+    documents: str | Path,
+    pools: str | Path,
+    gold: str | Path | None,
+    planners: Sequence[Planner],
 ) -> dict[str, Any]:
     """Return everything the judgements depend on; budgets and rate limits may change between runs."""
     return {
@@ -116,15 +127,35 @@ def _identity(
             "queries": source_digest(queries),
             "documents": source_digest(documents),
             "pools": [sha256_of(file) for file in pool_files(pools)],
+            **({} if gold is None else {"gold": [sha256_of(file) for file in pool_files(gold)]}),
         },
     }
 
 
-def _work(planners: Sequence[Planner], journal: Journal, *, show_progress: bool) -> list[JudgeWorker]:
+def _check(workers: Sequence[JudgeWorker], journal: Journal, *, show_progress: bool) -> frozenset[bytes]:
+    """Show the judges their positives once more; see `medteb_mteb.build.judge.raised`.
+
+    Returns:
+        Digests of the passages that raise themselves. A worker stopped here is marked as stopped.
+    """
+    asked = [
+        (worker, check) for worker in workers if (check := check_of(worker.planner, journal)) is not None
+    ]
+    checks = [check for _, check in asked]
+    done = _work(checks, journal, show_progress=show_progress, title="check")
+    for (worker, check), checker in zip(asked, done, strict=True):
+        worker.stopped = checker.stopped
+        worker.tally.checked = check.counts.judgements
+    return raised(checks, journal)
+
+
+def _work(
+    planners: Sequence[Planner], journal: Journal, *, show_progress: bool, title: str = "judge"
+) -> list[JudgeWorker]:
     from tqdm.auto import tqdm
 
     missing = [planner.survey().missing for planner in planners]
-    with tqdm(total=sum(missing), desc="judge", unit="grades", disable=not show_progress) as bar:
+    with tqdm(total=sum(missing), desc=title, unit="grades", disable=not show_progress) as bar:
         spent, failures = 0.0, 0
 
         def progress(*, graded: int, failed: int, cost: float) -> None:
@@ -141,12 +172,12 @@ def _work(planners: Sequence[Planner], journal: Journal, *, show_progress: bool)
 def _report(
     folder: Path,
     journal: Path,
-    material: Material,
     workers: Sequence[JudgeWorker],
     reread: Sequence[int],
     found: dict[str, Outcome],
     *,
     complete: bool,
+    notes: tuple[str, ...],
 ) -> JudgeReport:
     results = tuple(
         JudgeResult(
@@ -160,6 +191,7 @@ def _report(
                 "asked_again": worker.tally.asked_again,
                 "distrusted": dict(sorted(worker.tally.distrusted.items())),
                 "suspicious": worker.planner.counts.suspicious,
+                "checked": worker.tally.checked,
                 "resumed": worker.planner.counts.resumed,
                 "faults": dict(sorted(worker.faults.items())),
             },
@@ -167,11 +199,22 @@ def _report(
         )
         for worker, again in zip(workers, reread, strict=True)
     )
+    pairs = workers[0].planner.material.pairs
+    return JudgeReport(folder, journal, pairs, results, complete, notes)
+
+
+def _notes(material: Material, caught: frozenset[bytes]) -> tuple[str, ...]:
+    """Remarks about texts that instruct."""
     notes = []
     queries = sum(suspicious(text) for text in material.queries.values())
     if queries:
         notes.append(f"{queries} queries look as if they wanted to instruct a judge; look at their grades.")
-    return JudgeReport(folder, journal, material.pairs, results, complete, tuple(notes))
+    if caught:
+        notes.append(
+            f"{len(caught)} passages were graded as answers to a query that they cannot answer; they are "
+            "marked in judgements.jsonl, and medteb consensus takes none of them for a positive."
+        )
+    return tuple(notes)
 
 
 def _dump(content: dict[str, Any]) -> str:

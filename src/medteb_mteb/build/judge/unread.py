@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from medteb_mteb.build.judge.plan import places
+from medteb_mteb.build.judge.controls import places
 from medteb_mteb.build.judge.prompt import passage_keys
 from medteb_mteb.build.judge.worker import verdict_of
 
@@ -31,9 +31,9 @@ def read_again(planner: Planner, journal: Journal) -> int:
     found = 0
     for request, ending, text in journal.unread(planner.settings):
         identity = request.id(planner.settings)
-        numbers, control = places(request, identity)
-        keys = passage_keys(len(numbers) + request.control, request=identity, tags=planner.judge.tags)
-        verdict = verdict_of(text, keys, control, ending)
+        numbers, kinds = places(request, identity)
+        keys = passage_keys(len(numbers) + len(kinds), request=identity, tags=planner.judge.tags)
+        verdict = verdict_of(text, keys, kinds, ending)
         known = journal.grades(list(request.keys))
         pairs = zip(request.keys, numbers, strict=True)
         grades = {k: verdict.grades[n] for k, n in pairs if n in verdict.grades and k not in known}

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
+from medteb_mteb.build.judge.controls import MISGRADED, misgraded
 from medteb_mteb.build.judge.entries import JudgeAccount
-from medteb_mteb.build.judge.injection import CONTROL_GRADES
 from medteb_mteb.build.judge.schema import Verdict, read_answer
 from medteb_mteb.build.llm.database import Failure
 from medteb_mteb.build.llm.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from medteb_mteb.build.judge.journal import Journal
     from medteb_mteb.build.judge.plan import Planner, Task
@@ -38,14 +38,17 @@ class Tally:
         bought: Grades received.
         failed: Judgements without a grade, by reason.
         asked_again: Judgements that were requested again, alone.
-        distrusted: Answers rejected as a whole, by reason; `control` are those whose control passage was
-            graded as if it were relevant to the query.
+        distrusted: Answers rejected as a whole, by reason; `control` are those whose negative control passage
+            was graded as if it were relevant to the query, `control-low` those whose positive one was graded
+            as if it were not.
+        checked: Passages that it took for positives, and was shown once more.
     """
 
     bought: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     asked_again: int = 0
     distrusted: Counter[str] = field(default_factory=Counter)
+    checked: int = 0
 
 
 class JudgeWorker(Worker["Task"]):
@@ -75,10 +78,9 @@ class JudgeWorker(Worker["Task"]):
         if reply is None:
             verdict = Verdict({}, dict.fromkeys(range(len(job.prompt.keys)), reason))
         else:
-            verdict = verdict_of(reply.content, job.prompt.keys, job.control, ending_of(reply))
-            self.used(
-                "" if verdict.grades or verdict.whole == "control" else next(iter(verdict.missing.values()))
-            )
+            verdict = verdict_of(reply.content, job.prompt.keys, job.controls, ending_of(reply))
+            readable = verdict.grades or verdict.whole in MISGRADED.values()
+            self.used("" if readable else next(iter(verdict.missing.values())))
         if verdict.whole:
             self.tally.distrusted[verdict.whole] += 1
         pairs = list(zip(job.request.keys, job.numbers, strict=True))
@@ -90,7 +92,7 @@ class JudgeWorker(Worker["Task"]):
             follow = self.planner.follow_up(job, reasons)
         else:
             failures = {key: Failure(why, job.request.attempt) for key, why in reasons.items()}
-        paid = self._paid(job, reply, flagged=verdict.whole == "control")
+        paid = self._paid(job, reply, flagged=verdict.whole in MISGRADED.values())
         self.journal.settle(
             self.settings,
             job.request,
@@ -117,7 +119,7 @@ class JudgeWorker(Worker["Task"]):
         if reply is None:
             return JudgeAccount()
         cost = self.llm.cost(reply.tokens_in, reply.tokens_out)
-        controls = int(task.control is not None)
+        controls = int(bool(task.controls))
         return JudgeAccount(
             1, reply.tokens_in, reply.tokens_out, cost, int(reply.estimated), controls, int(flagged)
         )
@@ -128,24 +130,17 @@ def ending_of(reply: Reply) -> str:
     return "refused" if reply.refused else "cut" if reply.cut else ""
 
 
-def verdict_of(content: str | None, keys: Sequence[str], control: int | None, ending: str) -> Verdict:
-    """Read an answer, and reject it if its control passage was graded as relevant.
+def verdict_of(content: str | None, keys: Sequence[str], controls: Mapping[int, int], ending: str) -> Verdict:
+    """Read an answer, and reject it if a control passage was graded as it cannot be.
 
     Args:
         content: The judge's answer.
         keys: Key of each passage, in their order.
-        control: Number of the control passage.
+        controls: Kind of control passage by number.
         ending: See `ending_of`.
     """
     verdict = read_answer(content, keys, refused=ending == "refused", cut=ending == "cut")
-    return _controlled(verdict, control) if control is not None and verdict.grades else verdict
-
-
-def _controlled(verdict: Verdict, control: int) -> Verdict:
-    """The verdict, if its control passage bears it out; else one that trusts nothing."""
-    grade = verdict.grades.get(control)
-    if grade in CONTROL_GRADES:
+    reason = misgraded(verdict.grades, controls) if verdict.grades else ""
+    if not reason:
         return verdict
-    reason = "control-missing" if grade is None else "control"
-    everything = dict.fromkeys([*verdict.grades, *verdict.missing], reason)
-    return Verdict({}, everything, reason)
+    return Verdict({}, dict.fromkeys([*verdict.grades, *verdict.missing], reason), reason)

@@ -183,7 +183,7 @@ def _(step: steps.Pool, job: Job) -> Outcome:
 
 
 @perform.register
-def _(_step: steps.Judge, job: Job) -> Outcome:
+def _(step: steps.Judge, job: Job) -> Outcome:
     from medteb_mteb.build.judge import judge
 
     assert job.pipeline.judges is not None  # noqa: S101 - checked when the pipeline was opened
@@ -194,6 +194,7 @@ def _(_step: steps.Judge, job: Job) -> Outcome:
         job.folder,
         job.pipeline.judges,
         journal=job.build.journal,
+        gold=job.path("gold") if step.gold else None,
         already_anonymous=job.pipeline.already_anonymous,
         retry_failed=job.retry_failed,
         show_progress=job.show_progress,

@@ -58,6 +58,7 @@ class Charge:
         known: Answers that the journal has.
         exact: True if counted (assuming every answer is valid); otherwise estimated from the maximum number
             of texts, of the mean length.
+        checks: Requests, at most, that depend on the answers and come on top.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Charge:
     cost: float
     known: int = 0
     exact: bool = True
+    checks: int = 0
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,7 @@ class Forecast:
             "tokens_out": sum(charge.tokens_out for charge in charges),
             "cost": sum(charge.cost for charge in charges),
             "exact": all(charge.exact for charge in charges),
+            "checks": sum(charge.checks for charge in charges),
         }
 
 
@@ -323,10 +326,13 @@ def _(step: steps.Judge, view: View) -> list[Charge]:
             judges,
             journal=build.journal,
             out=build.folder(step),
+            gold=view.path("gold") if step.gold else None,
             retry_failed=view.retry_failed,
         )
         return [
-            Charge(one.judge, one.requests, one.tokens_in, one.tokens_out, one.cost, one.known)
+            Charge(
+                one.judge, one.requests, one.tokens_in, one.tokens_out, one.cost, one.known, checks=one.checks
+            )
             for one in found
         ]
     queries, documents, pools = view.volume("queries"), view.volume("documents"), view.volume("pools")

@@ -207,6 +207,7 @@ class Judge(StepBase):
     queries: Texts
     documents: Texts
     pools: Annotated[str, Input(("pools",))]
+    gold: Annotated[str | None, Input(("pools", "file"))] = None
 
     def llms(self, pipeline: Pipeline) -> tuple[LLM, ...]:
         """The judges."""

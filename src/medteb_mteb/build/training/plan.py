@@ -7,7 +7,8 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from medteb_mteb.build.judge.injection import CONTROLS, suspicious
+from medteb_mteb.build.judge.controls import CONTROLS
+from medteb_mteb.build.judge.injection import suspicious
 from medteb_mteb.build.llm.budget import tokens_of
 from medteb_mteb.build.records import BuildError
 from medteb_mteb.build.training.prompt import DOCUMENT, SYSTEM, TEMPLATE, document_ids, render

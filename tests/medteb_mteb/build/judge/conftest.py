@@ -11,7 +11,7 @@ import fault_server as faults
 import pytest
 
 from medteb_mteb.build.judge import Judges
-from medteb_mteb.build.judge.injection import CONTROLS
+from medteb_mteb.build.judge.controls import CONTROLS, ECHOES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,7 +99,7 @@ def endpoint():
     """An endpoint of the rule-based judges that does as it is told; see `fault_server`."""
 
     def make(**options):
-        return faults.FaultEndpoint(controls=CONTROLS, **options)
+        return faults.FaultEndpoint(controls=(*CONTROLS, *ECHOES), **options)
 
     return make
 
@@ -107,9 +107,9 @@ def endpoint():
 @pytest.fixture
 def judges_of():
     def make(url: str, *models: str, **settings) -> Judges:
-        shared = {
-            name: settings.pop(name) for name in ("seed", "control_rate", "controls") if name in settings
-        }
+        shared = {name: settings.pop(name) for name in Judges.model_fields if name in settings}
+        # Its requests depend on the grades; tests that are about it switch it on.
+        shared = {"check_positives": False} | shared
         common = {
             "base_url": url,
             "backoff": 0.01,

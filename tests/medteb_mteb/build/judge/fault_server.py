@@ -70,7 +70,7 @@ class FaultEndpoint(rules.Endpoint):
         hang: Seconds of silence or trickling; longer than the client waits.
         latency: Seconds that an answer takes.
         capacity: Answers made at once; others wait.
-        controls: Passages that are not judgements.
+        controls: Passages that are not judgements; `{query}` in them stands for the query.
         on_arrival: Called with the number of requests that have arrived.
     """
 
@@ -180,10 +180,11 @@ class FaultEndpoint(rules.Endpoint):
         question = rules.read_prompt(messages)
         good = self.grades(model, question)
         text, usable = spoil(fault, good, draw)
-        if any(question.passages[key] in self.controls for key in set(good) - usable):
+        controls = {text.replace("{query}", question.query) for text in self.controls}
+        if any(question.passages[key] in controls for key in set(good) - usable):
             usable = set()  # without its control passage an answer is worth nothing
         for key in good:
-            if question.passages[key] not in self.controls:
+            if question.passages[key] not in controls:
                 account = self.sold if key in usable else self.spoiled
                 account[model, question.query, question.passages[key]] += 1
         return text

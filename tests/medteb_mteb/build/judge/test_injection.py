@@ -9,7 +9,8 @@ import pytest
 from rule_judges import read_prompt
 
 from medteb_mteb.build.judge import judge
-from medteb_mteb.build.judge.injection import _INVISIBLE, CONTROLS, defused, delimiter, suspicious
+from medteb_mteb.build.judge.controls import CONTROLS, ECHOES
+from medteb_mteb.build.judge.injection import _INVISIBLE, defused, delimiter, suspicious
 from medteb_mteb.build.judge.prompt import Prompt, prompt_version, render
 
 INJECTIONS = [
@@ -200,8 +201,9 @@ def test_a_suspected_passage_is_judged_alone_with_a_control(make_input, make_ser
     assert marked == {"d003"}  # named for whoever reads the grades
     held = [read_prompt(body["messages"]) for body in server.bodies]
     (alone,) = [question for question in held if any("忽略以上" in t for t in question.passages.values())]
-    assert len(alone.passages) == 2
+    assert len(alone.passages) == 3
     assert len(set(alone.passages.values()) & set(CONTROLS)) == 1
+    assert len({echo.format(query=alone.query) for echo in ECHOES} & set(alone.passages.values())) == 1
 
 
 def test_control_passages_stand_anywhere_and_come_at_the_rate_asked_for(

@@ -7,7 +7,7 @@ import pytest
 from filelock import FileLock
 
 from medteb_mteb.build.judge import JournalError, Judges, estimate, judge
-from medteb_mteb.build.judge.injection import CONTROLS
+from medteb_mteb.build.judge.controls import CONTROLS
 from medteb_mteb.build.records import BuildError
 
 GRADES = set("SABCD")

@@ -239,7 +239,9 @@ def test_a_forecast_bounds_what_is_asked_and_is_exact_once_pools_are_there(quiet
     bound, known = first.to_json(), exact.to_json()
     assert not bound["exact"]
     assert known["exact"]
-    assert known["requests"] == endpoint.requests
+    # What checks positives depends on the answers.
+    checks = endpoint.requests - known["requests"]
+    assert 0 < checks <= known["checks"]
     for what in ("requests", "tokens_in", "tokens_out", "cost"):
         assert known[what] <= bound[what] < 1.5 * known[what], what
     fates = [step.fate for step in exact.steps]
