@@ -11,6 +11,7 @@ from medteb_mteb.build.judge.journal import Journal
 from medteb_mteb.build.judge.material import read_material
 from medteb_mteb.build.judge.plan import AROUND, OVERHEAD, Planner
 from medteb_mteb.build.judge.prompt import answer_tokens
+from medteb_mteb.build.llm.budget import tokens_of
 from medteb_mteb.build.llm.paths import journal_place
 
 if TYPE_CHECKING:
@@ -83,7 +84,6 @@ def estimate(
     """
     config = judges if isinstance(judges, Judges) else load_judges(judges)
     material = read_material(queries, documents, pools, already_anonymous=True, gold=gold)
-    distinct = len({material.digests["d", name] for names in material.pools.values() for name in names})
     found = []
     with Journal.snapshot(journal_path(out, journal)) as known:
         for one in config.judges:
@@ -107,10 +107,23 @@ def estimate(
                     spent=known.account(one.name).cost,
                     budget=one.budget,
                     suspicious=counts.suspicious,
-                    checks=math.ceil(distinct / one.passages) * config.check_positives,
+                    checks=_checks(planner) if config.check_positives else 0,
                 )
             )
     return found
+
+
+def _checks(planner: Planner) -> int:
+    """Requests that show a judge its positives once more, if everything were one of the longest."""
+    documents = planner.material.documents
+    distinct = {planner.material.digests["d", name]: text for name, text in documents.items()}
+    longest = max(map(tokens_of, distinct.values())) + AROUND
+    fixed = OVERHEAD + max(map(tokens_of, planner.judges.checks))
+    judge = planner.judge
+    each = max(1, min(judge.passages, (judge.prompt_tokens - fixed) // longest))
+    suspects = sum(planner.material.suspect(name) for name in documents)
+    # A prompt for every query may be the rest of it.
+    return math.ceil(len(distinct) / each) + min(len(planner.judges.checks), len(distinct)) - 1 + suspects
 
 
 def at_most(
