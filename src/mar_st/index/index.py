@@ -124,6 +124,10 @@ class Index(ABC):
         """Documents by their keys."""
 
     @abstractmethod
+    def document(self, name: str) -> Stored | None:
+        """The document of an id; `None` if there is none."""
+
+    @abstractmethod
     def ids(self, found: Found) -> list[list[str]]:
         """Ids of what was found."""
 
@@ -354,6 +358,13 @@ class FolderIndex(Index):
             number = bisect_right(starts, key) - 1
             found.append(self.segments[number].documents.document(key - starts[number]))
         return found
+
+    def document(self, name: str) -> Stored | None:
+        """Look an id up in all segments and read its document, as `Index.document`."""
+        for segment, rows in zip(self.segments, self.locate([name]), strict=True):
+            if len(rows):
+                return segment.documents.document(int(rows[0]))
+        return None
 
     def ids(self, found: Found) -> list[list[str]]:
         """Return the ids of the hits, as `Index.ids`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from mar_st.index import Hit, Searcher
+    from mar_st.index.documents import Stored
     from mar_st.index.filters import Filter
     from mar_st.online import QueryEncoder
     from mar_st.serve.metrics import Metrics
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 #: Share of the timeout that the expected wait may take; beyond it a caller is sent away at once.
 FILL = 0.5
+
+#: Documents that may be asked for by id at once.
+MOST_READS = 64
 
 
 class Encoding:
@@ -127,6 +132,7 @@ class Engine:
         fields: Metadata fields and their types.
         hybrid: Whether it can be searched by words.
         rerank: Whether there is a reranker.
+        texts: Whether it keeps the texts of documents.
         documents: Number of documents.
         query: Name of the query encoder in its model; `None` where it has none, or nothing encodes queries.
         effort: Settings of searching that hold for this encoder.
@@ -142,7 +148,10 @@ class Engine:
             self.encoding = Encoding(encoder, settings, metrics, self.stage.filling)
         self.dim, self.fields = searcher.index.dim, searcher.index.fields
         self.hybrid, self.rerank = searcher.index.has_words, searcher.reranker is not None
-        self.documents = len(searcher.index)
+        self.documents, self.texts = len(searcher.index), searcher.index.has_texts
+        # Looking an id up goes through all of them: one at a time, beside the searches.
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="documents")
+        self._reading = 0
         self.query, self.effort = encoder_name(encoder), searcher.effort
         self._users = 0
         self._retired = False
@@ -169,6 +178,24 @@ class Engine:
         if self.encoding is not None:
             self.encoding.batcher.close(finish=True)
         self.stage.close()
+        self._reader.shutdown()
+
+    async def document(self, name: str) -> Stored | None:
+        """The document of an id; `None` if there is none.
+
+        Raises:
+            ApiError: 429: too many wait.
+            IndexingError: The index cannot be read.
+        """
+        if self._reading >= MOST_READS:
+            raise too_many(1)
+        self._reading += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._reader, self.searcher.index.document, name
+            )
+        finally:
+            self._reading -= 1
 
     def search(self, ask: Ask, text: str | None = None) -> asyncio.Future[list[Hit]]:
         """Hits for a vector or a text.

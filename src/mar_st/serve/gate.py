@@ -44,6 +44,7 @@ _OPEN = Rule(open=True)
 RULES = {
     "/": _OPEN,
     "/page.js": _OPEN,
+    "/texts.js": _OPEN,
     "/page.css": _OPEN,
     "/docs": _OPEN,
     "/openapi.json": _OPEN,
@@ -52,6 +53,7 @@ RULES = {
     "/metrics": Rule(),
     "/info": Rule(),
     "/search": Rule(),
+    "/document": Rule(),
     "/v1/embeddings": Rule(),
     "/v1/models": Rule(),
     "/admin/reload": Rule(keyed=True),
@@ -72,12 +74,16 @@ class Gate:
         app: The application.
         settings: Keys, hosts, logs.
         metrics: Where requests are counted.
-        direct: Endpoints of `POST` requests by path: those that are to be fast go past the layers and the
-            routing of the application.
+        direct: Endpoints by method and path: those that are to be fast go past the layers and the routing of
+            the application.
     """
 
     def __init__(
-        self, app: ASGIApp, settings: ServeSettings, metrics: Metrics, direct: Mapping[str, ASGIApp]
+        self,
+        app: ASGIApp,
+        settings: ServeSettings,
+        metrics: Metrics,
+        direct: Mapping[tuple[str, str], ASGIApp],
     ) -> None:
         self.app, self.metrics, self.direct = app, metrics, direct
         self.keys, self.hosts, self.log = KeyRing(settings.api_keys), settings.hosts, settings.access_log
@@ -93,16 +99,21 @@ class Gate:
         name = path if rule else f"{MODEL}{{model}}" if path.startswith(MODEL) else "other"
         status = 0
 
+        bare = scope["method"] == "HEAD"  # answered as GET is, without the body
+        method = "GET" if bare else scope["method"]
+
         async def watch(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+            elif bare:
+                message = {**message, "body": b""}
             await send(message)
 
         try:
             self._check(scope, rule or _OTHER)
-            endpoint = self.direct.get(path, self.app) if scope["method"] == "POST" else self.app
-            await endpoint(scope, receive, watch)
+            endpoint = self.direct.get((method, path), self.app)
+            await endpoint({**scope, "method": method} if bare else scope, receive, watch)
         except ApiError as error:
             self.metrics.errors.labels(error.code).inc()
             await error_reply(error).send(watch)

@@ -13,7 +13,7 @@ import orjson
 
 from mar_st.errors import MarError
 from mar_st.online import DeadlinePassed
-from mar_st.serve.errors import bad, late
+from mar_st.serve.errors import ApiError, bad, late
 from mar_st.serve.http import Call, Reply, as_json
 from mar_st.serve.lengths import check_characters, check_lengths, counted_part
 from mar_st.serve.models import NO_DOCUMENTS, asked_side
@@ -72,6 +72,18 @@ class Handlers:
         if request.query is not None and request.vector is None:
             answer["truncated"] = truncated
         return Reply(as_json(answer))
+
+    async def document(self, call: Call) -> Reply:
+        """Show one document as the index keeps it."""
+        name = call.parameter("id")
+        with self.generations.current as engine:
+            try:
+                found = await engine.document(name)
+            except MarError as error:
+                raise bad(str(error)) from None
+        if found is None:
+            raise ApiError(404, "no_such_document", "The index has no document with this id.", param="id")
+        return Reply(as_json(found._asdict()))
 
     def _check(self, engine: Engine, request: SearchRequest) -> None:
         """Refuse what this index cannot be asked."""

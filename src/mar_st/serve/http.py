@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import parse_qs
 
 import orjson
 
@@ -31,14 +32,16 @@ class Call:
     """A request whose body is there.
 
     Attributes:
-        body: The body.
+        body: The body; empty where none is read.
         started: When its head had arrived, on the clock of `time.monotonic()`.
         deadline: Until when an answer is worth something, on the same clock.
+        query: The query string, as it was sent.
     """
 
     body: bytes
     started: float
     deadline: float
+    query: bytes = b""
 
     def json(self) -> dict[str, Any]:
         """The JSON object of the body; NaN, invalid UTF-8, lone surrogates and deep nesting are not JSON.
@@ -56,6 +59,20 @@ class Call:
         if not isinstance(found, dict):
             raise bad("The body must be a JSON object.", code="invalid_json")
         return found
+
+    def parameter(self, name: str) -> str:
+        """The value of a parameter of the query string.
+
+        Raises:
+            ApiError: 400: it is missing, empty, there more than once, or not UTF-8.
+        """
+        try:
+            found = parse_qs(self.query.decode("ascii"), errors="strict", max_num_fields=16).get(name, [])
+        except ValueError:
+            raise bad("The query string cannot be read; encode it as UTF-8 with percent signs.") from None
+        if len(found) != 1:
+            raise bad(f"This needs one parameter {name!r} in the query string.", name)
+        return found[0]
 
 
 @dataclass(slots=True)
@@ -155,26 +172,36 @@ class Direct:
 
     Args:
         handler: What answers.
-        limit: Bytes of the body.
+        limit: Bytes of the body; `None` where no body is read.
         body_seconds: For the body to arrive.
         seconds: For the answer, counted from the head of the request; `None` for no limit.
     """
 
-    def __init__(self, handler: Handler, *, limit: int, body_seconds: float, seconds: float | None) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        limit: int | None = None,
+        body_seconds: float = 0.0,
+        seconds: float | None = None,
+    ) -> None:
         self.handler, self.limit, self.body_seconds, self.seconds = handler, limit, body_seconds, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        body = await read_body(scope, receive, self.limit, self.body_seconds)
+        body = b""
+        if self.limit is not None:
+            body = await read_body(scope, receive, self.limit, self.body_seconds)
         started: float = scope[STARTED]
+        query: bytes = scope["query_string"]
         if self.seconds is None:
-            await (await self.handler(Call(body, started, float("inf")))).send(send)
+            await (await self.handler(Call(body, started, float("inf"), query))).send(send)
             return
         deadline = started + self.seconds
         try:
             # The clock of the event loop is time.monotonic() too.
             async with asyncio.timeout_at(deadline):
-                reply = await self.handler(Call(body, started, deadline))
+                reply = await self.handler(Call(body, started, deadline, query))
         except TimeoutError:
             raise late(self.seconds) from None
         await reply.send(send)

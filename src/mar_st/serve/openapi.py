@@ -54,6 +54,18 @@ _HIT = {
     },
 }
 
+_DOCUMENT = {
+    "type": "object",
+    "required": ["id", "title", "text", "metadata"],
+    "additionalProperties": False,
+    "properties": {
+        "id": {"type": "string"},
+        "title": {"type": "string"},
+        "text": {"type": "string"},
+        "metadata": {"type": "object"},
+    },
+}
+
 _HITS = {
     "type": "object",
     "required": ["hits", "timing"],
@@ -101,7 +113,7 @@ _EMBEDDINGS = {
 _REFUSALS = {
     "400": "The request is not as expected, or has a Host this server does not answer to.",
     "401": "No API key, or a wrong one.",
-    "404": "There is no such model.",
+    "404": "There is no such model or document.",
     "408": "The body did not arrive in time.",
     "413": "The body is too large.",
     "415": "The body is not application/json.",
@@ -137,6 +149,7 @@ def openapi(
         "Embeddings": _EMBEDDINGS,
         "Hit": _HIT,
         "Hits": _HITS,
+        "Document": _DOCUMENT,
         "Error": _ERROR,
     }
     secured: dict[str, Any] = {"security": [{"key": []}]} if keys else {}
@@ -145,6 +158,7 @@ def openapi(
         "info": {"title": "MAR search", "version": version},
         "paths": {
             "/search": {"post": _post("search", "Search the index.", "SearchRequest", "Hits", secured)},
+            "/document": {"get": _document(secured)},
             "/v1/embeddings": {
                 "post": _post("embeddings", "Encode texts.", "EmbeddingsRequest", "Embeddings", secured)
             },
@@ -193,6 +207,21 @@ def _get(name: str, summary: str, secured: Mapping[str, Any], more: tuple[str, .
         },
         **secured,
     }
+
+
+def _document(secured: Mapping[str, Any]) -> dict[str, Any]:
+    name = {
+        "name": "id",
+        "in": "query",
+        "required": True,
+        "description": "Id of the document, as hits show it.",
+        "schema": {"type": "string", "minLength": 1},
+    }
+    found = _get("document", "One document in full.", secured, more=("404", "429", "504"))
+    found["responses"]["200"]["content"] = {
+        "application/json": {"schema": {"$ref": _REF.format(model="Document")}}
+    }
+    return {**found, "parameters": [name]}
 
 
 def _model(served: list[str], secured: Mapping[str, Any]) -> dict[str, Any]:

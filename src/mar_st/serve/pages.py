@@ -38,14 +38,15 @@ _HEADERS = {
 
 
 def add_pages(app: FastAPI, document: Callable[[], dict[str, Any]]) -> None:
-    """Add `/`, its script and style, `/openapi.json` and `/docs`.
+    """Add `/`, its scripts and style, `/openapi.json` and `/docs`.
 
     Args:
         app: The application.
         document: Gives the OpenAPI document.
     """
-    for path, name in (("/", "index.html"), ("/page.js", "page.js"), ("/page.css", "page.css")):
-        _add_file(app, path, _FOLDER / name)
+    _add_file(app, "/", _FOLDER / "index.html")
+    for name in ("page.js", "texts.js", "page.css"):
+        _add_file(app, f"/{name}", _FOLDER / name)
 
     @app.get("/openapi.json", include_in_schema=False)
     async def description() -> Response:
@@ -87,27 +88,49 @@ def docs_page(document: Mapping[str, Any]) -> str:
 
 def _operation(document: Mapping[str, Any], path: str, method: str, found: Mapping[str, Any]) -> str:
     body = found.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
-    rows = example = ""
+    fields = {
+        parameter["name"]: {**parameter["schema"], "description": parameter.get("description", "")}
+        for parameter in found.get("parameters", ())
+    }
+    example = ""
     if body is not None:
-        schema = document["components"]["schemas"][body["$ref"].rsplit("/", 1)[-1]]
-        rows = "".join(_field(name, field) for name, field in schema["properties"].items())
-        rows = f"<table><tr><th>field</th><th>what</th><th>default</th></tr>{rows}</table>"
-        text = {"query": "头疼吃什么药"} if "query" in schema["properties"] else {"input": "头疼吃什么药"}
+        fields = document["components"]["schemas"][body["$ref"].rsplit("/", 1)[-1]]["properties"]
+        text = {"query": "头疼吃什么药"} if "query" in fields else {"input": "头疼吃什么药"}
         example = f" -H 'Content-Type: application/json' -d '{json.dumps(text, ensure_ascii=False)}'"
+    rows = "".join(_field(name, field) for name, field in fields.items())
+    table = _table(("field", "what", "default"), rows) if fields else ""
     key = " -H 'Authorization: Bearer KEY'" if found.get("security") else ""
-    command = f"curl{' -X POST' if method == 'post' else ''} http://HOST:PORT{path}{key}{example}"
+    asked = "".join(
+        f"?{parameter['name']}={parameter['name'].upper()}"
+        for parameter in found.get("parameters", ())
+        if parameter["in"] == "query"
+    )
+    command = f"curl{' -X POST' if method == 'post' else ''} http://HOST:PORT{path}{asked}{key}{example}"
     answers = "".join(
-        f"<tr><td>{status}</td><td>{html.escape(answer['description'])}</td></tr>"
+        f"<tr><td>{status}</td><td>{_prose(answer['description'])}</td></tr>"
         for status, answer in found["responses"].items()
     )
     return (
         f"<section><h2><code>{method.upper()} {html.escape(path)}</code></h2>"
-        f"<p>{html.escape(found['summary'])}</p>{rows}<pre>{html.escape(command)}</pre><details><summary>Answers</summary>"
-        f"<table><tr><th>status</th><th>when</th></tr>{answers}</table></details></section>"
+        f"<p>{_prose(found['summary'])}</p>{table}<pre>{html.escape(command)}</pre>"
+        f"<details><summary>Answers</summary>{_table(('status', 'when'), answers)}</details></section>"
     )
 
 
+def _table(heads: tuple[str, ...], rows: str) -> str:
+    cells = "".join(f'<th scope="col">{head}</th>' for head in heads)
+    return f"<table><thead><tr>{cells}</tr></thead><tbody>{rows}</tbody></table>"
+
+
 def _field(name: str, field: Mapping[str, Any]) -> str:
-    default = "" if field.get("default") is None else json.dumps(field["default"])
-    what = html.escape(str(field.get("description", "")))
-    return f"<tr><td><code>{html.escape(name)}</code></td><td>{what}</td><td><code>{default}</code></td></tr>"
+    default = "" if field.get("default") is None else f"<code>{json.dumps(field['default'])}</code>"
+    what = _prose(str(field.get("description", "")))
+    return f"<tr><td><code>{html.escape(name)}</code></td><td>{what}</td><td>{default}</td></tr>"
+
+
+def _prose(text: str) -> str:
+    """A description as HTML; what stands between backticks, as in Markdown, is code."""
+    parts = html.escape(text).split("`")
+    if len(parts) % 2 == 0:  # one backtick is without its other
+        return html.escape(text)
+    return "".join(f"<code>{part}</code>" if place % 2 else part for place, part in enumerate(parts))

@@ -40,7 +40,7 @@ def add_routes(
     *,
     settings: ServeSettings,
     metrics: Metrics,
-) -> dict[str, ASGIApp]:
+) -> dict[tuple[str, str], ASGIApp]:
     """Give an application its routes.
 
     Args:
@@ -52,7 +52,7 @@ def add_routes(
         metrics: What `/metrics` shows.
 
     Returns:
-        Endpoints of `POST` requests by path, which need nothing of the layers around them.
+        Endpoints by method and path, which need nothing of the layers around them.
     """
     handlers = Handlers(generations, documents, settings)
     limits: dict[str, Any] = {"limit": settings.max_body, "body_seconds": settings.body_timeout}
@@ -62,13 +62,14 @@ def add_routes(
         del call
         return await _reload(generations, fleet)
 
-    direct: dict[str, ASGIApp] = {
-        "/search": Direct(handlers.search, **timed),
-        "/v1/embeddings": Direct(handlers.embeddings, **timed),
-        "/admin/reload": Direct(reload, **limits, seconds=None),
+    direct: dict[tuple[str, str], ASGIApp] = {
+        ("POST", "/search"): Direct(handlers.search, **timed),
+        ("POST", "/v1/embeddings"): Direct(handlers.embeddings, **timed),
+        ("POST", "/admin/reload"): Direct(reload, **limits),
+        ("GET", "/document"): Direct(handlers.document, seconds=settings.timeout),
     }
-    for path, endpoint in direct.items():
-        app.router.routes.append(Route(path, endpoint, methods=["POST"]))
+    for (method, path), endpoint in direct.items():
+        app.router.routes.append(Route(path, endpoint, methods=[method]))
     app.add_exception_handler(HTTPException, _refuse)
 
     @app.get("/healthz")
@@ -160,6 +161,7 @@ def _info(generations: Generations, documents: Encoding | None, settings: ServeS
         "fields": dict(engine.fields),
         "hybrid": engine.hybrid,
         "rerank": engine.rerank,
+        "texts": engine.texts,
         "input_types": query + (["document"] if documents is not None else []),
         "max_k": settings.max_k,
         "max_texts": settings.max_texts,
@@ -174,7 +176,10 @@ async def _refuse(_: Request, error: Exception) -> Response:
         404: ("no_such_path", "There is no such path; see /docs."),
         405: ("method_not_allowed", "This path does not take that method; see /docs."),
     }.get(status, ("refused", "The request was refused."))
-    return _failed(ApiError(status, code, message), getattr(error, "headers", None))
+    headers = dict(getattr(error, "headers", None) or {})
+    if headers.get("Allow") == "GET":
+        headers["Allow"] = "GET, HEAD"  # see the gate
+    return _failed(ApiError(status, code, message), headers)
 
 
 def _failed(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:

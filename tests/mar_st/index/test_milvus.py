@@ -148,12 +148,14 @@ def test_a_deleted_document_has_no_text(tmp_path, address):
     build_index(library.open, target, corpus=library.corpus, kind="exact", progress=False)
     milvus = Index.open(target)
     found = milvus.find(library.vectors[3:4], 2, None)
+    assert milvus.document("d3") == milvus.documents(["d3"])[0]
     milvus.delete(["d3"])
     assert len(milvus) == 19  # and so a server has deleted it
     assert [(document.id, bool(document.text)) for document in milvus.documents(found.keys[0])] == [
         ("d3", False),
         (found.keys[0][1], True),
     ]
+    assert milvus.document("d3") is None
 
 
 @pytest.mark.parametrize("kind", ["hnsw", "int8", "auto"])

@@ -80,6 +80,9 @@ def test_added_replaced_and_deleted_as_if_built_so(library, tmp_path):
     )
     found = now.documents([key for keys in now.find(newer.vectors[1:2], 1, None).keys for key in keys])[0]
     assert (found.id, found.text) == ("d701", entry(701)["text"] + "新")
+    assert now.document("d701") == found
+    assert now.document("d1301") is not None  # of the second segment
+    assert [now.document(name) for name in ("d3", "d1500", "")] == [None] * 3
     # An open reader keeps the generation that it opened.
     same(before, library)
     assert before.changed()

@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+NO_BROWSER = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)")
+
+
+def ask(page: Any, query: str, shown: str = "毫秒") -> None:
+    """Search for a query and wait for the answer."""
+    from playwright.sync_api import expect
+
+    page.fill("#query", query)
+    page.press("#query", "Enter")
+    expect(page.locator("#status")).to_contain_text(shown)
+
 
 @contextmanager
 def open_page(
-    program: str, url: str, *, width: int = 1100, height: int = 900, refusals: bool = False
+    program: str,
+    url: str,
+    *,
+    width: int = 1100,
+    height: int = 900,
+    refusals: bool = False,
+    locale: str = "zh-CN",
+    scheme: str = "light",
 ) -> Iterator[Any]:
     """Opens a page; at the end fails if it asked for anything elsewhere, or wrote errors.
 
@@ -20,23 +42,30 @@ def open_page(
         url: The page.
         width: Of the window.
         height: Of the window.
-        refusals: Whether answers with errors are expected.
+        refusals: Whether answers with errors, or none, are expected.
+        locale: Language of the browser.
+        scheme: `light` or `dark`.
     """
     from playwright.sync_api import sync_playwright
 
     complaints: list[str] = []
+    origin = "/".join(url.split("/", 3)[:3])
 
     def heard(message: Any) -> None:
-        if message.type in ("error", "warning") and not (refusals and "status of 4" in message.text):
+        if message.type in ("error", "warning") and not (
+            refusals and "Failed to load resource" in message.text
+        ):
             complaints.append(message.text)
 
     def asked(request: Any) -> None:
-        if not request.url.startswith((url.removesuffix("/docs"), "data:")):
+        if not request.url.startswith((origin, "data:")):
             complaints.append(f"asked for {request.url}")
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": width, "height": height}, locale="zh-CN")
+        page = browser.new_page(
+            viewport={"width": width, "height": height}, locale=locale, color_scheme=scheme
+        )
         page.on("console", heard)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", asked)

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from mar_st.serve import ServeSettings, create_app
+from tests.mar_st.serve.browser import CHROMIUM, open_page
 from tests.mar_st.serve.fakes import DOCUMENTS, FakeEncoder, FakeSearcher
 from tests.mar_st.serve.servers import Server, make_index
 
@@ -81,3 +82,18 @@ def serve(index: Path) -> Iterator[Any]:
     yield start
     for server in running:
         server.kill()
+
+
+@pytest.fixture
+def visit() -> Iterator[Any]:
+    """Opens pages in Chromium; see `open_page` for what they must not do."""
+    pages: list[Any] = []
+
+    def open_at(url: str, **how: Any) -> Any:
+        page = open_page(str(CHROMIUM), url, **how)
+        pages.append(page)
+        return page.__enter__()
+
+    yield open_at
+    for page in pages:
+        page.__exit__(None, None, None)

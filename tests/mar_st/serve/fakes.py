@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.errors import MarError
+from mar_st.index.documents import Stored
 
 if TYPE_CHECKING:
     import threading
@@ -108,6 +109,10 @@ class _Index(SimpleNamespace):
             name="fake", space="fake-space", dim=DIM, fields=FIELDS, has_words=words, has_texts=True
         )
         self.count = count
+
+    def document(self, name: str) -> Stored | None:
+        place = int(name[1:]) if name[1:].isdigit() else self.count
+        return Stored(name, f"标题{place}", "全文", {"year": 2020}) if place < self.count else None
 
     def __len__(self) -> int:
         return self.count

@@ -5,13 +5,12 @@ python -m tests.mar_st.serve.screenshot INDEX ENCODER QUERY docs/how-to/serve.pn
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 
 from playwright.sync_api import expect
 
-from tests.mar_st.serve.browser import open_page
+from tests.mar_st.serve.browser import CHROMIUM, open_page
 
 
 def main() -> None:
@@ -32,7 +31,7 @@ def main() -> None:
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         url = server.stdout.readline().split()[-1]
-        with open_page(shutil.which("chromium"), url, width=900, height=820) as page:
+        with open_page(str(CHROMIUM), url, width=900, height=820) as page:
             expect(page.locator("#facts")).to_contain_text("篇")
             for _ in range(3):  # warm, so that the time shown is the usual one
                 page.fill("#query", query)

@@ -462,3 +462,55 @@ def test_middleware_that_is_added_sees_every_request(make_client):
     assert client.post("/search", {"query": QUERY}).is_success
     assert client.get("/healthz").is_success
     assert seen == [(name, path) for path in ("/search", "/healthz") for name in ("last", "first")]
+
+
+def test_head_is_answered_as_get_without_the_body(client):
+    paths = (
+        "/", "/page.js", "/texts.js", "/page.css", "/docs", "/openapi.json", "/info", "/healthz", "/readyz",
+        "/metrics", "/v1/models", "/v1/models/fake", "/document?id=d0", "/document", "/nowhere", "/search",
+    )  # fmt: skip
+    for path in paths:
+        got, asked = client.get(path), client("HEAD", path)
+        assert asked.status_code == got.status_code, path
+        assert asked.content == b""
+        # Only what counts requests is longer after one more.
+        ignored = {"content-length"} if path == "/metrics" else set()
+        assert {k: v for k, v in asked.headers.items() if k not in ignored} == {
+            k: v for k, v in got.headers.items() if k not in ignored
+        }
+    assert client.post("/").headers["allow"] == "GET, HEAD"
+    tag = client.get("/").headers["etag"]
+    assert client("HEAD", "/", headers={"if-none-match": tag}).status_code == 304
+
+
+def test_a_document_is_shown_by_its_id(client, make_client):
+    found = client.get("/document", params={"id": "d2"})
+    assert found.json() == {"id": "d2", "title": "标题2", "text": "全文", "metadata": {"year": 2020}}
+    assert found.headers["cache-control"] == "no-store"
+    gone = client.get("/document", params={"id": "d99"})
+    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "no_such_document")
+    assert "d99" not in gone.text
+    for query in ("", "?id=", "?id=d1&id=d2", "?id=%ff", "?" + "&".join(f"a{n}=1" for n in range(20))):
+        refused = client.get(f"/document{query}")
+        assert refused.status_code == 400, query
+        assert refused.json()["error"]["type"] == "invalid_request_error"
+    locked = make_client(api_keys=["a-key-of-enough-characters"])
+    assert locked.get("/document", params={"id": "d2"}).status_code == 401
+
+
+def test_documents_that_are_asked_for_do_not_pile_up(make_client):
+    client = make_client(timeout=0.5)
+    engine = client.app.state.generations.current
+    go = threading.Event()
+    engine.searcher.index.document = lambda name: go.wait(20) and None
+
+    async def ask():
+        asked = ("GET", "/document?id=d0", {})
+        answers = await client.many(*[asked] * 70, ("POST", "/search", {"json": {"query": QUERY}}))
+        go.set()
+        return [answer.status_code for answer in answers]
+
+    *codes, search = asyncio.run(ask())
+    assert search == 200
+    assert sorted(set(codes)) == [429, 504]
+    assert codes.count(504) == 64

@@ -1,7 +1,56 @@
 "use strict";
 
 const find = (id) => document.getElementById(id);
-const state = { fields: {}, turn: 0 };
+const state = { facts: null, ready: null, turn: 0, shown: null, searched: null, language: chosenLanguage() };
+
+// -- language --
+
+/** The language chosen here before, or else that of the browser. */
+function chosenLanguage() {
+  let kept = null;
+  try { kept = localStorage.getItem("language"); } catch { /* storage is switched off */ }
+  return kept in TEXTS ? kept : navigator.language.startsWith("zh") ? "zh" : "en";
+}
+
+function text(name, values = {}) {
+  const found = TEXTS[state.language][name] ?? TEXTS[state.language].failed;
+  return found.replace(/\{(\w+)\}/g, (_, key) => values[key] ?? "");
+}
+
+/** Writes all fixed texts; what a search found is written by the search. */
+function translate() {
+  document.documentElement.lang = text("locale");
+  document.title = text("title");
+  for (const element of document.querySelectorAll("[data-text]")) element.textContent = text(element.dataset.text);
+  for (const element of document.querySelectorAll("[data-placeholder]")) element.placeholder = text(element.dataset.placeholder);
+  for (const element of document.querySelectorAll("[data-label]")) element.setAttribute("aria-label", text(element.dataset.label));
+  find("language").textContent = text("other");
+  find("language").lang = state.language === "zh" ? "en" : "zh-CN";
+  showFacts();
+}
+
+/** Puts a text of the corpus into an element and says which language it is in. */
+function write(element, content) {
+  element.textContent = content;
+  speak(element, content);
+}
+
+/** Says in which language a text of the corpus is, as far as its script tells. */
+function speak(element, content) {
+  element.lang = /\p{Script=Han}/u.test(content) ? "zh-CN" : "";
+}
+
+// -- the server --
+
+/** An answer that is no success, as a text and what the server said. */
+class Refusal extends Error {
+  constructor(answer, content) {
+    super(text(answer.status in TEXTS.en ? answer.status : "failed",
+      { status: answer.status, wait: answer.headers.get("Retry-After") }));
+    this.status = answer.status;
+    this.detail = content?.error?.message ?? "";
+  }
+}
 
 function headers() {
   const found = { "Content-Type": "application/json" };
@@ -10,12 +59,41 @@ function headers() {
   return found;
 }
 
-function say(text, bad = false) {
-  find("status").textContent = text;
-  find("status").classList.toggle("bad", bad);
+async function ask(path, options = {}) {
+  let answer;
+  try {
+    answer = await fetch(path, { ...options, headers: headers() });
+  } catch {
+    throw new Error(text("unreachable"));
+  }
+  const content = await answer.json().catch(() => null);  // a proxy may answer in HTML
+  if (!answer.ok || content === null) throw new Refusal(answer, content);
+  return content;
 }
 
-function askForKey() {
+function say(content, bad = false, detail = "") {
+  find("status").textContent = content;
+  find("status").classList.toggle("bad", bad);
+  if (!detail) return;
+  const own = document.createElement("span");
+  own.lang = "en";
+  own.textContent = ` ${detail}`;
+  find("status").append(own);
+}
+
+/** Removes what was found before. */
+function clear() {
+  find("hits").replaceChildren();
+  find("match").textContent = "";
+  state.shown = null;
+  say("");
+}
+
+/** Shows an error and nothing of what was found before. */
+function fail(error) {
+  clear();
+  say(error.message, true, error.detail);
+  if (error.status !== 401) return;
   find("key-line").hidden = false;
   find("more").open = true;
   find("key").focus();
@@ -23,31 +101,40 @@ function askForKey() {
 
 /** What the server holds decides which options there are. */
 async function loadFacts() {
-  const answer = await fetch("info", { headers: headers() });
-  if (answer.status === 401) {
-    find("key-line").hidden = false;
-    return;
-  }
-  if (!answer.ok) return;
-  const facts = await answer.json();
-  state.fields = facts.fields;
-  const encoder = facts.query_encoder ? ` · 查询编码器 ${facts.query_encoder}` : "";
-  find("facts").textContent = `${facts.documents.toLocaleString("zh-CN")} 篇 · ${facts.model}${encoder} · ${facts.dim} 维`;
+  state.facts = await ask("info");
+  showFacts();
+}
+
+function begin() {
+  state.ready = loadFacts();
+  state.ready.catch((error) => {
+    if (error.status === 401) find("key-line").hidden = false;
+    else fail(error);
+  });
+}
+
+function showFacts() {
+  const { facts } = state;
+  if (facts === null) return;
+  const encoder = facts.query_encoder ? text("encoder", { name: facts.query_encoder }) : "";
+  find("facts").textContent = text("facts", { ...facts, encoder, documents: facts.documents.toLocaleString(text("locale")) });
   find("hybrid-line").hidden = !facts.hybrid;
   find("rerank-line").hidden = !facts.rerank;
   const names = Object.keys(facts.fields);
   find("where-line").hidden = names.length === 0;
-  find("where-help").textContent = names.length
-    ? `字段：${names.join("、")}。写法：字段=值|值，字段>=值，用逗号分开。` : "";
+  find("where-help").textContent = names.length ? text("fields", { names: names.join(text("separator")) }) : "";
 }
 
-function typed(field, text) {
-  const kind = state.fields[field];
-  if (kind === undefined) throw new Error(`没有字段“${field}”。可用：${Object.keys(state.fields).join("、")}`);
-  if (kind === "boolean") return text === "true" || text === "是";
-  if (kind === "string") return text;
-  const number = Number(text);
-  if (text === "" || Number.isNaN(number)) throw new Error(`“${field}”要与数字比较。`);
+// -- filters --
+
+function typed(field, value) {
+  const fields = state.facts?.fields ?? {};
+  const kind = fields[field];
+  if (kind === undefined) throw new Error(text("no-field", { field, names: Object.keys(fields).join(text("separator")) }));
+  if (kind === "boolean") return ["true", TEXTS.zh.true].includes(value);
+  if (kind === "string") return value;
+  const number = Number(value);
+  if (value === "" || Number.isNaN(number)) throw new Error(text("no-number", { field }));
   return number;
 }
 
@@ -58,13 +145,15 @@ function readFilter(line) {
   for (const part of line.split(/[,，]/)) {
     if (!part.trim()) continue;
     const match = /^\s*([^=<>|]+?)\s*(>=|<=|=|>|<)\s*(.+?)\s*$/.exec(part);
-    if (!match) throw new Error(`看不懂筛选条件“${part.trim()}”。`);
+    if (!match) throw new Error(text("no-condition", { part: part.trim() }));
     const [, field, sign, value] = match;
     if (sign === "=") found[field] = value.split("|").map((one) => typed(field, one.trim()));
     else found[field] = { ...found[field], [names[sign]]: typed(field, value) };
   }
   return Object.keys(found).length ? found : null;
 }
+
+// -- what was found --
 
 /** Pairs of neighbouring Chinese characters, and whole words of other scripts, of a query. */
 function termsOf(query) {
@@ -80,10 +169,10 @@ function termsOf(query) {
 }
 
 /** Puts a text into an element, what it shares with the query marked. */
-function highlight(element, text, terms) {
-  const lower = text.toLowerCase();
-  const marked = new Uint8Array(text.length);
-  if (lower.length === text.length) {
+function highlight(element, content, terms) {
+  const lower = content.toLowerCase();
+  const marked = new Uint8Array(content.length);
+  if (lower.length === content.length) {
     for (const term of terms) {
       for (let at = lower.indexOf(term); at >= 0; at = lower.indexOf(term, at + 1)) {
         marked.fill(1, at, at + term.length);
@@ -91,10 +180,11 @@ function highlight(element, text, terms) {
     }
   }
   element.textContent = "";
-  for (let start = 0; start < text.length;) {
+  speak(element, content);
+  for (let start = 0; start < content.length;) {
     let end = start + 1;
-    while (end < text.length && marked[end] === marked[start]) end += 1;
-    const part = text.slice(start, end);
+    while (end < content.length && marked[end] === marked[start]) end += 1;
+    const part = content.slice(start, end);
     if (marked[start]) {
       const mark = document.createElement("mark");
       mark.textContent = part;
@@ -104,17 +194,30 @@ function highlight(element, text, terms) {
   }
 }
 
-const LEGS = { dense: "向量", bm25: "关键词", rerank: "精排" };
+const LEGS = { dense: "dense", bm25: "bm25", rerank: "reranked" };
+
+function metadataOf(document_) {
+  return Object.entries(document_.metadata)
+    .map(([name, value]) => text("pair", { name, value: typeof value === "boolean" ? text(String(value)) : value }))
+    .join(" · ");
+}
 
 function show(hit, terms) {
   const item = find("hit").content.cloneNode(true);
-  const put = (name, text) => { item.querySelector(name).textContent = text; };
-  highlight(item.querySelector("h2"), `${hit.rank}. ${hit.title || hit.id}`, terms);
+  const put = (name, content) => { item.querySelector(name).textContent = content; };
+  const heading = item.querySelector("h2");
+  const title = document.createElement(state.facts?.texts === false ? "span" : "a");
+  highlight(title, hit.title || hit.id, terms);
+  if (title instanceof HTMLAnchorElement) {
+    title.href = addressOf({ document: hit.id });
+    title.dataset.document = hit.id;
+  }
+  heading.append(`${hit.rank}. `, title);
   highlight(item.querySelector(".snippet"), hit.snippet, terms);
-  put(".score", `得分 ${hit.score.toFixed(4)}`);
+  put(".score", text("score", { score: hit.score.toFixed(4) }));
   put(".legs", Object.entries(hit.legs)
-    .map(([name, leg]) => `${LEGS[name] || name} 第 ${leg.rank}（${leg.score.toFixed(3)}）`).join(" · "));
-  put(".metadata", Object.entries(hit.metadata).map(([name, value]) => `${name}：${value}`).join(" · "));
+    .map(([name, leg]) => text("leg", { name: text(LEGS[name]), rank: leg.rank, score: leg.score.toFixed(3) })).join(" · "));
+  put(".metadata", metadataOf(hit));
   put(".id", hit.id);
   return item;
 }
@@ -132,33 +235,131 @@ async function search() {
   const query = find("query").value.trim();
   if (!query) return;
   const turn = state.turn += 1;
-  const started = performance.now();
-  say("正在检索…");
+  say(text("searching"));
+  find("hits").setAttribute("aria-busy", "true");
   try {
-    const answer = await fetch("search", { method: "POST", headers: headers(), body: JSON.stringify(request(query)) });
-    const found = await answer.json();
+    state.ready = state.ready.catch(loadFacts);  // with a key that was given meanwhile, or as a second try
+    await state.ready;
+    const body = JSON.stringify(request(query));
+    const started = performance.now();
+    const found = await ask("search", { method: "POST", body });
     if (turn !== state.turn) return;  // a later search is on its way
-    if (!answer.ok) {
-      find("hits").replaceChildren();
-      if (answer.status === 401) askForKey();
-      const wait = answer.headers.get("Retry-After");
-      say(answer.status === 429 ? `请求太多，请 ${wait} 秒后再试。` : `出错了（${answer.status}）：${found.error.message}`, true);
-      return;
-    }
-    const terms = termsOf(query);
-    find("hits").replaceChildren(...found.hits.map((hit) => show(hit, terms)));
-    const { encode_ms: encode, search_ms: look, total_ms: total } = found.timing;
-    const cut = found.truncated ? "（查询过长，已截断）" : "";
-    say(`${found.hits.length} 条结果${cut} · 服务器 ${total.toFixed(1)} 毫秒（编码 ${encode.toFixed(1)}，检索 ${look.toFixed(1)}）`
-      + ` · 往返 ${(performance.now() - started).toFixed(0)} 毫秒`);
+    state.shown = { query, found, trip: performance.now() - started };
+    showFound();
   } catch (error) {
-    if (turn === state.turn) say(`出错了：${error.message}`, true);
+    if (turn === state.turn) fail(error);
+  } finally {
+    if (turn === state.turn) find("hits").removeAttribute("aria-busy");
   }
+}
+
+function showFound() {
+  const { query, found, trip } = state.shown;
+  const terms = termsOf(query);
+  find("hits").replaceChildren(...found.hits.map((hit) => show(hit, terms)));
+  find("match").textContent = found.match === "doubtful" ? text("doubtful") : "";
+  const cut = found.truncated ? text("cut") : "";
+  const { encode_ms: encode, search_ms: look, total_ms: total } = found.timing;
+  if (!found.hits.length) say(text("nothing"));
+  else {
+    say(text("found", { count: found.hits.length, cut, total: total.toFixed(1), encode: encode.toFixed(1),
+      search: look.toFixed(1), trip: trip.toFixed(0) }));
+  }
+}
+
+// -- one document --
+
+async function openDocument(id) {
+  const dialog = find("document");
+  if (dialog.open && dialog.dataset.document === id) return;
+  find("document-title").textContent = text("opening");
+  find("document-text").textContent = "";
+  for (const part of dialog.querySelectorAll(".facts span")) part.textContent = "";
+  dialog.dataset.document = id;
+  if (!dialog.open) dialog.showModal();
+  try {
+    const found = await ask(`document?id=${encodeURIComponent(id)}`);
+    if (dialog.dataset.document !== id) return;
+    write(find("document-title"), found.title || found.id);
+    highlight(find("document-text"), found.text, termsOf(find("query").value));
+    dialog.querySelector(".metadata").textContent = metadataOf(found);
+    dialog.querySelector(".id").textContent = found.id;
+  } catch (error) {
+    if (dialog.dataset.document !== id) return;
+    dialog.close();
+    fail(error);
+  }
+}
+
+// -- the address: all of a search stands after the #, which a browser never sends --
+
+/** The address of the search that the form holds, maybe with an open document. */
+function addressOf({ document: id } = {}) {
+  const parts = new URLSearchParams({ q: find("query").value.trim() });
+  if (find("k").value !== "10") parts.set("k", find("k").value);
+  if (!find("hybrid").checked) parts.set("hybrid", "0");
+  if (find("rerank").checked) parts.set("rerank", "1");
+  if (find("where").value.trim()) parts.set("where", find("where").value.trim());
+  if (id !== undefined) parts.set("document", id);
+  return `#${parts}`;
+}
+
+/** Makes the page what its address says. */
+function restore() {
+  const parts = new URLSearchParams(location.hash.slice(1));
+  const id = parts.get("document");
+  if (id === null) find("document").close();
+  parts.delete("document");
+  const wanted = parts.has("q") ? `#${parts}` : null;
+  if (wanted === null && state.searched !== null) {  // back to where nothing was asked
+    state.searched = null;
+    state.turn += 1;
+    clear();
+  }
+  if (wanted !== null && wanted !== state.searched) {
+    find("query").value = parts.get("q") ?? "";
+    find("k").value = parts.get("k") ?? "10";
+    if (!find("k").value) find("k").value = "10";
+    find("hybrid").checked = parts.get("hybrid") !== "0";
+    find("rerank").checked = parts.get("rerank") === "1";
+    find("where").value = parts.get("where") ?? "";
+    state.searched = addressOf();
+    if (["k", "hybrid", "rerank", "where"].some((name) => parts.has(name))) find("more").open = true;
+    search();
+  }
+  if (id !== null) openDocument(id);
 }
 
 find("form").addEventListener("submit", (event) => {
   event.preventDefault();
+  state.searched = addressOf();
+  if (state.searched !== location.hash) history.pushState(null, "", state.searched);
   search();
 });
-find("key").addEventListener("change", loadFacts);
-loadFacts().catch(() => say("连不上服务器。", true));
+find("hits").addEventListener("click", (event) => {
+  const link = event.target.closest("a");
+  if (link === null || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  history.pushState({ opened: true }, "", link.href);
+  openDocument(link.dataset.document);
+});
+find("close").addEventListener("click", () => find("document").close());
+find("document").addEventListener("close", () => {
+  delete find("document").dataset.document;
+  if (!new URLSearchParams(location.hash.slice(1)).has("document")) return;
+  if (history.state?.opened) history.back();
+  else history.replaceState(null, "", addressOf());
+});
+find("language").addEventListener("click", () => {
+  state.language = state.language === "zh" ? "en" : "zh";
+  try { localStorage.setItem("language", state.language); } catch { /* storage is switched off */ }
+  translate();
+  if (state.shown) showFound();
+  else say("");
+});
+find("key").addEventListener("change", begin);
+window.addEventListener("popstate", restore);
+
+translate();
+begin();
+restore();
