@@ -13,6 +13,7 @@ import typer
 
 from mar_st.commands.ablate import ablate
 from mar_st.commands.align import align
+from mar_st.commands.cross_encoder import cross_encoder
 from mar_st.commands.encode import encode
 from mar_st.commands.export import export
 from mar_st.commands.index import index, index_update
@@ -212,6 +213,7 @@ def plan(
 
 app.command()(ablate)
 app.command()(align)
+app.command("cross-encoder")(cross_encoder)
 app.command()(mine)
 app.command()(encode)
 app.command()(index)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from medteb_mteb.build.judge.config import Judge, Judges, load_judges
+from medteb_mteb.build.judge.config import Judge, Judges, LearnedJudge, load_judges
 from medteb_mteb.build.judge.estimate import Estimate, estimate, journal_path
 from medteb_mteb.build.judge.repair import Repaired, repair_journal
 from medteb_mteb.build.judge.report import JudgeReport, JudgeResult
@@ -16,6 +16,7 @@ __all__ = [
     "JudgeReport",
     "JudgeResult",
     "Judges",
+    "LearnedJudge",
     "Repaired",
     "estimate",
     "journal_path",

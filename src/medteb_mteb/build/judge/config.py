@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from medteb_mteb.build.judge.controls import CHECKS, CONTROLS, ECHOES
+from medteb_mteb.build.judge.prompt import prompt_version
 from medteb_mteb.build.llm.config import LLM, load_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Judge", "Judges", "load_judges"]
+__all__ = ["AnyJudge", "Judge", "Judges", "LearnedJudge", "load_judges"]
 
 
 class Judge(LLM):
@@ -35,6 +36,44 @@ class Judge(LLM):
     keep_answers: Literal["unread", "none"] = "unread"
     tags: bool = True
 
+    def description(self) -> dict[str, Any]:
+        """Everything a grade depends on besides its texts."""
+        return self.settings(prompt_version(tags=self.tags))
+
+
+class LearnedJudge(BaseModel):
+    """Configuration of a judge that is a cross-encoder with thresholds, and needs no LLM.
+
+    Attributes:
+        name: What its grades are booked on.
+        cross_encoder: Folder that `mar cross-encoder` wrote, trained on the labels 0 for D to 4 for S.
+        batch_size: Pairs per forward pass.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(min_length=1, max_length=100)
+    cross_encoder: str = Field(min_length=1)
+    batch_size: int = Field(default=32, ge=1)
+
+    def description(self) -> dict[str, Any]:
+        """Everything a grade depends on besides its texts: digests of the folder's files."""
+        from medteb_mteb.build.judge.learned import open_grader
+
+        return {"cross_encoder": open_grader(self).identity()}
+
+    def key(self) -> str:
+        """No key: nothing is sent."""
+        return ""
+
+
+def _kind(entry: Any) -> str:
+    learned = "cross_encoder" in entry if isinstance(entry, dict) else isinstance(entry, LearnedJudge)
+    return "cross-encoder" if learned else "LLM"
+
+
+AnyJudge: TypeAlias = Judge | LearnedJudge
+
 
 class Judges(BaseModel):
     """The judges of a build.
@@ -55,7 +94,12 @@ class Judges(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    judges: tuple[Judge, ...] = Field(min_length=1)
+    judges: tuple[
+        Annotated[
+            Annotated[Judge, Tag("LLM")] | Annotated[LearnedJudge, Tag("cross-encoder")], Discriminator(_kind)
+        ],
+        ...,
+    ] = Field(min_length=1)
     seed: int = 42
     control_rate: float = Field(default=1.0, ge=0, le=1)
     controls: tuple[Annotated[str, Field(min_length=10)], ...] = Field(default=CONTROLS, min_length=1)
@@ -69,7 +113,10 @@ class Judges(BaseModel):
         for judge in self.judges:
             if judge.name in seen.values():
                 raise ValueError(f"two judges are called {judge.name!r}")
-            same = repr(sorted(judge.settings("tags" if judge.tags else "").items()))
+            if isinstance(judge, LearnedJudge):
+                same = f"cross-encoder {judge.cross_encoder}"
+            else:
+                same = repr(sorted(judge.settings("tags" if judge.tags else "").items()))
             if same in seen:
                 raise ValueError(
                     f"judges {seen[same]!r} and {judge.name!r} are the same model with the same settings; if "

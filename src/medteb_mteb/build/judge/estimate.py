@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from medteb_mteb.build.judge.config import Judges, load_judges
+from medteb_mteb.build.judge.config import Judges, LearnedJudge, load_judges
 from medteb_mteb.build.judge.journal import Journal
+from medteb_mteb.build.judge.learned import LearnedPlanner
 from medteb_mteb.build.judge.material import read_material
-from medteb_mteb.build.judge.plan import AROUND, OVERHEAD, Planner
+from medteb_mteb.build.judge.plan import AROUND, OVERHEAD, Counts, Planner
 from medteb_mteb.build.judge.prompt import answer_tokens
 from medteb_mteb.build.llm.budget import tokens_of
 from medteb_mteb.build.llm.paths import journal_place
@@ -17,7 +18,7 @@ from medteb_mteb.build.llm.paths import journal_place
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from medteb_mteb.build.judge.config import Judge
+    from medteb_mteb.build.judge.config import AnyJudge
 
 __all__ = ["JOURNAL_VARIABLE", "Estimate", "at_most", "estimate", "journal_path"]
 
@@ -87,6 +88,10 @@ def estimate(
     found = []
     with Journal.snapshot(journal_path(out, journal)) as known:
         for one in config.judges:
+            if isinstance(one, LearnedJudge):
+                survey = LearnedPlanner(one, config, material, known, retry_failed=retry_failed).survey()
+                found.append(_free(one, survey))
+                continue
             planner = Planner(one, config, material, known, retry_failed=retry_failed)
             requests = tokens_in = tokens_out = 0
             for task in planner.tasks():
@@ -113,6 +118,23 @@ def estimate(
     return found
 
 
+def _free(judge: LearnedJudge, survey: Counts) -> Estimate:
+    """The estimate of a judge that nothing is sent to."""
+    return Estimate(
+        judge=judge.name,
+        judgements=survey.judgements,
+        known=survey.known,
+        failed=survey.failed.total(),
+        requests=0,
+        tokens_in=0,
+        tokens_out=0,
+        cost=0.0,
+        spent=0.0,
+        budget=None,
+        suspicious=0,
+    )
+
+
 def _checks(planner: Planner) -> int:
     """Requests that show a judge its positives once more, if everything were one of the longest."""
     documents = planner.material.documents
@@ -127,7 +149,7 @@ def _checks(planner: Planner) -> int:
 
 
 def at_most(
-    judge: Judge, *, queries: int, query_tokens: float, pairs: int, document_tokens: float
+    judge: AnyJudge, *, queries: int, query_tokens: float, pairs: int, document_tokens: float
 ) -> Estimate:
     """Estimate an upper bound of a judging before its pools and texts exist.
 
@@ -138,6 +160,8 @@ def at_most(
         pairs: Pairs of all pools.
         document_tokens: Mean tokens of a document.
     """
+    if isinstance(judge, LearnedJudge):
+        return _free(judge, Counts(pairs))
     each = document_tokens + AROUND
     room = max(1, int((judge.prompt_tokens - OVERHEAD - query_tokens) // each))
     passages = min(judge.passages, room)

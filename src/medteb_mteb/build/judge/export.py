@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from medteb_mteb.build.judge.config import AnyJudge
     from medteb_mteb.build.judge.journal import Journal
     from medteb_mteb.build.judge.material import Material
-    from medteb_mteb.build.judge.plan import Planner
+    from medteb_mteb.build.judge.plan import Wanted
     from medteb_mteb.build.llm.database import Failure
 
 __all__ = ["FAILED", "JUDGEMENTS", "Outcome", "export", "outcomes"]
@@ -58,7 +59,7 @@ class Outcome:
         return {"grades": self.grades, "failed": dict(sorted(self.failed.items()))}
 
 
-def outcomes(planners: Sequence[Planner], journal: Journal) -> dict[str, Outcome]:
+def outcomes(planners: Sequence[Wanted[AnyJudge]], journal: Journal) -> dict[str, Outcome]:
     """Count the pairs of each judge in the journal."""
     found = {planner.judge.name: Outcome() for planner in planners}
     for row in _rows(planners, journal):
@@ -67,7 +68,10 @@ def outcomes(planners: Sequence[Planner], journal: Journal) -> dict[str, Outcome
 
 
 def export(
-    folder: Path, planners: Sequence[Planner], journal: Journal, raised: frozenset[bytes] = frozenset()
+    folder: Path,
+    planners: Sequence[Wanted[AnyJudge]],
+    journal: Journal,
+    raised: frozenset[bytes] = frozenset(),
 ) -> dict[str, Outcome]:
     """Write `judgements.jsonl` and `failed.jsonl`, aside and then moved.
 
@@ -113,7 +117,7 @@ def export(
 
 
 def _rows(
-    planners: Sequence[Planner], journal: Journal, raised: frozenset[bytes] = frozenset()
+    planners: Sequence[Wanted[AnyJudge]], journal: Journal, raised: frozenset[bytes] = frozenset()
 ) -> Iterator[dict[str, Any]]:
     """Rows by query, document and judge; of a pair not asked for yet without grade and reason."""
     ordered = sorted(planners, key=lambda planner: planner.judge.name)

@@ -5,22 +5,25 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
+from medteb_mteb.build.judge.config import AnyJudge, Judge
 from medteb_mteb.build.judge.controls import MISGRADED, with_controls
 from medteb_mteb.build.judge.entries import ECHO, GOLD, NEGATIVE, Request, judgement_key
-from medteb_mteb.build.judge.prompt import SYSTEM, TEMPLATE, Prompt, prompt_version, render
+from medteb_mteb.build.judge.prompt import SYSTEM, TEMPLATE, Prompt, render
 from medteb_mteb.build.llm.budget import tokens_of
 from medteb_mteb.build.llm.database import settings_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from medteb_mteb.build.judge.config import Judge, Judges
+    from medteb_mteb.build.judge.config import Judges
     from medteb_mteb.build.judge.journal import Journal
     from medteb_mteb.build.judge.material import Group, Material
 
-__all__ = ["AROUND", "OVERHEAD", "Planner", "Task"]
+__all__ = ["AROUND", "OVERHEAD", "Planner", "Task", "Wanted"]
+
+JudgeT = TypeVar("JudgeT", bound=AnyJudge, covariant=True)
 
 #: Tokens of a prompt without its texts.
 OVERHEAD = tokens_of(SYSTEM) + tokens_of(TEMPLATE)
@@ -73,8 +76,8 @@ class Counts:
         return self.judgements - self.known - self.failed.total()
 
 
-class Planner:
-    """The requests for one judge.
+class Wanted(Generic[JudgeT]):
+    """The judgements that one judge is to make.
 
     Args:
         judge: The judge.
@@ -86,7 +89,7 @@ class Planner:
 
     def __init__(
         self,
-        judge: Judge,
+        judge: JudgeT,
         judges: Judges,
         material: Material,
         journal: Journal,
@@ -95,23 +98,14 @@ class Planner:
     ) -> None:
         self.judge, self.judges, self.material, self.journal = judge, judges, material, journal
         self.retry_failed = retry_failed
-        self.description = judge.settings(prompt_version(tags=judge.tags))
+        self.description = judge.description()
         self.settings = settings_digest(self.description)
         self.counts = Counts()
-        #: Requests of an interrupted run that no longer fit what is wanted.
-        self.stale: list[Request] = []
 
     def key(self, query: str, document: str) -> bytes:
         """Key of a judgement."""
         digests = self.material.digests
         return judgement_key(self.settings, digests["q", query], digests["d", document])
-
-    def tasks(self) -> Iterator[Task]:
-        """Yield all requests, query by query; `counts` is complete after the last one."""
-        self.counts, self.stale = Counts(), []
-        open_requests = {key: r for r in self.journal.requests(self.settings) for key in r.keys}
-        for group in self.material.groups():
-            yield from self._group(group, open_requests)
 
     def survey(self) -> Counts:
         """Count the judgements to ask for, without rendering prompts."""
@@ -124,6 +118,20 @@ class Planner:
             if not self.retry_failed:
                 counts.failed.update(f.reason for key, f in failed.items() if key not in known)
         return counts
+
+
+class Planner(Wanted[Judge]):
+    """The requests for one LLM; arguments as of `Wanted`."""
+
+    #: Requests of an interrupted run that no longer fit what is wanted.
+    stale: list[Request]
+
+    def tasks(self) -> Iterator[Task]:
+        """Yield all requests, query by query; `counts` is complete after the last one."""
+        self.counts, self.stale = Counts(), []
+        open_requests = {key: r for r in self.journal.requests(self.settings) for key in r.keys}
+        for group in self.material.groups():
+            yield from self._group(group, open_requests)
 
     def _group(self, group: Group, open_requests: dict[bytes, Request]) -> Iterator[Task]:
         keys = {self.key(group.query, document): document for document in group.documents}

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.build.folder import alone, claim, lineage, write_text
-from medteb_mteb.build.judge.config import Judges, load_judges
+from medteb_mteb.build.judge.config import AnyJudge, Judge, Judges, load_judges
 from medteb_mteb.build.judge.estimate import journal_path
 from medteb_mteb.build.judge.export import FAILED, JUDGEMENTS, Outcome, export, outcomes
 from medteb_mteb.build.judge.injection import suspicious
 from medteb_mteb.build.judge.journal import Journal
+from medteb_mteb.build.judge.learned import LearnedPlanner, LearnedWorker
 from medteb_mteb.build.judge.material import read_material
-from medteb_mteb.build.judge.plan import Planner
+from medteb_mteb.build.judge.plan import Planner, Wanted
 from medteb_mteb.build.judge.pools import pool_files
 from medteb_mteb.build.judge.raised import check_of, raised
 from medteb_mteb.build.judge.report import JudgeReport, JudgeResult, finished
@@ -75,7 +76,7 @@ def judge(
     for one in config.judges:
         one.key()
     with alone(folder):
-        offline = [Planner(one, config, material, None, retry_failed=retry_failed) for one in config.judges]  # type: ignore[arg-type]
+        offline = [_planner(one, config, material, retry_failed=retry_failed) for one in config.judges]
         identity = _identity(queries, documents, pools, gold, offline)
         claim(folder, identity)
         manifest = folder / MANIFEST
@@ -84,10 +85,11 @@ def judge(
         with Journal(path) as opened:
             for planner in offline:
                 planner.journal = opened
-            reread = [read_again(planner, opened) for planner in offline]
+            reread = [read_again(one, opened) if isinstance(one, Planner) else 0 for one in offline]
             workers = _work(offline, opened, show_progress=show_progress)
             for worker in workers:
-                worker.stopped = why_stopped(worker)
+                if isinstance(worker, JudgeWorker):
+                    worker.stopped = why_stopped(worker)
             caught: frozenset[bytes] = frozenset()
             if config.check_positives and not any(worker.stopped for worker in workers):
                 caught = _check(workers, opened, show_progress=show_progress)
@@ -116,7 +118,7 @@ def _identity(
     documents: str | Path,
     pools: str | Path,
     gold: str | Path | None,
-    planners: Sequence[Planner],
+    planners: Sequence[Wanted[AnyJudge]],
 ) -> dict[str, Any]:
     """Return everything the judgements depend on; budgets and rate limits may change between runs."""
     return {
@@ -132,14 +134,28 @@ def _identity(
     }
 
 
-def _check(workers: Sequence[JudgeWorker], journal: Journal, *, show_progress: bool) -> frozenset[bytes]:
+def _planner(
+    judge: AnyJudge, judges: Judges, material: Material, *, retry_failed: bool
+) -> Planner | LearnedPlanner:
+    """The judgements that are wanted of a judge; the journal is given once it is open."""
+    nothing: Any = None
+    if isinstance(judge, Judge):
+        return Planner(judge, judges, material, nothing, retry_failed=retry_failed)
+    return LearnedPlanner(judge, judges, material, nothing, retry_failed=retry_failed)
+
+
+def _check(
+    workers: Sequence[JudgeWorker | LearnedWorker], journal: Journal, *, show_progress: bool
+) -> frozenset[bytes]:
     """Show the judges their positives once more; see `medteb_mteb.build.judge.raised`.
 
     Returns:
         Digests of the passages that raise themselves. A worker stopped here is marked as stopped.
     """
     asked = [
-        (worker, check) for worker in workers if (check := check_of(worker.planner, journal)) is not None
+        (worker, check)
+        for worker in workers
+        if isinstance(worker, JudgeWorker) and (check := check_of(worker.planner, journal)) is not None
     ]
     checks = [check for _, check in asked]
     done = _work(checks, journal, show_progress=show_progress, title="check")
@@ -150,8 +166,12 @@ def _check(workers: Sequence[JudgeWorker], journal: Journal, *, show_progress: b
 
 
 def _work(
-    planners: Sequence[Planner], journal: Journal, *, show_progress: bool, title: str = "judge"
-) -> list[JudgeWorker]:
+    planners: Sequence[Planner | LearnedPlanner],
+    journal: Journal,
+    *,
+    show_progress: bool,
+    title: str = "judge",
+) -> list[JudgeWorker | LearnedWorker]:
     from tqdm.auto import tqdm
 
     missing = [planner.survey().missing for planner in planners]
@@ -164,7 +184,12 @@ def _work(
             bar.set_postfix(spent=f"{spent:.4g}", failed=failures, refresh=False)
             bar.update(graded + failed)
 
-        workers = [JudgeWorker(planner, journal, progress) for planner in planners]
+        workers = [
+            JudgeWorker(planner, journal, progress)
+            if isinstance(planner, Planner)
+            else LearnedWorker(planner, journal, progress)
+            for planner in planners
+        ]
         run_workers(workers)
     return workers
 
@@ -172,7 +197,7 @@ def _work(
 def _report(
     folder: Path,
     journal: Path,
-    workers: Sequence[JudgeWorker],
+    workers: Sequence[JudgeWorker | LearnedWorker],
     reread: Sequence[int],
     found: dict[str, Outcome],
     *,

@@ -6,14 +6,14 @@ import asyncio
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from medteb_mteb.build.llm.client import quiet_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator, Sequence
 
-    from medteb_mteb.build.llm.worker import Worker
+    from medteb_mteb.build.llm.limits import Stop
 
 __all__ = ["INTERRUPTED", "run_workers"]
 
@@ -21,7 +21,18 @@ __all__ = ["INTERRUPTED", "run_workers"]
 INTERRUPTED = "interrupted"
 
 
-def run_workers(workers: Sequence[Worker[Any]]) -> None:
+class Runs(Protocol):
+    """A worker: runs to its end, or until it is told to stop."""
+
+    @property
+    def stop(self) -> Stop:
+        """Where it is told."""
+
+    async def run(self) -> None:
+        """Run."""
+
+
+def run_workers(workers: Sequence[Runs]) -> None:
     """Run workers side by side, each to its end.
 
     Raises:
@@ -50,7 +61,7 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
 
 
 @contextmanager
-def _interruptible(workers: Sequence[Worker[Any]]) -> Iterator[None]:
+def _interruptible(workers: Sequence[Runs]) -> Iterator[None]:
     """The first Ctrl-C lets the answers under way come in; the second does not wait."""
     loop = asyncio.get_running_loop()
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from medteb_mteb.build.consensus import Rule
-from medteb_mteb.build.judge.prompt import prompt_version
+from medteb_mteb.build.llm.config import LLM
 from medteb_mteb.build.records import BuildError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from medteb_mteb.build.assemble import Assembly
-    from medteb_mteb.build.llm.config import LLM
     from medteb_mteb.build.pipeline.schema import Pipeline
 
 __all__ = [
@@ -210,13 +209,14 @@ class Judge(StepBase):
     gold: Annotated[str | None, Input(("pools", "file"))] = None
 
     def llms(self, pipeline: Pipeline) -> tuple[LLM, ...]:
-        """The judges."""
-        return tuple(pipeline.judges.judges) if pipeline.judges else ()
+        """The judges that are LLMs."""
+        judges = pipeline.judges.judges if pipeline.judges else ()
+        return tuple(one for one in judges if isinstance(one, LLM))
 
     def depends_on(self, pipeline: Pipeline) -> Any:
         """The judges' settings, not where and how fast they are asked."""
         judges = pipeline.judges.judges if pipeline.judges else ()
-        return {one.name: one.settings(prompt_version(tags=one.tags)) for one in judges}
+        return {one.name: one.description() for one in judges}
 
     def check(self, pipeline: Pipeline) -> None:
         """Somebody has to judge."""

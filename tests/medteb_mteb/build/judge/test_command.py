@@ -93,9 +93,9 @@ def test_repair_goes_on(settings, capsys, monkeypatch):
     ("text", "message"),
     [
         ("judges: []", "judges"),
-        ("judges: [{name: a}]", r"judges.0.model: Field required"),
+        ("judges: [{name: a}]", r"judges.0.LLM.model: Field required"),
         ("judges: [{name: a, model: m, base_url: nowhere}]", "no address"),
-        ("judges: [{name: a, model: m, base_url: 'http://h', tmperature: 1}]", "judges.0.tmperature"),
+        ("judges: [{name: a, model: m, base_url: 'http://h', tmperature: 1}]", "judges.0.LLM.tmperature"),
         ("- a", "has to be a mapping"),
         ("judges: [", "is not valid YAML"),
     ],

@@ -1,0 +1,21 @@
+"""Cross-encoders that grade: trained on graded pairs, thresholds between the grades beside the weights."""
+
+from __future__ import annotations
+
+from mar_st.graded.grader import THRESHOLDS, Grader
+from mar_st.graded.pairs import GradedPair, read_graded
+from mar_st.graded.thresholds import Thresholds, fit_thresholds, weighted_kappa
+from mar_st.graded.train import GraderReport, GraderSettings, train_grader
+
+__all__ = [
+    "THRESHOLDS",
+    "GradedPair",
+    "Grader",
+    "GraderReport",
+    "GraderSettings",
+    "Thresholds",
+    "fit_thresholds",
+    "read_graded",
+    "train_grader",
+    "weighted_kappa",
+]

@@ -1,0 +1,77 @@
+"""Graded pairs: a query, a document, and how well the one answers the other."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["MOST", "GradedPair", "read_graded"]
+
+#: The highest label that there may be.
+MOST = 100
+
+
+@dataclass(frozen=True, slots=True)
+class GradedPair:
+    """A query and a document with a grade.
+
+    Attributes:
+        query: Text of the query.
+        document: Text of the document.
+        label: Its grade, 0 for unrelated, the higher the better.
+    """
+
+    query: str
+    document: str
+    label: int
+
+
+def read_graded(files: Iterable[str | Path]) -> list[GradedPair]:
+    """Read graded pairs from JSONL files of `{"query", "document", "label"}`.
+
+    Args:
+        files: The files, read in their order.
+
+    Raises:
+        MarError: No such file, no rows, or a row that cannot be used, with its line.
+    """
+    found: list[GradedPair] = []
+    names = [Path(file) for file in files]
+    for file in names:
+        if not file.is_file():
+            raise MarError(f"There is no {file}. Give a JSONL file of query, document and label.")
+        with file.open(encoding="utf-8") as stream:
+            for number, line in enumerate(stream, start=1):
+                if line.strip():
+                    found.append(_pair(line, f"{file}:{number}"))
+    if not found:
+        raise MarError(f"{', '.join(map(str, names))}: no graded pairs. Give query, document and label.")
+    return found
+
+
+def _pair(line: str, where: str) -> GradedPair:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise MarError(f"{where}: not JSON ({error}).") from None
+    if not isinstance(row, dict):
+        raise MarError(
+            f"{where}: expected an object with query, document and label; got {type(row).__name__}."
+        )
+    texts = [row.get("query"), row.get("document")]
+    if not all(isinstance(text, str) and text.strip() for text in texts):
+        raise MarError(f"{where}: query and document must be non-empty texts.")
+    label = row.get("label")
+    if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label <= MOST:
+        raise MarError(
+            f"{where}: label must be a whole number from 0, unrelated, to {MOST} at most; got {label!r}. "
+            "Write the grades D, C, B, A, S as 0, 1, 2, 3, 4."
+        )
+    return GradedPair(str(texts[0]), str(texts[1]), label)

@@ -1,0 +1,120 @@
+"""Thresholds that turn the scores of a cross-encoder into grades."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Thresholds", "fit_thresholds", "weighted_kappa"]
+
+#: Candidates for a threshold, quantiles of the scores, and rounds over all thresholds.
+CANDIDATES, ROUNDS = 200, 5
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Bounds between labels.
+
+    Attributes:
+        labels: The labels that scores are turned into, ascending.
+        bounds: Score from which each label after the first is given, ascending; one fewer than `labels`.
+
+    Raises:
+        MarError: They are not ascending, not finite, or not as many as there have to be.
+    """
+
+    labels: tuple[int, ...]
+    bounds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        ascending = all(a < b for a, b in zip(self.labels, self.labels[1:], strict=False))
+        sorted_bounds = all(a <= b for a, b in zip(self.bounds, self.bounds[1:], strict=False))
+        if (
+            len(self.labels) < 2
+            or len(self.bounds) != len(self.labels) - 1
+            or not (ascending and sorted_bounds and np.isfinite(self.bounds).all())
+        ):
+            raise MarError(
+                "Thresholds are ascending labels, two at least, and ascending finite bounds, one fewer; got "
+                f"{self.labels} and {self.bounds}."
+            )
+
+    def label(self, scores: ArrayLike) -> NDArray[np.int64]:
+        """Labels of scores.
+
+        Args:
+            scores: Shape (pairs,).
+
+        Returns:
+            Shape (pairs,), int64. A score on a bound has the higher label.
+        """
+        return np.asarray(self.labels)[np.searchsorted(self.bounds, np.asarray(scores), side="right")]
+
+
+def weighted_kappa(one: ArrayLike, other: ArrayLike, levels: int) -> float:
+    """Cohen's kappa of two labellings with quadratic weights (Cohen, 1968).
+
+    Args:
+        one: Labels from 0 to `levels` - 1, shape (pairs,).
+        other: Labels of the same pairs.
+        levels: How many labels there are.
+
+    Returns:
+        1 for perfect agreement, 0 for that of chance; 1 where both give one and the same label to everything.
+    """
+    a, b = np.asarray(one), np.asarray(other)
+    table = np.bincount(a * levels + b, minlength=levels * levels).reshape(levels, levels).astype(float)
+    grid = np.arange(levels)
+    weights = (grid[:, None] - grid[None, :]) ** 2
+    expected = np.outer(table.sum(1), table.sum(0)) / table.sum()
+    by_chance = (weights * expected).sum()
+    return 1.0 if not by_chance else float(1 - (weights * table).sum() / by_chance)
+
+
+def fit_thresholds(scores: ArrayLike, labels: Sequence[int]) -> Thresholds:
+    """Find the thresholds whose labels have the highest weighted kappa with given labels.
+
+    Starts from the quantiles that give each label as often as it occurs, then moves one threshold at a time.
+
+    Args:
+        scores: Shape (pairs,).
+        labels: Labels of the same pairs.
+
+    Raises:
+        MarError: There are fewer than two labels.
+    """
+    x, given = np.asarray(scores, dtype=np.float64), np.asarray(labels)
+    known = np.unique(given)
+    if len(known) < 2:
+        raise MarError(f"Thresholds need pairs of two labels at least; all are {known.tolist()}.")
+    truth = np.searchsorted(known, given)
+    shares = np.cumsum(np.bincount(truth))[:-1] / len(truth)
+    candidates = np.unique(np.quantile(x, [*np.linspace(0, 1, CANDIDATES), *shares]))
+    bounds = np.quantile(x, shares)
+
+    def quality(tried: NDArray[np.float64]) -> float:
+        return weighted_kappa(np.searchsorted(tried, x, side="right"), truth, len(known))
+
+    best = quality(bounds)
+    for _ in range(ROUNDS):
+        before = best
+        for place in range(len(bounds)):
+            low = bounds[place - 1] if place else -np.inf
+            high = bounds[place + 1] if place + 1 < len(bounds) else np.inf
+            for value in candidates[(candidates >= low) & (candidates <= high)]:
+                tried = bounds.copy()
+                tried[place] = value
+                if (found := quality(tried)) > best:
+                    best, bounds = found, tried
+        if best == before:
+            break
+    return Thresholds(tuple(map(int, known)), tuple(map(float, bounds)))

@@ -1,0 +1,286 @@
+"""Training a cross-encoder on graded pairs, and fitting the thresholds between its grades."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mar_st.errors import MarError
+from mar_st.files import move_folder, write_json
+from mar_st.files.digests import entry_of
+from mar_st.graded.grader import THRESHOLDS, Grader
+from mar_st.graded.thresholds import Thresholds, fit_thresholds, weighted_kappa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sentence_transformers import CrossEncoder
+
+    from mar_st.graded.pairs import GradedPair
+
+__all__ = ["GraderReport", "GraderSettings", "train_grader"]
+
+
+@dataclass(frozen=True)
+class GraderSettings:
+    """How a cross-encoder is trained.
+
+    Attributes:
+        layers: Layers of the base that are kept, from the first; default all.
+        max_length: Tokens of query and document together; longer ones are cut.
+        epochs: Passes over the training pairs.
+        batch_size: Pairs per step.
+        learning_rate: Of AdamW, after a warm-up over a tenth of the steps, falling linearly.
+        lowest: Training pairs of the lowest label per query at most, drawn at random; default all. Thresholds
+            are fitted on all of them.
+        calibration: Share of the queries that are not trained on; thresholds are fitted on their pairs.
+        folds: Parts of these queries; each is labelled with the thresholds of the others to estimate the
+            agreement of the whole.
+        seed: Of the split, of the order and of dropout.
+        save_steps: Steps between checkpoints; an interrupted training resumes from the last one.
+
+    Raises:
+        MarError: A setting that is out of its range.
+    """
+
+    layers: int | None = None
+    max_length: int = 256
+    epochs: float = 1.0
+    batch_size: int = 32
+    learning_rate: float = 5e-5
+    lowest: int | None = None
+    calibration: float = 0.1
+    folds: int = 5
+    seed: int = 42
+    save_steps: int = 200
+
+    def __post_init__(self) -> None:
+        if not 0 < self.calibration < 1:
+            raise MarError(f"calibration is a share between 0 and 1; got {self.calibration}.")
+        if self.folds < 2:
+            raise MarError(f"folds: two parts at least; got {self.folds}.")
+        for name in ("layers", "max_length", "epochs", "batch_size", "learning_rate", "lowest", "save_steps"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise MarError(f"{name} must be above 0; got {value}.")
+
+
+@dataclass(frozen=True)
+class GraderReport:
+    """Result of a training.
+
+    Attributes:
+        folder: Where the cross-encoder is.
+        thresholds: Bounds between its labels.
+        trained: Pairs that it was trained on, by label.
+        calibrated: Pairs that the thresholds were fitted on, by label.
+        kappa: Weighted kappa of the pairs for calibration with their labels, each labelled with thresholds of
+            the other folds.
+    """
+
+    folder: Path
+    thresholds: Thresholds
+    trained: dict[int, int]
+    calibrated: dict[int, int]
+    kappa: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return {
+            "folder": str(self.folder),
+            "labels": list(self.thresholds.labels),
+            "bounds": list(self.thresholds.bounds),
+            "trained": {str(label): count for label, count in self.trained.items()},
+            "calibrated": {str(label): count for label, count in self.calibrated.items()},
+            "kappa": self.kappa,
+        }
+
+
+def train_grader(
+    pairs: Sequence[GradedPair], base: str | Path, out: str | Path, settings: GraderSettings | None = None
+) -> GraderReport:
+    """Train a cross-encoder to grade, or resume an interrupted training.
+
+    The loss is the binary cross-entropy with the label over the highest label, so one logit orders all
+    grades. Some queries are held back; the thresholds are fitted on their pairs.
+
+    Args:
+        pairs: Graded pairs.
+        base: Folder or Hub name of an encoder or a cross-encoder to start from.
+        out: Folder to write: a sentence-transformers cross-encoder, with `thresholds.json`.
+        settings: How it is trained.
+
+    Raises:
+        MarError: The folder holds something else, there is no such base, or too few queries or labels.
+    """
+    how, folder = settings or GraderSettings(), Path(out)
+    training, held = _split(pairs, how)
+    identity = _identity(pairs, base, how)
+    done = folder / THRESHOLDS
+    if done.is_file():
+        if json.loads(done.read_text(encoding="utf-8")).get("identity") != identity:
+            raise MarError(
+                f"{folder} holds a cross-encoder of other data or settings. Choose another folder."
+            )
+        return _report(folder, json.loads(done.read_text(encoding="utf-8")))
+    if folder.exists() and any(folder.iterdir()):
+        raise MarError(f"{folder} is not empty. Choose another folder, or delete it.")
+    work = folder.with_name(folder.name + ".work")
+    if work.exists() and not (work / identity).is_file():
+        shutil.rmtree(work)
+    work.mkdir(parents=True, exist_ok=True)
+    (work / identity).touch()
+    model = _trained(training, base, work / "checkpoints", how, top=max(pair.label for pair in pairs))
+    part = work / "model"
+    model.save_pretrained(str(part), create_model_card=False)
+    scores = np.asarray(
+        model.predict([(pair.query, pair.document) for pair in held], batch_size=64, show_progress_bar=False)
+    )
+    labels = [pair.label for pair in held]
+    content = {
+        "identity": identity,
+        **_fitted(scores, held, how),
+        "trained": dict(sorted(Counter(str(pair.label) for pair in training).items())),
+        "calibrated": dict(sorted(Counter(map(str, labels)).items())),
+        "settings": asdict(how),
+    }
+    write_json(part / THRESHOLDS, content)
+    if folder.exists():
+        folder.rmdir()
+    move_folder(part, folder)
+    shutil.rmtree(work)
+    return _report(folder, content)
+
+
+def _report(folder: Path, content: dict[str, Any]) -> GraderReport:
+    return GraderReport(
+        folder,
+        Grader(folder).thresholds,
+        {int(label): count for label, count in content["trained"].items()},
+        {int(label): count for label, count in content["calibrated"].items()},
+        content["kappa"],
+    )
+
+
+def _identity(pairs: Sequence[GradedPair], base: str | Path, how: GraderSettings) -> str:
+    digest = hashlib.sha256(json.dumps(asdict(how), sort_keys=True).encode())
+    weights = Path(base) / "model.safetensors"
+    digest.update(str(entry_of(weights)["sha256"] if weights.is_file() else base).encode())
+    for pair in pairs:
+        digest.update(json.dumps([pair.query, pair.document, pair.label]).encode())
+    return digest.hexdigest()[:32]
+
+
+def _split(pairs: Sequence[GradedPair], how: GraderSettings) -> tuple[list[GradedPair], list[GradedPair]]:
+    """Pairs to train on, and pairs of other queries to fit thresholds on."""
+    draw = random.Random(how.seed)
+    queries = sorted({pair.query for pair in pairs})
+    draw.shuffle(queries)
+    count = max(how.folds, round(len(queries) * how.calibration))
+    held = set(queries[:count])
+    left = [pair for pair in pairs if pair.query not in held]
+    back = [pair for pair in pairs if pair.query in held]
+    if len({pair.label for pair in left}) < 2 or len({pair.label for pair in back}) < 2:
+        raise MarError(
+            f"{len(queries)} queries, of which {count} are held back for the thresholds: the pairs of each "
+            "part need two labels at least. Give more graded queries."
+        )
+    if how.lowest is not None:
+        lowest = min(pair.label for pair in left)
+        draw.shuffle(left)
+        taken: Counter[str] = Counter()
+        some: list[GradedPair] = []
+        for pair in left:
+            if pair.label == lowest:
+                taken[pair.query] += 1
+                if taken[pair.query] > how.lowest:
+                    continue
+            some.append(pair)
+        left = some
+    return left, back
+
+
+def _fitted(scores: np.ndarray, held: Sequence[GradedPair], how: GraderSettings) -> dict[str, Any]:
+    """Thresholds of all, and the agreement of each fold with thresholds of the others."""
+    labels = np.array([pair.label for pair in held])
+    thresholds = fit_thresholds(scores, labels.tolist())
+    queries = sorted({pair.query for pair in held})
+    random.Random(how.seed).shuffle(queries)
+    fold_of = {query: number % how.folds for number, query in enumerate(queries)}
+    folds = np.array([fold_of[pair.query] for pair in held])
+    given = np.zeros(len(held), dtype=np.int64)
+    for fold in range(how.folds):
+        inside, rest = folds == fold, folds != fold
+        others = thresholds
+        if len(set(labels[rest].tolist())) > 1:
+            others = fit_thresholds(scores[rest], labels[rest].tolist())
+        given[inside] = others.label(scores[inside])
+    return {
+        "labels": list(thresholds.labels),
+        "bounds": list(thresholds.bounds),
+        "kappa": weighted_kappa(given, labels, int(labels.max()) + 1),
+        "folds": how.folds,
+    }
+
+
+def _trained(
+    pairs: Sequence[GradedPair], base: str | Path, checkpoints: Path, how: GraderSettings, *, top: int
+) -> CrossEncoder:
+    from datasets import Dataset
+    from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
+    from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+    from transformers import set_seed
+
+    set_seed(how.seed)
+    model = _model(base, how)
+    data = Dataset.from_dict(
+        {
+            "query": [pair.query for pair in pairs],
+            "document": [pair.document for pair in pairs],
+            "label": [pair.label / top for pair in pairs],
+        }
+    )
+    arguments = CrossEncoderTrainingArguments(
+        output_dir=str(checkpoints),
+        num_train_epochs=how.epochs,
+        per_device_train_batch_size=how.batch_size,
+        learning_rate=how.learning_rate,
+        warmup_steps=0.1,
+        seed=how.seed,
+        save_steps=how.save_steps,
+        save_total_limit=1,
+        logging_steps=20,
+        report_to="none",
+    )
+    trainer = CrossEncoderTrainer(
+        model=model, args=arguments, train_dataset=data, loss=BinaryCrossEntropyLoss(model)
+    )
+    resumes = any(checkpoints.glob("checkpoint-*"))
+    trainer.train(resume_from_checkpoint=resumes or None)
+    return model
+
+
+def _model(base: str | Path, how: GraderSettings) -> CrossEncoder:
+    from sentence_transformers import CrossEncoder
+
+    from mar_st.encoders import check_source
+    from mar_st.names import model_source
+
+    check_source(str(base), what="base")
+    kept = {} if how.layers is None else {"num_hidden_layers": how.layers}
+    found: CrossEncoder = CrossEncoder(
+        model_source(str(base)),
+        num_labels=1,
+        max_length=how.max_length,
+        config_kwargs=kept or None,
+        model_kwargs={"dtype": "float32"},
+    )
+    return found

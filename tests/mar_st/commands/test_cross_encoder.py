@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from transformers import AutoModelForSequenceClassification
+
+from mar_st.cli import main
+from mar_st.graded import Grader
+from tests.mar_st.conftest import make_config, make_tokenizer
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    def call(*args):
+        monkeypatch.setattr(sys, "argv", ["mar", *map(str, args)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return stop.value.code or 0, out, err
+
+    return call
+
+
+def test_the_command(command, tmp_path):
+    config = make_config("bert")
+    config.num_labels = 1
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path / "base")
+    make_tokenizer("query").save_pretrained(tmp_path / "base")
+    rows = [
+        {"query": f"头疼{number}", "document": text, "label": label}
+        for number in range(12)
+        for label, text in enumerate(["感冒", "咳嗽", "高血压"])
+    ]
+    data = tmp_path / "graded.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    options = [
+        "--base",
+        tmp_path / "base",
+        "--out",
+        tmp_path / "judge",
+        "--max-length",
+        16,
+        "--calibration",
+        0.5,
+    ]
+    code, out, err = command("cross-encoder", data, *options, "--json")
+    assert code == 0, err
+    report = json.loads(out[out.index("{\n") :])
+    assert report["trained"] == {"0": 6, "1": 6, "2": 6}
+    assert report["calibrated"] == {"0": 6, "1": 6, "2": 6}
+    assert list(Grader(tmp_path / "judge").thresholds.bounds) == report["bounds"]
+    code, out, err = command("cross-encoder", data, *options)
+    assert code == 0, err
+    assert "trained on 18 pairs" in out
+    code, _, err = command("cross-encoder", tmp_path / "none.jsonl", *options)
+    assert code == 2
+    assert "There is no" in err
