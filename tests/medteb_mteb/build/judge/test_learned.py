@@ -6,11 +6,11 @@ import json
 
 import pytest
 import yaml
+from tests.mar_st.conftest import make_config, make_tokenizer
 
 from mar_st.graded import GradedPair, Grader, GraderSettings, train_grader
 from medteb_mteb.build.judge import Judges, estimate, judge
 from medteb_mteb.build.records import BuildError
-from tests.mar_st.conftest import make_config, make_tokenizer
 
 LETTERS = "DCBAS"
 
@@ -95,7 +95,7 @@ def test_settings_that_cannot_be_used(folder, make_input, tmp_path):
     source = make_input(1, 4)
     file = tmp_path / "judges.yaml"
     file.write_text(yaml.safe_dump({"judges": [{"name": "a", "cross_encoder": str(folder), "model": "m"}]}))
-    with pytest.raises(BuildError, match="judges.0.cross-encoder.model"):
+    with pytest.raises(BuildError, match=r"judges\.0\.cross-encoder\.model"):
         run(source, file)
     nowhere = Judges.model_validate({"judges": [{"name": "a", "cross_encoder": str(tmp_path / "none")}]})
     with pytest.raises(BuildError, match=r"Judge a: .* holds no thresholds.json"):
