@@ -1,4 +1,4 @@
-"""A retriever for LangChain: passages by MAR's document encoder, questions by its query encoder.
+"""A LangChain retriever that encodes passages and questions with the two encoders of a MAR.
 
 pip install langchain-core
 python examples/langchain_retriever.py
@@ -22,10 +22,10 @@ PASSAGES = {
 
 
 class MAREmbeddings(Embeddings):
-    """The two encoders of a MAR behind LangChain's interface.
+    """LangChain embeddings with the two encoders of a MAR.
 
     Args:
-        mar: A MAR with the routes that will be asked for. A process that only answers questions loads
+        mar: A MAR with the routes that are needed. A process that only answers questions loads
             `routes="query"` and never opens the document encoder.
     """
 
@@ -33,16 +33,16 @@ class MAREmbeddings(Embeddings):
         self.mar = mar
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """Vectors of passages, one list of floats each."""
+        """Return the vectors of passages, one list of floats each."""
         return self.mar.encode_corpus(texts).tolist()
 
     def embed_query(self, text: str) -> list[float]:
-        """Vector of a question."""
+        """Return the vector of a question."""
         return self.mar.encode_queries([text])[0].tolist()
 
 
 def main() -> str:
-    """Print and return the prompt that a language model would be given."""
+    """Print and return the prompt for a language model."""
     store = InMemoryVectorStore(MAREmbeddings(MAR.from_pretrained("mar-mini")))
     store.add_documents(
         [Document(page_content=text, metadata={"title": title}) for title, text in PASSAGES.items()]
@@ -54,7 +54,7 @@ def main() -> str:
             f"[{n}] {doc.metadata['title']}：{doc.page_content}" for n, doc in enumerate(found, 1)
         )
 
-    # What stands before the language model in a RAG chain; pipe it into any chat model of LangChain's.
+    # The part of a RAG chain before the language model; pipe it into any LangChain chat model.
     chain = {"context": retriever | quote, "question": RunnablePassthrough()} | RunnableLambda(
         lambda asked: f"只根据资料回答。\n{asked['context']}\n问题：{asked['question']}"
     )

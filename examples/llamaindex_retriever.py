@@ -1,4 +1,4 @@
-"""A retriever for LlamaIndex: nodes by MAR's document encoder, questions by its query encoder.
+"""A LlamaIndex retriever that encodes nodes and questions with the two encoders of a MAR.
 
 pip install llama-index-core
 python examples/llamaindex_retriever.py
@@ -24,11 +24,11 @@ PASSAGES = {
 
 
 class MAREmbedding(BaseEmbedding):
-    """The two encoders of a MAR behind LlamaIndex's interface.
+    """LlamaIndex embedding with the two encoders of a MAR.
 
     Args:
-        mar: A MAR with the routes that will be asked for.
-        **options: Those of `BaseEmbedding`.
+        mar: A MAR with the routes that are needed.
+        **options: Options of `BaseEmbedding`.
     """
 
     _mar: MAR = PrivateAttr()

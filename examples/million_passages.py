@@ -1,7 +1,7 @@
-"""Search a million Chinese medical passages on a laptop: int8 vectors on disk, mapped into memory.
+"""Search a million Chinese medical passages on a laptop, with memory-mapped int8 vectors.
 
 python examples/million_passages.py                       # 5,000 passages of the packaged edition
-python examples/million_passages.py CORPUS.jsonl FOLDER   # yours: _id, text, maybe title; resumable
+python examples/million_passages.py CORPUS.jsonl FOLDER   # your own: _id, text, optional title; resumable
 
 Needs `pip install 'medteb[serve,export]'`. Then: `mar serve FOLDER/index --encoder FOLDER/encoder`.
 """
@@ -21,7 +21,7 @@ QUERIES = ("高血压不能吃什么", "做胃镜前能喝水吗", "小孩发烧
 
 
 def packaged_corpus() -> Path:
-    """The corpus that comes with the package."""
+    """Return the folder of the packaged corpus."""
     import medteb_mteb
 
     package = Path(str(medteb_mteb.__file__)).parent
@@ -30,16 +30,16 @@ def packaged_corpus() -> Path:
 
 
 def main(corpus: str | Path | None = None, folder: str | Path = "passages") -> list[str]:
-    """Encode, index, export, search; returns the id of the best passage of each query."""
+    """Encode, index, export and search; return the id of the best passage for each query."""
     folder = Path(folder)
-    # Offline, once: a step that was killed resumes when started again.
+    # Offline, once. Run it again to resume a step that was killed.
     encode_corpus(MODEL, corpus or packaged_corpus(), folder / "vectors", Settings(dtype="int8"))
     if not (folder / "index" / "manifest.json").is_file():
         build_index(folder / "vectors", folder / "index", kind="auto", memory_limit=2**30, recall=0.95)
     if not (folder / "encoder" / "export.json").is_file():
         export(MODEL, folder / "encoder")
 
-    # Online: from here on no torch, and no file of the document encoder.
+    # Online: from here on, neither torch nor any file of the document encoder is needed.
     searcher = Searcher.open(folder / "index", folder / "encoder")
     best = []
     for query, hits in zip(QUERIES, searcher.search(QUERIES, k=3, hybrid=True), strict=True):

@@ -1,4 +1,4 @@
-"""MAR's vectors in Milvus: a file here (Milvus Lite), a cluster with its address in place of the file.
+"""Store and search MAR's vectors in Milvus: a file (Milvus Lite), or the address of a cluster.
 
 pip install pymilvus milvus-lite
 python examples/milvus_vectors.py [milvus.db | http://host:19530]
@@ -27,7 +27,7 @@ DOCUMENTS = [
 
 
 def main(uri: str) -> list[str]:
-    """Print and return the titles found, all of one department."""
+    """Print and return the titles of the hits, all from one department."""
     client = MilvusClient(uri)
     vectors = MAR.from_pretrained("mar-mini", routes="document").encode_corpus(DOCUMENTS)
     client.drop_collection("medical")

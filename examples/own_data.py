@@ -1,4 +1,4 @@
-"""Make a retrieval task of your own texts and score BM25 on it, through mteb's ordinary API.
+"""Make a retrieval task from your own texts and score BM25 on it with mteb's API.
 
 python examples/own_data.py
 """

@@ -1,22 +1,22 @@
-"""Models that follow rules instead of thinking, behind an OpenAI-compatible endpoint.
+"""Rule-based models behind an OpenAI-compatible endpoint.
 
     python examples/rule_judges.py --port 8900
 
-With them a build can be tried from end to end without a model, a key or a cent. Three judges grade by the
-words that query and passage share, each with a bias of its own:
+They let you try a whole build without an LLM, an API key or any cost. Three judges grade by the words that
+query and passage share, each with its own bias:
 
-    rule-words    the share of the query's words in the passage
-    rule-generous the same, half a grade better for whatever shares a word, and more for what is long
-    rule-strict   half of it, and half the longest piece of the query that the passage has unbroken
+    rule-words    share of the query's words in the passage
+    rule-generous the same, half a grade better if any word is shared, and more for long passages
+    rule-strict   mean of this share and that of the longest piece of the query in the passage
 
-And for the other steps that ask a model:
+For the other steps that call an LLM:
 
-    rule-rewriter puts the synonym in for `positive`, and asks something else for the two negatives
+    rule-rewriter inserts the synonym for `positive`, and asks something else for the two negatives
     rule-sorter   puts documents with half of the query's words into `positive_document`
-    rule-questions asks about a document by its first words, and makes up tasks and examples of them
+    rule-questions asks about a document by its first words, and invents tasks and examples of them
 
-A further model is a row of `ANSWERS`. Standard library only. The server is not for production: it reads one
-request after another per connection and knows just what a build needs.
+To add a model, add a row to `ANSWERS`. Standard library only. The server is not for production: it handles
+one request after another per connection, and only what a build needs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
 GRADES = "SABCD"
-#: What queries are made of besides their subject.
+#: Words of a query that do not belong to its subject.
 FILLERS = re.compile(
     r"怎么办|怎么样|怎么|什么|为什么|如何|哪些|哪个|多少|多久|是不是|能不能|可不可以|可以|应该|需要|请问|医生|你好|您好|谢谢|"
     r"有没有|会不会|一下|还是|吗|呢|啊|呀|吧|的|了|是|有|我|在|和|与|要|会|能|\W+"
@@ -48,16 +48,16 @@ FILLERS = re.compile(
 
 @dataclass(frozen=True)
 class Question:
-    """What a grading prompt holds: the query, and the passages by key."""
+    """Content of a grading prompt: the query, and the passages by key."""
 
     query: str
     passages: dict[str, str]
 
 
 def read_prompt(messages: list[dict[str, str]], tag: str = "passage") -> Question:
-    """Find the query and the passages (or what else `tag` says) between the delimiters of a prompt."""
+    """Extract the query and the passages (or other elements named `tag`) of a prompt."""
     text = messages[-1]["content"]
-    # The last pair stands in the prompt's own place; an earlier one is the explanation of the marks.
+    # The last match is the actual query; an earlier one belongs to the explanation of the delimiters.
     query = re.findall(r"^<query-(\w+)>\n(.*?)\n</query-\1>$", text, re.DOTALL | re.MULTILINE)
     if not query:
         raise ValueError("this is not a grading prompt")
@@ -69,33 +69,33 @@ def read_prompt(messages: list[dict[str, str]], tag: str = "passage") -> Questio
 
 
 def words(text: str) -> set[str]:
-    """Pairs of neighbouring characters of the parts that are not fillers."""
+    """Return the character bigrams of a text without fillers."""
     return {
         part[i : i + 2] for part in FILLERS.split(text.lower()) if part for i in range(max(1, len(part) - 1))
     }
 
 
 def share(query: str, passage: str) -> float:
-    """Share of the query's words that the passage has, 0 to 1."""
+    """Return the share of the query's words in the passage, 0 to 1."""
     asked = words(query)
     return len(asked & words(passage)) / len(asked) if asked else 0.0
 
 
 def piece(query: str, passage: str) -> float:
-    """Share of the query, without its fillers, that the passage has in one piece."""
+    """Return the share of the query, without fillers, that is one piece of the passage, 0 to 1."""
     asked = FILLERS.sub("", query.lower())
     match = SequenceMatcher(None, asked, passage.lower(), autojunk=False).find_longest_match()
     return match.size / len(asked) if asked else 0.0
 
 
 def letter(score: float) -> str:
-    """The grade of a share."""
+    """Return the grade for a share."""
     bounds = (0.75, 0.5, 0.3, 0.12)
     return GRADES[sum(score < bound for bound in bounds)]
 
 
 def grade(model: str, query: str, passage: str) -> str:
-    """What a judge says.
+    """Return the grade that a judge gives a passage.
 
     Args:
         model: Name of the judge.
@@ -110,7 +110,7 @@ def grade(model: str, query: str, passage: str) -> str:
     return letter(found)
 
 
-#: What a question may be about: words by which it is known, and other ways to ask it.
+#: Intents of questions: words that indicate one, and other ways to ask about it.
 INTENTS = (
     (("吃", "喝", "饮食", "食", "水果", "忌口"), ("{}平时饮食上要注意什么？", "{}不能吃哪些东西？")),
     (
@@ -127,7 +127,7 @@ INTENTS = (
 
 
 def read_input(messages: list[dict[str, str]]) -> dict[str, Any]:
-    """Find the JSON object between the delimiters of a prompt that asks for a text."""
+    """Extract the JSON object of a prompt that asks for a text."""
     found = re.findall(
         r"^<input-(\w+)>\n(.*?)\n</input-\1>$", messages[-1]["content"], re.DOTALL | re.MULTILINE
     )
@@ -138,15 +138,15 @@ def read_input(messages: list[dict[str, str]]) -> dict[str, Any]:
 
 
 def rewrites(origin: str, replace: str, asked: dict[str, str]) -> dict[str, str]:
-    """Three rewrites of a question.
+    """Return three rewrites of a question.
 
     Args:
         origin: The term in the question.
         replace: Its synonym.
-        asked: The question with either, by `origin` and `replace`.
+        asked: The question with each term, under `origin` and `replace`.
     """
     question = asked["origin"]
-    # The same question gets the same answer, with no state and in any order.
+    # Seeded by the question: the same question gets the same answer, in any order.
     rng = random.Random(question)
     same = asked["replace"].rstrip("。．.！!？? ") + "？"
     if rng.random() < 0.5 and len(same) + 2 <= 1.3 * len(question):
@@ -161,23 +161,23 @@ def rewrites(origin: str, replace: str, asked: dict[str, str]) -> dict[str, str]
 
 
 def grades(model: str, question: Question) -> dict[str, str]:
-    """The grade of every passage, by key."""
+    """Return the grade of every passage, by key."""
     return {key: grade(model, question.query, text) for key, text in question.passages.items()}
 
 
 def judged(model: str, messages: list[dict[str, str]]) -> dict[str, str]:
-    """What a judge answers."""
+    """Return the answer of a judge."""
     return grades(model, read_prompt(messages))
 
 
 def rewritten(messages: list[dict[str, str]]) -> dict[str, str]:
-    """What the rewriter answers."""
+    """Return the answer of the rewriter."""
     given = read_input(messages)
     return rewrites(given["origin"], given["replace"], given["query_pairs"])
 
 
 def sorted_out(messages: list[dict[str, str]]) -> dict[str, list[str]]:
-    """What the sorter answers: the ids of documents that answer the query, and of those that do not."""
+    """Return the ids of documents that answer the query, and of those that do not."""
     question = read_prompt(messages, "document")
     lists: dict[str, list[str]] = {"positive_document": [], "negative_document": []}
     for key, text in question.passages.items():
@@ -188,7 +188,7 @@ def sorted_out(messages: list[dict[str, str]]) -> dict[str, list[str]]:
 
 @cache
 def rule_questions() -> Any:
-    """The module `rule_questions.py` beside this file, also where this one is loaded by its path."""
+    """Load `rule_questions.py` from this folder, even if this file was loaded by its path."""
     spec = spec_from_file_location("rule_questions", Path(__file__).with_name("rule_questions.py"))
     if spec is None or spec.loader is None:
         raise ValueError("there is no rule_questions.py beside the server")
@@ -199,8 +199,8 @@ def rule_questions() -> Any:
 
 #: The judges.
 MODELS = ("rule-words", "rule-generous", "rule-strict")
-#: By the name of the model what makes its answer, a JSON object, out of the messages. ValueError, KeyError
-#: and TypeError mean that the prompt is not of its kind.
+#: Functions from the messages to the answer, a JSON object, by model. They raise ValueError, KeyError or
+#: TypeError if the prompt is of another kind.
 ANSWERS: dict[str, Callable[[list[dict[str, str]]], Any]] = {
     **{name: partial(judged, name) for name in MODELS},
     "rule-rewriter": rewritten,
@@ -211,7 +211,7 @@ ANSWERS: dict[str, Callable[[list[dict[str, str]]], Any]] = {
 
 @dataclass
 class Call:
-    """A request as it came: path, headers (names in lower case), and the JSON in it."""
+    """A request: method, path, headers (names in lower case), and the parsed JSON body."""
 
     method: str
     path: str
@@ -221,14 +221,14 @@ class Call:
 
 @dataclass
 class Answer:
-    """A response: status, JSON (or bytes as they are), further headers."""
+    """A response: status, JSON (or raw bytes), additional headers."""
 
     status: int
     content: dict[str, Any] | bytes
     headers: dict[str, str] = field(default_factory=dict)
 
     def encoded(self) -> bytes:
-        """As it goes over the line."""
+        """Return the bytes of the HTTP response."""
         body = self.content if isinstance(self.content, bytes) else json.dumps(self.content).encode()
         lines = [
             f"HTTP/1.1 {self.status} -",
@@ -240,7 +240,7 @@ class Answer:
 
 
 def completion(model: str, content: str, tokens: tuple[int, int]) -> dict[str, Any]:
-    """An answer of the chat completions API."""
+    """Return an answer of the chat completions API."""
     message = {"role": "assistant", "content": content}
     return {
         "id": "chatcmpl-0",
@@ -267,13 +267,13 @@ class Endpoint:
         self.latency = latency
 
     async def respond(self, call: Call, writer: asyncio.StreamWriter) -> bool:
-        """Answer a call; whether the connection stays open."""
+        """Answer a call; return True if the connection stays open."""
         writer.write((await self.answer(call)).encoded())
         await writer.drain()
         return True
 
     async def answer(self, call: Call) -> Answer:
-        """What a call is answered."""
+        """Return the response to a call."""
         if call.method == "GET" and call.path == "/v1/models":
             return Answer(200, {"object": "list", "data": [{"id": m, "object": "model"} for m in ANSWERS]})
         if call.path != "/v1/chat/completions":
@@ -291,13 +291,13 @@ class Endpoint:
         return Answer(200, completion(model, content, tokens))
 
     def grades(self, model: str, question: Question) -> dict[str, str]:
-        """What a judge says; for servers that do more with it."""
+        """Return the grades of a judge; servers with other behaviour override this."""
         return grades(model, question)
 
     async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a connection until either side has enough."""
+        """Serve a connection until either side closes it."""
         try:
-            # Cancelled at the end of the server: nobody waits for this task, which may just end.
+            # Cancelled when the server stops: nothing awaits this task, so it just ends.
             with suppress(ConnectionError, asyncio.IncompleteReadError, ValueError, asyncio.CancelledError):
                 while await self.respond(await _read(reader), writer):
                     pass
@@ -318,7 +318,7 @@ async def _read(reader: asyncio.StreamReader) -> Call:
 
 @asynccontextmanager
 async def listening(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
-    """Serve while the context lasts; gives the base URL."""
+    """Serve while the context is active; yields the base URL."""
     server = await asyncio.start_server(endpoint.connection, host, port, limit=1 << 26, backlog=1024)
     try:
         yield f"http://{host}:{server.sockets[0].getsockname()[1]}/v1"
@@ -328,7 +328,7 @@ async def listening(endpoint: Endpoint, host: str = "127.0.0.1", port: int = 0) 
 
 @contextmanager
 def serving(endpoint: Endpoint, port: int = 0) -> Iterator[str]:
-    """The same in a thread, for code that does not wait."""
+    """Like `listening`, but in a thread, for synchronous code."""
     ready, found = threading.Event(), []
 
     async def main() -> None:

@@ -1,7 +1,7 @@
-"""What the model `rule-questions` of `rule_judges.py` writes: queries, tasks, and examples of tasks.
+"""The model `rule-questions` of `rule_judges.py`: writes queries, tasks, and examples of tasks.
 
-It reads the Chinese prompts of `medteb synthesize`, takes the subject of a query from the document's first
-words and its aspect from a list, and knows nothing else. Standard library only.
+It parses the Chinese prompts of `medteb synthesize`. The subject of a query comes from the document's first
+words, its aspect from a list. Standard library only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 import re
 from typing import Any
 
-#: An aspect of a subject: words by which a document shows it, how it is asked about, how it is searched for.
+#: Aspects of a subject: words that indicate one in a document, a question about it, a search keyword.
 ASPECTS = (
     (("饮食", "吃", "喝", "食物"), "{}平时饮食上要注意什么？", "饮食"),
     (("引起", "原因", "导致", "由于"), "为什么会得{}？", "病因"),
@@ -35,18 +35,18 @@ _FILLERS = re.compile(
 
 
 def subject_of(document: str) -> str:
-    """What a document is about: its first words, without those that say nothing."""
+    """Return the subject of a document: its first words without fillers."""
     parts = (_FILLERS.sub("", part) for part in re.split(r"[\W_]+", document))
     return next((part[:8] for part in parts if len(part) > 1), "健康")
 
 
 def queries_for(document: str, forms: list[str], rng: random.Random) -> list[str]:
-    """Queries that fit a document's first words, each about another aspect as long as there are some.
+    """Return queries about a document's subject, each about another aspect while there are some left.
 
     Args:
         document: The document.
-        forms: What the prompt says of each query's form.
-        rng: Orders the aspects; those that the document has come first.
+        forms: Form of each query, as described in the prompt.
+        rng: Shuffles the aspects; those of the document come first.
     """
     aspects = rng.sample(ASPECTS, len(ASPECTS))
     aspects.sort(key=lambda aspect: not any(word in document for word in aspect[0]))
@@ -55,7 +55,7 @@ def queries_for(document: str, forms: list[str], rng: random.Random) -> list[str
 
 
 def query_for(subject: str, aspect: tuple[tuple[str, ...], str, str], form: str) -> str:
-    """A query about an aspect of a subject, in a form."""
+    """Return a query about an aspect of a subject, in the given form."""
     _, question, keyword = aspect
     if "关键词" in form:
         return f"{subject} {keyword}"
@@ -65,10 +65,10 @@ def query_for(subject: str, aspect: tuple[tuple[str, ...], str, str], form: str)
 
 
 def example(text: str, rng: random.Random) -> dict[str, str]:
-    """An example of a task: a query and two documents about its subject, one of them about another aspect.
+    """Return an example of a task: a query, and two documents, one of them about another aspect.
 
     Args:
-        text: The prompt, which says how long they are to be.
+        text: The prompt, which states their lengths.
         rng: Chooses the subject and the aspects.
     """
     subject = rng.choice(SUBJECTS)
@@ -91,13 +91,13 @@ def example(text: str, rng: random.Random) -> dict[str, str]:
 
 
 def written(messages: list[dict[str, str]]) -> dict[str, Any]:
-    """The answer, a JSON object, to a prompt for queries, for tasks, or for an example of a task.
+    """Return the answer, a JSON object, to a prompt for queries, tasks, or an example of a task.
 
     Raises:
         ValueError: The prompt asks for none of them.
     """
     text = messages[-1]["content"]
-    # The same prompt gets the same answer, with no state and in any order.
+    # Seeded by the prompt: the same prompt gets the same answer, in any order.
     rng = random.Random(text)
     document = re.findall(r"^<document-(\w+)>\n(.*?)\n</document-\1>$", text, re.DOTALL | re.MULTILINE)
     if document:

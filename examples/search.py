@@ -1,4 +1,4 @@
-"""Search five documents with the packaged MAR: documents encoded once, queries by the query route alone.
+"""Search five documents with the packaged MAR: encode documents once, then load only the query encoder.
 
 python examples/search.py
 """
@@ -18,8 +18,8 @@ QUERIES = ["高血压不能吃什么", "做胃镜前能喝水吗", "脑袋疼挂
 
 
 def main() -> list[str]:
-    """Print and return the best title of each query."""
-    # Offline: the document encoder writes vectors, here to a file.
+    """Print and return the best title for each query."""
+    # Offline: encode the documents once.
     vectors = MAR.from_pretrained("mar-mini", routes="document").encode_corpus(
         DOCUMENTS, convert_to_tensor=True
     )
