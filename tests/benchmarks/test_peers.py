@@ -136,7 +136,7 @@ def test_engines_give_the_vectors_of_their_weights(rehearsed):
 
 
 @pytest.mark.slow
-def test_what_is_not_installed_is_listed(rehearsed):
+def test_missing_packages_are_listed(rehearsed):
     if find_spec("fastembed") is not None:
         pytest.skip("fastembed is installed")
     out, _ = rehearsed

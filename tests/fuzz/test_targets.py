@@ -37,7 +37,7 @@ def test_kernels_keep_to_their_memory(name: str) -> None:
     assert "left out" not in done.stdout
 
 
-def test_what_breaks_a_target_is_found() -> None:
+def test_inputs_that_break_a_target_are_found() -> None:
     def check(data: bytes) -> str:
         assert b"!" not in data
         if not data:

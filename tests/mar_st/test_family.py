@@ -133,7 +133,7 @@ def test_a_kill_leaves_a_folder_that_loads(mar, small, queries, tmp_path, monkey
     np.testing.assert_allclose(loaded.encode_queries(queries), expected, atol=1e-6)
 
 
-def test_what_does_not_fit_is_refused(family, mar, small, tmp_path):
+def test_mismatched_inputs_are_refused(family, mar, small, tmp_path):
     with pytest.raises(FamilyError, match="has a query encoder 'query-small'"):
         add_query_encoder(family, small, "query-small")
     with pytest.raises(FamilyError, match=r"called query-NAME.*'small\.1'"):

@@ -57,7 +57,7 @@ def churned(how: str) -> tuple[float, float]:
 
 
 @pytest.mark.skipif(not heap.trim(), reason="no glibc")
-def test_what_is_freed_is_kept_until_it_is_asked_for() -> None:
+def test_freed_memory_is_kept_until_it_is_released() -> None:
     fresh, given = churned("keep")
     assert fresh < 60
     assert given > 60

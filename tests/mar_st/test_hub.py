@@ -74,7 +74,7 @@ def test_a_folder_to_a_branch_for_everyone(saved):
     assert api.branches == [("me/tiny", "v2")]
 
 
-def test_what_is_public_already_is_asked_for(saved):
+def test_pushing_to_a_public_repository_needs_consent(saved):
     api = FakeHub({"me/open": False, "me/closed": True})
     with pytest.raises(PushError, match="me/open is public"):
         push(saved, "me/open", api=api)
@@ -99,7 +99,7 @@ def test_names_that_are_refused(name, message):
         check_repository(name, api=FakeHub())
 
 
-def test_nobody_is_logged_in(saved):
+def test_pushing_without_a_login_is_refused(saved):
     with pytest.raises(PushError, match="hf auth login"):
         push(saved, "me/tiny", api=FakeHub(known=False))
 

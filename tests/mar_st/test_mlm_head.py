@@ -61,7 +61,7 @@ def test_the_head_gives_the_logits_of_the_whole_model(tmp_path, config, architec
         torch.testing.assert_close(logits, model(input_ids=tokens).logits, atol=1e-4, rtol=1e-4)
 
 
-def test_there_is_none_in_an_encoder_or_a_causal_model(tmp_path):
+def test_encoders_and_causal_models_have_no_head(tmp_path):
     BertModel(BertConfig(**SHAPE)).save_pretrained(tmp_path / "bert")
     assert source_head(str(tmp_path / "bert")) is None
     config = Qwen3Config(**SHAPE, num_key_value_heads=1, head_dim=8)
@@ -69,7 +69,7 @@ def test_there_is_none_in_an_encoder_or_a_causal_model(tmp_path):
     assert source_head(str(tmp_path / "qwen3")) is None
 
 
-def test_pre_training_starts_from_the_head_and_goes_on_from_its_own(tmp_path, query_source):
+def test_pre_training_starts_from_the_head_and_continues_from_its_own(tmp_path, query_source):
     config, tokenizer = query_source
     torch.manual_seed(0)
     backbone = GteForMaskedLM(config)

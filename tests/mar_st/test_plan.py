@@ -362,7 +362,7 @@ def test_a_stage_that_nothing_makes_fit_is_told(recipe):
         fitted(pretrained, small, Launch())
 
 
-def test_what_does_not_fit_is_told():
+def test_stages_that_do_not_fit_are_named():
     whole = load_recipe("ablations/finetune-only", ["stages.query-init.mini_batch_tokens=null"])
     assert plan(whole, device="H100").stages[0].fits is False
     assert plan(load_recipe("ablations/finetune-only"), device="H100").stages[0].fits is True
@@ -421,7 +421,7 @@ def test_dtype_and_attention_of_a_backbone_are_planned_with():
     assert weights[1] - weights[0] == 2 * 4_022_468_096
 
 
-def test_what_is_merged_into_float32_is_held_in_it_from_then_on():
+def test_an_encoder_merged_in_float32_stays_in_float32():
     found = plan(load_recipe("mar-0.3b-4b", ["stages.document-init.lora_merge_dtype=float32"]))
     held = {s.name: s.parameters["document"]["dtype"] for s in found.stages if "document" in s.parameters}
     assert held == {"document-init": "bfloat16", "align": "float32", "joint": "float32"}

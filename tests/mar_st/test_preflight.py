@@ -94,7 +94,7 @@ def test_stages_that_do_not_fit_are_refused_with_the_change_that_fits(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_was_changed_stays_changed_in_a_run(tmp_path):
+def test_a_fitted_setting_is_kept_when_a_run_is_resumed(tmp_path):
     marker, recipe = tmp_path / "recipe.json", load_recipe("mar-0.3b-4b")
     small, record, _ = _ready(recipe, marker, Device(None, None, 39.4), fit=True)
     marker.write_text(json.dumps({**small.model_dump(mode="json"), "fit": record}))

@@ -189,7 +189,7 @@ TAUGHT = {"stage": "joint", "name": "joint", "batch_size": 8, "learning_rate": 1
         ({"kl_weight": 0.0, "contrastive_weight": 0.0}, "both zero"),
     ],
 )
-def test_what_no_teacher_can_teach_is_refused(tmp_path, content, fields, message):
+def test_impossible_teachers_are_refused(tmp_path, content, fields, message):
     stages = [*content["stages"][:-1], {**TAUGHT, **fields}]
     with pytest.raises(RecipeError, match=message):
         _load(tmp_path, {**content, "stages": stages})

@@ -157,7 +157,7 @@ def test_teacher_vectors_are_checked_and_computed_again(tmp_path: Path, damage: 
     assert verify(store.root).whole
 
 
-def test_what_has_no_source_is_said(tmp_path: Path) -> None:
+def test_files_without_a_source_are_named(tmp_path: Path) -> None:
     (tmp_path / "modules.json").write_text("[")
     with pytest.raises(RepairError, match="cannot be made again"):
         repair(verify(tmp_path))

@@ -127,7 +127,7 @@ def test_pooling_length_and_prompts_are_those_of_the_folder(tmp_path, document_s
     np.testing.assert_array_equal(mar.encode_queries(TEXTS), model.encode_query(TEXTS))
 
 
-def test_what_the_caller_says_wins(tmp_path, document_source):
+def test_arguments_take_precedence(tmp_path, document_source):
     _saved(tmp_path / "e5", prompts={"query": "头疼："})
     assert load_encoder(tmp_path / "e5", "query", pooling="cls")[1].pooling_mode == "cls"
     assert load_encoder(tmp_path / "e5", "query", max_length=16)[0].max_seq_length == 16
@@ -217,7 +217,7 @@ def test_prompts_of_a_recipe_stay(recipe):
     assert with_source_prompts(given).prompts == given.prompts
 
 
-def test_a_prompt_that_nobody_defines_is_refused_before_training(recipe, tmp_path):
+def test_an_undefined_prompt_is_refused_before_training(recipe, tmp_path):
     data = [{"name": "pairs", "path": str(tmp_path / "triples.jsonl"), "negatives": 0, "prompt": "STS"}]
     with pytest.raises(MarError, match="the prompt 'STS', which neither"):
         train(recipe(data=data), tmp_path / "out", say=lambda line: None)

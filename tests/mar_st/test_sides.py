@@ -289,7 +289,7 @@ def test_a_student_of_the_document_side(recipe, tmp_path):
         ({"evaluation": {"path": "./gone"}, "stages": [DOCUMENT_INIT, JOINT]}, "gone"),
     ],
 )  # fmt: skip
-def test_what_does_not_exist_is_noticed_before_training(recipe, tmp_path, settings, message):
+def test_missing_models_are_noticed_before_training(recipe, tmp_path, settings, message):
     with pytest.raises(MarError, match=message):
         train(recipe(**settings), tmp_path / "out", say=_silent)
     assert not (tmp_path / "out").exists()

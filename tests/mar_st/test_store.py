@@ -159,7 +159,7 @@ def test_killed_and_resumed_store_equals_an_uninterrupted_one(tmp_path):
     assert resumed.asked == fresh.asked[2:]
 
 
-def test_a_torn_shard_is_written_anew(tmp_path):
+def test_a_torn_shard_is_rewritten(tmp_path):
     store, teacher = TeacherStore(tmp_path, shard=16), Digits()
     folder = store.folder(teacher, "document") / "float32"
     name = next(store._plan(TEXTS, text_keys(TEXTS), _empty(folder)))[0]

@@ -13,7 +13,7 @@ RUN = {"q1": {"d2": 0.1 + 0.2, "d1": -1e-9, "d10": float(np.float32(-0.3))}, "é—
 
 
 @pytest.mark.parametrize("suffix", [".trec", ".run", ".json", ".jsonl"])
-def test_what_is_written_is_read(tmp_path, suffix):
+def test_written_files_are_read(tmp_path, suffix):
     path = tmp_path / f"one{suffix}"
     write_run(path, RUN)
     found = read_run(path)

@@ -91,7 +91,7 @@ def test_index(index: Path, name: str) -> None:
     assert named(index) == [name.rpartition("/")[2]]
 
 
-def test_rows_that_were_deleted_and_files_that_nobody_lists(index: Path) -> None:
+def test_deleted_rows_and_unlisted_files(index: Path) -> None:
     (index / "segments" / "000009").mkdir()
     (index / "segments" / "000009" / "left.npy").write_text("x")
     assert verify(index).whole

@@ -52,7 +52,7 @@ def test_the_score_is_the_plain_mean(data_root, tmp_path):
     assert scores["Mean(Task)"] == pytest.approx(expected, abs=1e-6)
 
 
-def test_what_cannot_be_fetched_does_not_lose_the_rest(data_root, tmp_path, monkeypatch):
+def test_a_task_that_cannot_be_fetched_does_not_lose_the_others(data_root, tmp_path, monkeypatch):
     def offline(*args, **kwargs):
         raise ConnectionError("Couldn't reach the Hub")
 

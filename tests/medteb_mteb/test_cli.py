@@ -306,7 +306,7 @@ def test_editions_are_written_listed_shown_and_verified(medteb, make_folder, mon
 
 
 @pytest.mark.slow
-def test_the_mini_edition_is_built_anew(medteb, tmp_path, monkeypatch):
+def test_the_mini_edition_is_reproduced(medteb, tmp_path, monkeypatch):
     monkeypatch.delenv("MEDTEB_DATA", raising=False)
     out = tmp_path / "built"
     code, printed, _ = medteb("edition", "build", "mini", out)

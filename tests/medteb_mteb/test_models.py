@@ -348,7 +348,7 @@ def test_statements_about_the_published_models():
 @pytest.mark.parametrize(
     "name", ["mar-mini", "mar-zh", "mar-0.3b-4b", "mar-0.3b-8b", "bm25-jieba", "bm25-char-bigram"]
 )
-def test_what_leaderboards_show_is_filled(name):
+def test_fields_of_leaderboards_are_filled(name):
     meta = mteb.get_model_meta(name)
     for field in ("release_date", "public_training_code", "n_parameters", "license", "languages"):
         assert getattr(meta, field) is not None, field

@@ -54,7 +54,7 @@ def index(tmp_path_factory):
         (["index", "--encoder", "./no-model"], "no-model"),
     ],
 )
-def test_what_cannot_be_served_is_one_line(command, index, monkeypatch, arguments, said):
+def test_invalid_arguments_are_one_line(command, index, monkeypatch, arguments, said):
     monkeypatch.chdir(index.parent)
     monkeypatch.delenv("MAR_API_KEYS", raising=False)
     code, error = command(*(["--port", "0"] if "--port" not in arguments else []), *arguments)

@@ -41,7 +41,7 @@ def test_gzipped_lines_and_a_folder_with_texts_in_its_triples(tmp_path):
     assert kept == expected[::2]
 
 
-def test_what_is_left_out_is_counted(tmp_path):
+def test_omitted_rows_are_counted(tmp_path):
     path = _write(tmp_path / "rows.jsonl", ROWS)
     source = read_source(_entry(path, where={"source": ("b",)}, limit=2), 0)
     assert source.left_out == {"not selected by 'where'": 3, "beyond the limit": 1}

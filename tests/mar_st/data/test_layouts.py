@@ -59,7 +59,7 @@ def test_numbered_negatives_come_in_the_order_of_their_numbers(tmp_path):
     assert read(write(tmp_path / "rows.jsonl", [row])).triples[0].negatives == ("错1", "错2", "错10")
 
 
-def test_what_is_not_read_is_said(tmp_path):
+def test_unread_columns_are_named(tmp_path):
     rows = [{"query": "问", "pos": ["答"], "neg": [], "prompt": "Represent this", "neg_scores": [1.0]}]
     source = read(write(tmp_path / "rows.jsonl", rows))
     (note,) = source.notes()

@@ -172,7 +172,7 @@ def test_a_folder_without_digests_in_its_shards_is_read_and_checked(tmp_path: Pa
     [("name", "x/../../../ESCAPED"), ("files", {"x/../../../ESCAPED": "0"}), ("files", []), ("count", "20"),
      ("count", 0), ("count", 21), ("files", {"000000.safetensors": 1, "000000.arrow": 2})],
 )  # fmt: skip
-def test_a_manifest_that_lies_is_one_error(tmp_path: Path, field: str, value: object) -> None:
+def test_a_false_manifest_is_one_error(tmp_path: Path, field: str, value: object) -> None:
     folder = write_vectors(tmp_path / "v", ids(), vectors(), shard=20)
     (tmp_path / "ESCAPED").write_text("x")
     path = folder.path / "manifest.json"
@@ -197,7 +197,7 @@ def test_a_linked_shard_is_not_read(tmp_path: Path) -> None:
     [{"data_offsets": [-8, 1272]}, {"data_offsets": [0, 1 << 60]}, {"shape": [20, 17]}, {"dtype": "F64"},
      {"shape": [1 << 40, 16]}, {"shape": "20"}],
 )  # fmt: skip
-def test_a_header_that_lies_is_one_error(tmp_path: Path, change: dict[str, object]) -> None:
+def test_a_false_header_is_one_error(tmp_path: Path, change: dict[str, object]) -> None:
     folder = write_vectors(tmp_path / "v", ids(), vectors(), shard=20)
     without_digests(folder.path)
     path = folder.path / "shards" / "000001.safetensors"

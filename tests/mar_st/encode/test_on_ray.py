@@ -69,7 +69,7 @@ def test_a_lost_machine_changes_nothing(
     assert files(found.path) == files(whole.path)
 
 
-def test_what_a_machine_raises_is_reported(
+def test_errors_of_a_machine_are_reported(
     model: Path,  # noqa: F811
     tmp_path: Path,
     cluster: Any,

@@ -230,7 +230,7 @@ def test_shards_behind_a_link_are_not_written(model: Path, corpus: Path, tmp_pat
 
 
 @pytest.mark.parametrize("number", [36, 48])
-def test_what_is_appended_is_added_as_if_encoded_anew(
+def test_appended_documents_give_the_folder_of_a_full_run(
     model: Path, corpus: Path, tmp_path: Path, whole: dict[str, str], number: int, monkeypatch: Any
 ) -> None:
     write(corpus, rows(number))
@@ -343,7 +343,7 @@ def test_another_query_encoder_does_not_change_the_model(
     assert len(encode(other, corpus, tmp_path / "whole")) == 100
 
 
-def test_what_cannot_be_encoded_is_refused(model: Path, corpus: Path, tmp_path: Path) -> None:
+def test_invalid_settings_are_refused(model: Path, corpus: Path, tmp_path: Path) -> None:
     write(corpus, [*rows(5), rows(1)[0]])
     with pytest.raises(CorpusError, match="the id 'd0' is there twice"):
         encode(model, corpus, tmp_path / "v")

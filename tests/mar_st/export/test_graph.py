@@ -68,7 +68,7 @@ def test_merged_layers_are_as_many_as_expected():
     assert torch.equal(before, model.get_input_embeddings().weight)
 
 
-def test_what_cannot_be_exported_says_why(monkeypatch):
+def test_unsupported_models_are_refused(monkeypatch):
     model = make_model("bert", "max")
     with pytest.raises(ExportError, match="Pooling 'max' cannot be exported"):
         parts_of(list(model))

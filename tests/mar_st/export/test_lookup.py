@@ -167,7 +167,7 @@ def test_the_page_searches_and_shows_texts_as_text(page):
         server.server_close()
 
 
-def test_what_does_not_fit_is_refused(family, tmp_path):  # noqa: F811
+def test_mismatched_inputs_are_refused(family, tmp_path):  # noqa: F811
     mar, both = family / "mar", {"vectors": family / "vectors", "documents": family / "corpus.jsonl"}
     out = tmp_path / "out"
     cases = [

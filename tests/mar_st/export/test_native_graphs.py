@@ -149,7 +149,7 @@ def test_sizes_and_settings(model_type, settings, tmp_path):
 
 
 @needs_kernels
-def test_what_comes_after_pooling(tmp_path):
+def test_modules_after_pooling(tmp_path):
     modules = list(make_model("bert", "mean"))[:2]
     norm = LayerNorm(24)
     nn.init.normal_(norm.norm.weight)
@@ -248,7 +248,7 @@ def test_export_measures_it_beside_others(gte_folder, tmp_path, monkeypatch, cap
 
 
 @needs_kernels
-def test_what_cannot_be_computed_is_refused(gte_folder, tmp_path):
+def test_unsupported_models_are_refused(gte_folder, tmp_path):
     with pytest.raises(ExportError, match="computes in int8"):
         export(gte_folder, tmp_path / "out", formats=("native",), precisions=("fp32",), show_progress=False)
     model = make_model("gte")

@@ -8,7 +8,7 @@ from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.export.conftest import make_model
 
 
-def test_what_is_saved_in_half_precision_is_known_by_its_saved_weights(tmp_path):
+def test_half_precision_is_recognised_from_saved_weights(tmp_path):
     make_model(prompts={"query": "吃："}).half().save(str(tmp_path / "half"))
     source = open_source(str(tmp_path / "half"))
     assert source.model.dtype == torch.float32

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_what_is_reserved_is_an_array_of_zeros_with_its_room_taken(tmp_path: Path) -> None:
+def test_a_reserved_file_is_an_array_of_zeros_that_takes_its_space(tmp_path: Path) -> None:
     array = open_reserved(tmp_path / "a.npy", "float32", (1000, 32))
     assert (tmp_path / "a.npy").stat().st_blocks * 512 >= array.nbytes
     assert array.dtype == np.float32

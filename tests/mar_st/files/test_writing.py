@@ -68,7 +68,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 
 @pytest.mark.parametrize("kind", ["exact", "hnsw", "int8", "binary", "ivf-pq"])
-def test_what_is_named_is_on_the_disk(tmp_path: Path, disk: Disk, kind: str) -> None:
+def test_named_files_are_on_the_disk(tmp_path: Path, disk: Disk, kind: str) -> None:
     library = make_library(tmp_path / "library", count=400)
     out = tmp_path / "index"
     build_index(library.open, out, corpus=library.corpus, kind=kind, tokens="char-bigram", progress=False)

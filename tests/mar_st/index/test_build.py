@@ -243,7 +243,7 @@ def test_a_build_that_stopped_anywhere_gives_the_same_bytes(library, tmp_path, m
     assert content(tmp_path / "stopped") == expected
 
 
-def test_another_build_starts_anew(library, tmp_path, monkeypatch):
+def test_a_build_with_other_settings_starts_over(library, tmp_path, monkeypatch):
     def stop(*args, **options):
         raise KeyboardInterrupt
 

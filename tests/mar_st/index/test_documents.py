@@ -14,7 +14,7 @@ def written(folder, documents, fields=None):
     return writer.close()
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_written_files_are_read(tmp_path):
     given = []
     for row in range(2 * BATCH + 3):
         metadata = {"year": row, "even": row % 2 == 0} if row % 3 else {}

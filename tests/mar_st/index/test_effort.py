@@ -151,7 +151,7 @@ def test_cells_are_probed_with_the_effort_too(library, tmp_path):
     )
 
 
-def test_what_cannot_be_tuned_is_refused(index, library, tmp_path):
+def test_invalid_inputs_are_refused(index, library, tmp_path):
     with pytest.raises(IndexingError, match="no queries"):
         tune_effort(index, [], encoder=FAR)
     with pytest.raises(IndexingError, match=r"above 0 and at most 1; got 1\.5"):

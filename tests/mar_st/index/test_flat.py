@@ -70,7 +70,7 @@ def test_equal_scores_are_ranked_by_row():
     assert rows.tolist() == [[0, 1, 2, 3]]
 
 
-def test_results_too_many_for_the_kernel_are_found_otherwise():
+def test_more_results_than_the_kernel_supports():
     many = MOST + 1
     scores, rows = flat.search(QUERIES[:9], VECTORS, many)
     expected, places = naive(QUERIES[:9], VECTORS, many, np.arange(len(VECTORS)))
@@ -78,7 +78,7 @@ def test_results_too_many_for_the_kernel_are_found_otherwise():
     assert (rows == places).mean() > 0.99
 
 
-def test_vectors_that_lie_otherwise():
+def test_vectors_of_other_memory_layouts():
     for vectors in (np.asfortranarray(VECTORS), VECTORS[:, ::2], VECTORS[::3], VECTORS.astype(np.float64)):
         queries = np.ascontiguousarray(QUERIES[:12, : vectors.shape[1]])
         _, rows = flat.search(queries, vectors, 10)

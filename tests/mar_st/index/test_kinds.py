@@ -137,7 +137,7 @@ def test_files_are_mapped_and_none_is_read(searchable):
 
 
 @pytest.mark.parametrize("storage", ["float32", "int8"])
-def test_a_graph_that_was_killed_goes_on_to_the_same_bytes(source, tmp_path, monkeypatch, storage):
+def test_a_killed_graph_build_resumes_to_the_same_bytes(source, tmp_path, monkeypatch, storage):
     few = RowsSource([(source.take(np.arange(9000)), np.arange(9000))])
     given = {"storage": storage, "M": 8}
     monkeypatch.setattr(constructing, "BLOCK", 3000)

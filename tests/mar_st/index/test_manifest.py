@@ -187,7 +187,7 @@ def test_an_index_without_a_list_of_needless_files_is_changed(index: Path) -> No
     assert after["retired"] == []
 
 
-def test_what_a_killed_update_left_is_cleared(index: Path) -> None:
+def test_remains_of_a_killed_update_are_removed(index: Path) -> None:
     folder = index / "segments" / "000002"
     folder.mkdir()
     (folder / "vectors.npy").write_text("torn")

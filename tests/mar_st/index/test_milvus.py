@@ -178,7 +178,7 @@ def test_searching_is_set_to_reach_the_recall(library, address, kind):
         assert len(deep[0]) > 1000
 
 
-def test_a_build_that_stopped_is_done_anew(library, address, monkeypatch):
+def test_a_stopped_build_is_repeated(library, address, monkeypatch):
     target = address()
     with monkeypatch.context() as patched:
         patched.setattr(rows, "_SENT", 500)

@@ -188,7 +188,7 @@ def test_bad_options_are_refused(searcher, options, message):
         searcher.search(["x"], **options)
 
 
-def test_what_needs_texts_says_so(folder, library):
+def test_searches_without_an_encoder_or_texts_are_refused(folder, library):
     searcher = Searcher.open(folder)
     with pytest.raises(IndexingError, match="no encoder"):
         searcher.search(["x"])

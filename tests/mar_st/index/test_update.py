@@ -179,7 +179,7 @@ def test_ids_must_be_new_or_there(library, tmp_path, numbers, options, message):
     assert Index.open(out).generation == 1
 
 
-def test_what_does_not_fit_is_refused(library, tmp_path):
+def test_mismatched_inputs_are_refused(library, tmp_path):
     out = indexed(library, tmp_path / "index", bm25=False)
     with pytest.raises(IndexingError, match="16 dimensions"):
         add(out, part(tmp_path / "narrow", [2000], dim=16).folder, progress=False)

@@ -90,6 +90,6 @@ def test_alignment_trains_it_further(texts, vectors):
         ({"texts": ["头疼"] * 400}, "too little to choose a ridge"),
     ],
 )
-def test_what_cannot_be_fitted_is_refused(texts, vectors, change, message):
+def test_invalid_inputs_are_refused(texts, vectors, change, message):
     with pytest.raises(LookupEncoderError, match=message):
         fit_lookup(**{"texts": texts, "vectors": vectors, **change})

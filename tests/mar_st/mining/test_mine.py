@@ -180,7 +180,7 @@ def test_the_consistency_filter_keeps_what_is_in_the_top_k(triples, documents, t
     )
 
 
-def test_a_killed_run_goes_on_and_gives_the_same(triples, documents, tmp_path):
+def test_a_killed_run_resumes_with_the_same_result(triples, documents, tmp_path):
     rules = Rules(negatives=4, margin=0.0)
     expected = mine([Table()], triples, documents, rules=rules, show_progress=False)
     with pytest.raises(KeyboardInterrupt):

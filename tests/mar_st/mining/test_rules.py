@@ -90,7 +90,7 @@ def test_labelled_negatives_are_kept_or_candidates():
     assert _pick(question, [[1, 2, 3]], keep_labelled=False)[0].mined == [1, 2, 3]
 
 
-def test_filling_up_takes_what_nobody_found():
+def test_filling_up_takes_documents_that_were_not_retrieved():
     question = _question(0, own=1, labelled=frozenset({2}))
     picked, _ = _pick(question, [[0, 3]], negatives=3, fill=True, max_score=0.0, scores={3: 1.0})
     assert picked.mined == []

@@ -39,7 +39,7 @@ def cached(tmp_path: Path) -> list[Path]:
 
 
 @needs_compiler
-def test_what_is_compiled_is_kept(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_libraries_are_cached(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert library(source, []).number() == 41
     assert [path.name.rpartition("-")[0] for path in cached(tmp_path)] == ["number"]
     assert [path.suffix for path in (tmp_path / "cache" / "medteb").iterdir()] == [".so"]
@@ -48,7 +48,7 @@ def test_what_is_compiled_is_kept(source: Path, tmp_path: Path, monkeypatch: pyt
 
 
 @needs_compiler
-def test_other_sources_headers_and_flags_are_compiled_anew(source: Path, tmp_path: Path) -> None:
+def test_other_sources_headers_and_flags_are_recompiled(source: Path, tmp_path: Path) -> None:
     library(source, [])
     source.with_name("number.hpp").write_text("#define NUMBER 42\n", encoding="utf-8")
     assert library(source, []).number() == 42
@@ -60,7 +60,7 @@ def test_other_sources_headers_and_flags_are_compiled_anew(source: Path, tmp_pat
 
 
 @needs_compiler
-def test_a_broken_library_is_compiled_anew(source: Path, tmp_path: Path) -> None:
+def test_a_broken_library_is_recompiled(source: Path, tmp_path: Path) -> None:
     code = f"from mar_st.native.build import library, Path; library(Path({str(source)!r}), [])"
     subprocess.run([sys.executable, "-c", code], check=True)  # a process loads what has one name once
     (path,) = cached(tmp_path)
@@ -131,7 +131,7 @@ def test_errors_say_what_is_missing(source: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @needs_compiler
-def test_what_the_compiler_says_is_told(
+def test_messages_of_the_compiler_are_reported(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source.write_text("int number( { }\n", encoding="utf-8")

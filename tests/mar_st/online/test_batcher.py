@@ -63,7 +63,7 @@ def test_many_threads_get_their_own_vectors_in_order():
     assert all(len(texts) <= 16 for texts, _ in fake.calls[:-200])
 
 
-def test_what_comes_while_a_batch_is_computed_makes_the_next_one():
+def test_requests_during_a_batch_form_the_next_one():
     fake = Fake()
     with MicroBatcher(fake) as batcher:
         first = held(fake, batcher)
@@ -211,7 +211,7 @@ def test_a_long_request_delays_others_by_one_batch_at_most():
     assert next(i for i, texts in enumerate(order) if "short" in texts) <= 2
 
 
-def test_what_is_observed_is_told_before_the_answer():
+def test_observers_are_called_before_the_answer():
     seen = {}
     gate = threading.Event()
     told = []

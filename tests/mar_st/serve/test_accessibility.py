@@ -96,7 +96,7 @@ def test_colours_have_enough_contrast(scheme):
 
 @NO_BROWSER
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_what_is_shown_has_the_colours_of_the_style_sheet(serve, visit, scheme):
+def test_visible_elements_have_the_colours_of_the_style_sheet(serve, visit, scheme):
     """Text of every element, against the first background behind it that is not transparent."""
     server = serve()
     page = visit(server.url, scheme=scheme)

@@ -223,7 +223,7 @@ def post(path, body=b"{}", *headers):
     return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
 
-def test_what_is_too_much_is_refused_before_the_application_sees_it(monkeypatch):
+def test_oversized_requests_are_refused_before_the_application_sees_them(monkeypatch):
     monkeypatch.setattr(guard, "HANDS", -1)
     engine = SimpleNamespace(full=lambda: 2.3, waiting=0)
     metrics = Metrics()

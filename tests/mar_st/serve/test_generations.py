@@ -50,7 +50,7 @@ def test_the_old_index_answers_whom_it_took_and_is_then_closed(tmp_path):
         old.encoding.batcher.submit(["x"])
 
 
-def test_what_cannot_be_opened_changes_nothing(tmp_path):
+def test_a_folder_that_cannot_be_opened_changes_nothing(tmp_path):
     place = make_index(tmp_path, DOCUMENTS)
     app = create_app(place, ServeSettings(api_keys=("a-key-of-enough-characters",)), encoder=FakeEncoder())
     headers = {"x-api-key": "a-key-of-enough-characters"}

@@ -57,7 +57,7 @@ def timed(client, *bodies):
 
 
 @pytest.mark.parametrize("by_vector", [False, True])
-def test_the_longest_query_holds_up_nobody(make_client, searcher, by_vector):
+def test_the_longest_query_delays_no_other_request(make_client, searcher, by_vector):
     client = make_client(searcher, searcher.encoder)
     long = {"query": made_text(340_000, 1), "k": 1000, "truncate": True, "hybrid": True}
     if by_vector:
@@ -144,7 +144,7 @@ EDGES = [
 
 
 @pytest.mark.parametrize(("name", "edge", "make"), EDGES)
-def test_what_is_allowed_is_answered_and_one_more_refused(make_client, name, edge, make):
+def test_allowed_requests_are_answered_and_one_more_is_refused(make_client, name, edge, make):
     fake = FakeSearcher(DOCUMENTS, FakeEncoder())
     fake.index.fields = {"year": "integer", **{f"f{place}": "integer" for place in range(80)}}
     client = make_client(fake, **({name: edge} if name else {}))

@@ -308,7 +308,7 @@ def test_students_of_one_space_make_a_family(tmp_path, files, teacher):
     np.testing.assert_allclose(chosen.encode_queries(QUERIES), alone.encode_queries(QUERIES), atol=1e-6)
 
 
-def test_what_cannot_be_is_refused(tmp_path, files, teacher):
+def test_invalid_settings_are_refused(tmp_path, files, teacher):
     with pytest.raises(SpaceError, match="--dim is 65, but the teacher's vectors have 64"):
         _align(tmp_path, files, options=Options(dim=65))
     with pytest.raises(SpaceError, match="all loss weights are zero"):

@@ -54,7 +54,7 @@ def _tool(folder, name):
     path.chmod(0o755)
 
 
-def test_without_a_compiler_training_goes_on(tmp_path, no_compilers, caplog):
+def test_training_continues_without_a_compiler(tmp_path, no_compilers, caplog):
     plain, asked = encoder(), encoder()
     train_contrastive(plain, [source()], stage("contrastive"), settings(tmp_path, name="plain"), {})
     with caplog.at_level("WARNING"):

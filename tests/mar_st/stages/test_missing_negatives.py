@@ -62,7 +62,7 @@ def test_training_takes_them_where_it_refused(tmp_path):
     assert changed(model, before)
 
 
-def test_what_cannot_be_filled_is_refused(tmp_path):
+def test_rows_that_cannot_be_filled_are_refused(tmp_path):
     with pytest.raises(BatchError, match="alone in the part of its process"):
         TrainRows({"qa": rows_of(MIXED, 1)}).__getitems__([0])
     filled = source(triples=MIXED, negatives=1, missing_negatives="batch")

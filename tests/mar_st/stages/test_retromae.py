@@ -72,7 +72,7 @@ def test_an_interrupted_run_gives_the_same_weights(query_source, tmp_path, monke
     assert all(torch.equal(one[key], two[key]) for key in one)
 
 
-def test_pre_training_goes_on_from_a_saved_head(query_source, tmp_path):
+def test_pre_training_continues_from_a_saved_head(query_source, tmp_path):
     model = _train(_model(query_source), tmp_path / "first")
     saved = load_file(tmp_path / "first" / HEAD)
     _train(

@@ -257,7 +257,7 @@ def test_the_last_process_writes_the_table(trained, change, study_folder):
         ),
     ],
 )  # fmt: skip
-def test_what_is_missing_is_noticed_before_training(change, trained, study_folder, settings, error, message):
+def test_missing_inputs_are_noticed_before_training(change, trained, study_folder, settings, error, message):
     study = load_study(change(**settings, published=[]))
     with pytest.raises(error, match=message):
         run_study(study, study_folder / "out", say=lambda line: None)

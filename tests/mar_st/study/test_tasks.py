@@ -132,7 +132,7 @@ def test_broken_data_are_named(make_folder, kind, file, line, message):
         load_task(Task(name="t", path=str(folder)))
 
 
-def test_what_cannot_be_scored_is_refused(make_folder, tmp_path):
+def test_invalid_tasks_are_refused(make_folder, tmp_path):
     with pytest.raises(StudyError, match="'pearson' is not a metric of a retrieval task"):
         load_task(Task(name="t", path=str(make_folder("Retrieval")), metric="pearson"))
     with pytest.raises(StudyError, match="'map' is not a metric of a sts task"):

@@ -112,7 +112,7 @@ def test_a_failure_in_the_middle_loses_nothing(server, tmp_path):
     assert sorted(server.sold) == sorted(TEXTS)
 
 
-def test_what_fails_for_the_moment_is_tried_again(server, tmp_path):
+def test_temporary_failures_are_retried(server, tmp_path):
     server.failures = {2: (503, "busy"), 3: (429, "slow down")}
     vectors = _teacher(server, tmp_path).vectors(TEXTS, "document")
     np.testing.assert_allclose(np.asarray(vectors), live(TEXTS), rtol=1e-6)

@@ -59,7 +59,7 @@ def test_identity_follows_the_content(tmp_path):
     assert first != FolderTeacher(_write(tmp_path / "d", [{"text": "药"}, *rows[1:]])).identity("query")
 
 
-def test_what_does_not_fit_is_refused(tmp_path):
+def test_mismatched_inputs_are_refused(tmp_path):
     rows = [{"text": text} for text in TEXTS]
     teacher = FolderTeacher(_write(tmp_path / "good", rows))
     with pytest.raises(FolderError, match="2 of 3 queries have no vector"):
@@ -81,7 +81,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
         FolderTeacher(folder)
 
 
-def test_what_mar_encode_wrote(tmp_path):
+def test_a_folder_written_by_mar_encode(tmp_path):
     texts = {f"d{i}": f"文{i}" for i in range(7)}
     vectors = np.random.default_rng(0).normal(size=(7, 8)).astype(np.float32)
     folder = write_vectors(tmp_path / "v", list(texts), vectors, space="abc", shard=3)

@@ -68,7 +68,7 @@ def test_equal_weights_are_one_teacher_whatever_the_folder(mar, tmp_path):
         lambda mar: mar.route_modules("document")[0].bfloat16(),
     ],
 )
-def test_what_changes_the_vectors_changes_the_teacher(mar, tmp_path, change):
+def test_the_identity_follows_changes_of_the_vectors(mar, tmp_path, change):
     def name():
         return ModelTeacher.of_documents(mar, TeacherStore(tmp_path)).identity("document")
 

@@ -142,7 +142,7 @@ def test_the_plan_counts_the_cut_vocabulary(cut_recipe, source):
         ({"texts": ["hub:org/name"]}, "'hub:org/name', which is not a data entry"),
     ],
 )
-def test_what_cannot_be_cut_is_said_before_anything_is_loaded(cut_recipe, options, message):
+def test_unsupported_models_are_refused_before_anything_is_loaded(cut_recipe, options, message):
     with pytest.raises(VocabularyError, match=message):
         check_models(cut_recipe(**options))
 

@@ -184,7 +184,7 @@ def test_equal_input_gives_equal_files(tmp_path):
     assert done.pieces == (90, 85)
 
 
-def test_what_cannot_be_cut(tmp_path):
+def test_unsupported_models_are_refused(tmp_path):
     folder = encoder_folder(tmp_path / "full")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "file").write_text("")

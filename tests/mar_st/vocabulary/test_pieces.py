@@ -59,7 +59,7 @@ def test_any_selection_of_pieces_keeps_the_texts_that_use_them(backend):
     assert whole > 30
 
 
-def test_what_is_dropped_is_split_into_smaller_pieces(backend):
+def test_dropped_tokens_are_split_into_smaller_ones(backend):
     _, cut, order = cut_to(backend, OURS)
     for ids in ids_of(cut, THEIRS + STRANGE):
         assert all(0 <= number < len(order) for number in ids)

@@ -128,7 +128,7 @@ def test_missing_grades_count_where_they_can():
     assert sum(map(sum, found.confusion["丙", "乙"])) < 200
 
 
-def test_one_judge_agrees_with_nobody():
+def test_agreement_needs_two_judges():
     with pytest.raises(BuildError, match="two judges or more; there is 甲"):
         agreement([Judgement("q", "d", "甲", "S")])
     with pytest.raises(BuildError, match="No pair was graded by two judges"):

@@ -80,7 +80,7 @@ def test_the_corrected_edition_beside_the_original(folder, tmp_path):
     assert before <= qrels_of(tmp_path / "more")
 
 
-def test_what_does_not_fit(folder, tmp_path):
+def test_mismatched_inputs_are_refused(folder, tmp_path):
     benchmark = read_benchmark(folder)
     with pytest.raises(BuildError, match="'q0' and 'gone'"):
         audit(benchmark, [Label("q0", "gone", 1)])

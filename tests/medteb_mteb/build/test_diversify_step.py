@@ -218,7 +218,7 @@ def test_ids_beside_vectors_are_part_of_what_the_step_is(source, vectors, tmp_pa
         (("--column", "text"), "takes FIELD=COLUMN"),
     ],
 )
-def test_what_cannot_be_done_is_said(app, source, tmp_path, options, message):
+def test_invalid_settings_are_refused(app, source, tmp_path, options, message):
     arguments = [str(source), str(tmp_path / "out"), "--kind", "queries", "-q", *options]
     result = CliRunner().invoke(app, arguments)
     assert isinstance(result.exception, (BuildError, UserError))

@@ -38,7 +38,7 @@ def test_two_steps_share_a_folder_in_any_order(tmp_path):
         assert files(out) == {"train/0.jsonl": "0", "train/1.jsonl": "1"}
 
 
-def test_what_is_there_is_never_overwritten(tmp_path):
+def test_existing_files_are_never_overwritten(tmp_path):
     out = tmp_path / "out"
     (out / "train").mkdir(parents=True)
     (out / "train" / "sts-pairs.jsonl").write_text("mine")

@@ -124,7 +124,7 @@ def test_bm25_finds_what_shares_words(tmp_path):
         ),
     ],
 )
-def test_what_cannot_be_is_refused(tmp_path, change, message):
+def test_invalid_settings_are_refused(tmp_path, change, message):
     given = {"queries": QUERIES, "documents": DOCUMENTS, "retrievers": [Fixed("a", FIRST)], "how": Pooling()}
     pool(**given, out=tmp_path / "out", show_progress=False)
     with pytest.raises(BuildError, match=message):

@@ -63,7 +63,7 @@ def test_all_pairs_are_found_and_no_others(threshold, monkeypatch):
     }
 
 
-def test_what_counts_as_a_near_duplicate():
+def test_near_duplicates():
     same = ["感冒怎么办", "感冒了怎么办？"], ["ＭＲＩ检查", "mri 检查"], ["？？", "？？"]
     other = ["感冒怎么办", "发烧怎么办"], ["头疼", "腹泻"]
     assert all(len(clusters(pair)) == 1 for pair in same)

@@ -108,7 +108,7 @@ def test_correlations_are_compared_on_the_same_resamples(rng):
     assert compare(far, close).difference == -comparison.difference
 
 
-def test_what_cannot_be_resampled_is_refused():
+def test_invalid_samples_are_refused():
     with pytest.raises(ValueError, match="at least two items"):
         bootstrap_interval(MeanSample(np.array([0.5])))
     with pytest.raises(ValueError, match="undefined in most resamples"):

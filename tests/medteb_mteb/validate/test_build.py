@@ -26,7 +26,7 @@ def test_steps_are_found_by_their_kind(build):
     assert of_build(build, Sources()).against == [str(build / "data" / "train")]
 
 
-def test_what_is_given_counts(build, tmp_path):
+def test_given_files_take_precedence(build, tmp_path):
     given = Sources(pools=tmp_path / "p", judgements=tmp_path / "j", against=["t"])
     assert of_build(build, given) == given
 

@@ -37,7 +37,7 @@ def test_a_changed_file_is_named(look, folder, add):
         ("judged_negatives.tsv", "q0\tp0", identifiers, {"contradicting judgements": 1}),
     ],
 )
-def test_what_is_wrong_is_counted_and_not_an_error(look, add, name, line, check, numbers):
+def test_defects_are_counted_and_not_errors(look, add, name, line, check, numbers):
     add(name, line)
     found = look(check)
     assert found.verdict == "fail"

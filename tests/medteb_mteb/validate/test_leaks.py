@@ -26,7 +26,7 @@ def training(tmp_path):
         ("医院停车场在哪里", "感冒\n得了感冒的病人应当在医生指导下用药，并注意休息。", "warning"),
     ],
 )
-def test_what_training_sets_hold_of_the_test(look, training, query, positive, verdict):
+def test_test_queries_in_training_sets_are_counted(look, training, query, positive, verdict):
     found = look(leaks, against=training(query, positive))
     assert found.verdict == verdict
     assert found.numbers["queries near a training text"] == (verdict == "fail")

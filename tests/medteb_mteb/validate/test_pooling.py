@@ -54,7 +54,7 @@ def test_bias_is_what_a_retriever_loses_without_its_own_documents(look, add, wri
     assert "; 50.0% of the first 10 documents of bm25 would be judged; the order" in found.reason
 
 
-def test_pools_in_which_nobody_is_alone_have_no_bias(look, write_pools):
+def test_pools_without_documents_of_a_single_retriever_have_no_bias(look, write_pools):
     found = look(pool_bias, pools=write_pools(bm25="pn", dense="np"))
     assert found.verdict == "ok"
     assert found.numbers["order of the retrievers changes"] == "no"

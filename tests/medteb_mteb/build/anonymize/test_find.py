@@ -66,7 +66,7 @@ def test_only_the_kinds_asked_for():
         Finder([])
 
 
-def test_what_is_known_by_its_label_is_found_again_without(finder):
+def test_a_labelled_value_is_found_again_without_its_label(finder):
     title, text = finder.together(
         ["由作田的CT复查", "姓名：由作田，住院号20210034567。今日20210034567号由作田复查。"]
     )

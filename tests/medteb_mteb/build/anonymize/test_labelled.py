@@ -104,7 +104,7 @@ def test_around_identifiers_nothing_is_touched(finder, sentences):
         assert masked.endswith(kept)
 
 
-def test_what_is_anonymised_stays_as_it_is(sentences):
+def test_anonymising_twice_changes_nothing(sentences):
     step = Anonymise()
     for sentence in sentences:
         once = step.one(Text("a", sentence.text)).text

@@ -98,7 +98,7 @@ def test_english_text_gets_english_placeholders():
     assert (text.text, text.title) == ("Dr. [NAME] called [PHONE].", "复诊 [电话]")
 
 
-def test_ids_made_from_the_content_are_made_anew(source, tmp_path):
+def test_ids_made_from_the_content_are_recomputed(source, tmp_path):
     before = [text.id for text in read_texts(source)]
     anonymize(source, tmp_path / "out", show_progress=False)
     after = [text.id for text in read_texts(tmp_path / "out")]

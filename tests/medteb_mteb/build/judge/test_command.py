@@ -64,7 +64,7 @@ def test_the_command(settings, capsys):
     assert (source.folder / "judgements.sqlite").is_file()
 
 
-def test_what_is_left_is_exit_code_1(settings, capsys):
+def test_missing_answers_are_exit_code_1(settings, capsys):
     source, server, file = settings
     server.instead.append(lambda c: rules.Answer(500, {}) if c.body["model"] == "rule-strict" else None)
     assert (
@@ -73,7 +73,7 @@ def test_what_is_left_is_exit_code_1(settings, capsys):
     assert "strict stopped" in capsys.readouterr().err
 
 
-def test_repair_goes_on(settings, capsys, monkeypatch):
+def test_a_run_with_repair_resumes(settings, capsys, monkeypatch):
     source, server, file = settings
     monkeypatch.setenv("MEDTEB_JOURNAL", str(source.folder / "mine.sqlite"))
     options = ["--judges", file, "--already-anonymous", "-q"]

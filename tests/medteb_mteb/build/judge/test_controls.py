@@ -72,7 +72,9 @@ def others(rows):
     }
 
 
-def test_what_lowers_the_others_is_found_by_the_positive_control(attacked, make_server, endpoint, judges_of):
+def test_a_passage_that_lowers_others_is_found_by_the_positive_control(
+    attacked, make_server, endpoint, judges_of
+):
     honest = make_server(endpoint())
     _, right = judged(attacked, judges_of(honest, passages=12), "honest")
     url = make_server(obeying(endpoint(), lower_others))
@@ -94,7 +96,7 @@ def test_what_lowers_the_others_is_found_by_the_positive_control(attacked, make_
     assert [json.loads(line)["why"] for line in failed] == [["control"]] * 3
 
 
-def test_what_lowers_the_others_by_a_grade_is_found_by_a_gold_passage(
+def test_a_passage_that_lowers_others_by_a_grade_is_found_by_a_gold_passage(
     attacked, make_server, endpoint, judges_of
 ):
     _, right = judged(attacked, judges_of(make_server(endpoint()), passages=12), "honest")
@@ -123,7 +125,7 @@ def test_what_lowers_the_others_by_a_grade_is_found_by_a_gold_passage(
     assert all(grade == others(right)[pair] for pair, grade in others(found).items() if pair[0] in best)
 
 
-def test_what_raises_itself_alone_is_found_by_a_query_it_cannot_answer(
+def test_a_passage_that_only_raises_itself_is_found_by_a_query_it_cannot_answer(
     attacked, make_server, endpoint, judges_of
 ):
     server = obeying(endpoint(), raise_itself)

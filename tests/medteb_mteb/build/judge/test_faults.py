@@ -84,7 +84,7 @@ def test_all_kinds_at_once(clean, make_server, endpoint, judges_of, content):
     assert sum(server.sold.values()) == source.pairs
 
 
-def test_what_fails_twice_is_counted_and_asked_again_only_on_demand(
+def test_pairs_that_fail_twice_are_counted_and_retried_only_on_demand(
     make_input, make_server, endpoint, judges_of
 ):
     source = make_input(1, 8)

@@ -31,7 +31,7 @@ def settle(journal, numbers, grade="A", failures=None, follow=()):
     )  # fmt: skip
 
 
-def test_what_is_settled_is_there_for_the_next(tmp_path):
+def test_settled_grades_are_there_for_the_next_run(tmp_path):
     path = tmp_path / "deep" / "journal.sqlite"
     with Journal(path) as journal:
         settle(journal, range(5))
@@ -194,7 +194,7 @@ def test_a_repair_needs_a_journal_for_itself(tmp_path):
         repair_journal(tmp_path / "journal.sqlite")
 
 
-def test_a_build_goes_on_after_a_repair(make_input, make_server, endpoint, judges_of, content):
+def test_a_build_resumes_after_a_repair(make_input, make_server, endpoint, judges_of, content):
     source, server = make_input(4, 30), endpoint()
     config = judges_of(make_server(server), price_in=1.0)
     path = source.folder / "judgements.sqlite"

@@ -96,7 +96,7 @@ def test_texts_that_are_equal_are_judged_once(make_input, make_server, endpoint,
     assert sum(server.sold.values()) == 2 * 5
 
 
-def test_what_else_matters_is_another_judgement(make_input, make_server, endpoint, judges_of):
+def test_settings_that_need_another_judgement(make_input, make_server, endpoint, judges_of):
     source, server = make_input(1, 4), endpoint()
     url = make_server(server)
     run(source, judges_of(url))
@@ -160,7 +160,7 @@ def test_keys_come_from_the_environment_and_are_kept_nowhere(
     assert "高血压" not in caplog.text
 
 
-def test_a_budget_stops_cleanly_and_a_larger_one_goes_on(
+def test_a_budget_stops_cleanly_and_a_larger_one_resumes(
     make_input, make_server, endpoint, judges_of, content
 ):
     source, server = make_input(3, 12), endpoint()

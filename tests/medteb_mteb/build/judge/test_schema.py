@@ -29,7 +29,7 @@ def test_a_good_answer(keys):
     "wrapped",
     ["```json\n{}\n```", "结果如下：\n```\n{}\n```\n以上。", "<think>先看第一段 {{…}}</think>\n{}", " {}\n"],
 )
-def test_what_stands_around_an_answer_is_left_out(wrapped):
+def test_text_around_an_answer_is_ignored(wrapped):
     assert read_answer(wrapped.format(answer(TAGGED, "SSS")), TAGGED).grades == {0: "S", 1: "S", 2: "S"}
 
 
@@ -143,7 +143,7 @@ def test_a_repair_that_moves_a_grade_is_refused():
     assert (verdict.whole, verdict.grades) == ("not-json", {})
 
 
-def test_what_the_endpoint_says_about_an_answer():
+def test_reasons_to_end_reported_by_the_endpoint():
     assert read_answer(answer(PLAIN, "SBD"), PLAIN, refused=True).whole == "refused"
     assert read_answer(answer(PLAIN, "SBD")[:-3], PLAIN, cut=True).whole == "cut"
     assert read_answer(answer(PLAIN, "SBD"), PLAIN, cut=True).grades  # all was said

@@ -52,7 +52,7 @@ def test_a_known_answer_is_not_bought_and_needs_no_endpoint(ask, prompts, server
         ask(prompts(13), elsewhere)
 
 
-def test_what_is_another_answer(ask, prompts, server):
+def test_settings_that_need_another_answer(ask, prompts, server):
     asked = prompts(2)
     p = asked[0]
     with running(server) as url:
@@ -162,7 +162,7 @@ def test_a_changed_reader_needs_no_new_answer(ask, prompts, server):
         assert (found.failed, found.bought) == ({"p2": "length"}, 1)
 
 
-def test_what_the_endpoint_says_about_an_answer(ask, prompts):
+def test_reasons_to_end_reported_by_the_endpoint(ask, prompts):
     def ended(reason, content):
         def special(call):
             found = rules.completion("writer", content, (5, 5))
@@ -207,7 +207,7 @@ def test_one_prompt_that_the_endpoint_cannot_take_fails_alone(ask, prompts, serv
     assert server.made == 4
 
 
-def test_a_budget_stops_cleanly_and_a_larger_one_goes_on(ask, prompts, server, expected):
+def test_a_budget_stops_cleanly_and_a_larger_one_resumes(ask, prompts, server, expected):
     asked = prompts(20)
     prices = {"price_in": 1000.0, "price_out": 1000.0, "concurrency": 2}
     with running(server) as url:

@@ -30,7 +30,7 @@ def add(journal, number, attempt=0, ending=""):
     journal.add(SETTINGS, key(number), Answer(attempt, ending, text(number)), llm="one", paid=PAID)
 
 
-def test_what_is_added_is_there_for_the_next(tmp_path):
+def test_added_answers_are_there_for_the_next_run(tmp_path):
     path = tmp_path / "deep" / "answers.sqlite"
     with AnswerJournal(path) as journal:
         add(journal, 1)

@@ -22,7 +22,7 @@ from medteb_mteb.build.llm import Rejected, json_object
         '{"a": {"b": "}"}}\n最终答案：\n{"a": {"b": "}"}}',
     ],
 )
-def test_what_stands_around_an_object_is_left_out(answer):
+def test_text_around_an_object_is_ignored(answer):
     assert json_object(answer) == {"a": {"b": "}"}}
 
 

@@ -167,7 +167,7 @@ def test_killed_while_it_judges_it_ends_with_the_same_bytes(quiet, write, endpoi
     assert {n for n in whole if whole[n] != killed.get(n)} == set()
 
 
-def test_a_budget_ends_a_build_that_goes_on_with_more(quiet, write, server, tmp_path):
+def test_a_build_stopped_at_its_budget_resumes_with_a_larger_one(quiet, write, server, tmp_path):
     path = write(server, judge={"budget_tokens": 4000})
     report = quiet(path)
     assert not report.complete
@@ -177,7 +177,7 @@ def test_a_budget_ends_a_build_that_goes_on_with_more(quiet, write, server, tmp_
     assert quiet(write(server)).complete
 
 
-def test_a_change_is_refused_and_made_anew_when_asked(quiet, write, endpoint, tmp_path):
+def test_a_change_is_refused_and_rebuilt_on_request(quiet, write, endpoint, tmp_path):
     with rule_judges.serving(endpoint) as url:
         quiet(write(url))
         asked = endpoint.requests
@@ -220,7 +220,7 @@ def test_a_run_beside_the_file_is_a_retriever_and_its_change_is_noticed(quiet, w
         quiet(write(steps=steps))
 
 
-def test_what_does_not_matter_may_change(quiet, write, server):
+def test_irrelevant_settings_may_change(quiet, write, server):
     quiet(write(server))
     report = quiet(write(server, judge={"concurrency": 2, "timeout": 30.0}))
     assert {step.fate for step in report.steps} == {"kept"}
@@ -261,9 +261,7 @@ def test_a_forecast_says_what_has_changed(quiet, medteb, write, server):
     assert "in all about" in out
 
 
-def test_failures_are_asked_again_and_what_follows_is_made_anew(
-    quiet, write, endpoint, monkeypatch, tmp_path
-):
+def test_failures_are_retried_and_later_steps_rebuilt(quiet, write, endpoint, monkeypatch, tmp_path):
     answer = rule_judges.ANSWERS["rule-words"]
 
     def unsure(messages):
@@ -284,7 +282,7 @@ def test_failures_are_asked_again_and_what_follows_is_made_anew(
     assert (tmp_path / "build/labels.old-1").is_dir()
 
 
-def test_killed_between_a_step_and_its_record_it_goes_on(quiet, write, server, tmp_path):
+def test_a_build_killed_between_a_step_and_its_record_resumes(quiet, write, server, tmp_path):
     path = write(server)
     quiet(path)
     whole = files(tmp_path / "build")
@@ -367,7 +365,7 @@ def test_resuming_needs_something_to_resume(quiet, write, server):
         ([], "steps"),
     ],
 )
-def test_what_cannot_be_built_is_said_before_anything_is_done(quiet, write, tmp_path, steps, message):
+def test_impossible_builds_are_refused_before_anything_is_done(quiet, write, tmp_path, steps, message):
     with pytest.raises(BuildError, match=message):
         quiet(write(steps=steps))
     assert not (tmp_path / "build").exists()

@@ -60,7 +60,7 @@ def test_editions_that_nothing_may_come_near_to_are_not_counted_as_texts(write, 
     assert planned(write(steps=steps, llm=llm), "triples").charges[0].requests > 0
 
 
-def test_what_failed_is_reckoned_with_where_it_is_asked_again(write, quiet, endpoint, monkeypatch):
+def test_failed_requests_count_if_they_are_retried(write, quiet, endpoint, monkeypatch):
     asked = {**ASKED, "documents": "documents"}
     with rule_judges.serving(endpoint) as url:
         llm = {"name": "asker", "model": "rule-questions", "base_url": url, "unreadable": None}

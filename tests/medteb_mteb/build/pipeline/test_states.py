@@ -123,9 +123,7 @@ def test_killed_before_any_record_it_comes_to_the_same(quiet, write, endpoint, t
         assert manifest != whole[f"{name}/{task}/manifest.json"]
 
 
-def test_what_was_written_by_an_llm_is_asked_again_where_it_failed(
-    quiet, write, endpoint, tmp_path, monkeypatch
-):
+def test_failed_requests_to_an_llm_are_retried(quiet, write, endpoint, tmp_path, monkeypatch):
     rewriter = rule_judges.ANSWERS["rule-rewriter"]
     refused = ["感冒怎么治疗", "痛风会传染吗"]
 
@@ -197,7 +195,7 @@ def test_killed_between_answers_asked_again_and_their_manifest(quiet, write, end
     assert not any(one["failed"] for one in manifest["judges"].values())
 
 
-def test_asking_again_makes_nothing_anew_that_was_changed_by_hand(quiet, write, endpoint):
+def test_retrying_keeps_files_that_were_edited(quiet, write, endpoint):
     with rule_judges.serving(endpoint) as url:
         quiet(write(url, steps=STEPS[:4]))
         smaller = write(url, steps=[*CLEAN, {**POOL, "size": 3}, JUDGE])

@@ -55,7 +55,7 @@ def test_the_same_query_again():
     assert [(item.text.id, item.reason, item.detail) for item in found.dropped] == [("q1", "duplicate", "q0")]
 
 
-def test_a_term_inside_a_synonym_is_none():
+def test_a_term_inside_a_synonym_does_not_count():
     dictionary = Dictionary([Entry("高血压", "高血压病")])
     assert chosen("高血压病能喝酒吗", dictionary=dictionary).reasons == {"no-term": 1}
     assert chosen("高血压和高血压病一样吗", dictionary=dictionary).reasons == {"has-synonym": 1}

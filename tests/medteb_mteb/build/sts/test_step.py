@@ -247,7 +247,7 @@ def test_nothing_is_sent_without_leave(given):
         assert estimate(*given, endpoint, HOW).cost.requests == 0
 
 
-def test_a_budget_stops_it_and_more_goes_on(given):
+def test_a_budget_stops_it_and_a_larger_one_resumes(given):
     with running(FaultEndpoint(answer=answer)) as url:
         small = llm_at(url, budget_tokens=10_000, concurrency=1)
         stopped = sts(*given, small, HOW, already_anonymous=True, show_progress=False)

@@ -200,7 +200,7 @@ def test_an_example_whose_query_repeats_an_earlier_one_or_the_task():
     assert check(Example("给定痛风问题，检索回答。", POSITIVE, NEGATIVE), CELL)[0] == "query-is-task"
 
 
-def test_what_is_asked_for_passes():
+def test_texts_as_the_prompts_ask_for_pass():
     """Bounds are wider than what the prompts ask for."""
     asked = {"question": (8, 30), "keywords": (4, 15), "case": (30, 80)}
     for name, (least, most) in asked.items():

@@ -109,7 +109,7 @@ def test_queries_of_a_test_are_left_out(documents, endpoint, tmp_path, rows_of):
     assert other.leaks([row["query"] for row in rows_of(tmp_path / "kept" / "pairs.jsonl")]) == {}
 
 
-def test_what_is_known_is_not_asked_for_again(documents, endpoint, tmp_path, content):
+def test_known_answers_are_not_requested_again(documents, endpoint, tmp_path, content):
     server, llm = endpoint(write)
     few = QuerySettings(forms={"question": 1.0}, sample=2)
     first = synthesized(documents, llm, tmp_path / "few", few)
@@ -333,7 +333,7 @@ def test_the_command(documents, endpoint, tmp_path, llm_file, synthesize):
     assert "0 requests" in printed
 
 
-def test_what_is_left_is_exit_code_1(documents, endpoint, tmp_path, llm_file, synthesize):
+def test_missing_answers_are_exit_code_1(documents, endpoint, tmp_path, llm_file, synthesize):
     _, llm = endpoint(write)
     file = llm_file(llm, budget_tokens=10)
     options = ["--llm", file, "-q", "--already-anonymous"]

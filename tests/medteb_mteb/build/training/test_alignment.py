@@ -159,7 +159,7 @@ def test_sources_with_shares(text, found):
     assert (weighted(text).source, weighted(text).weight) == found
 
 
-def test_what_cannot_be():
+def test_invalid_settings_are_refused():
     with pytest.raises(BuildError, match="above 0 and up to 1; got 2"):
         weighted("faq.jsonl=2")
     with pytest.raises(BuildError, match="need queries or documents"):

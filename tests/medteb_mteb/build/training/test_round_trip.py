@@ -77,7 +77,7 @@ def naive_rank(table, row, rows, corpus):
     return [text for text in ranked if text not in others].index(row["positive"]) + 1
 
 
-def test_what_is_kept_is_what_ranking_everything_keeps(pairs, tmp_path, rows_of):
+def test_the_kept_rows_equal_those_of_a_full_ranking(pairs, tmp_path, rows_of):
     report = round_trip(
         pairs, tmp_path / "out", Table(), RoundTrip(depth=9, top=25), shard=7, show_progress=False
     )

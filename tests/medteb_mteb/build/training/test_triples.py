@@ -64,7 +64,7 @@ def test_negatives_can_be_drawn(given, tmp_path, rows_of, sort, make):
     assert all(len(set(names)) == 3 for names in places)
 
 
-def test_what_is_dropped_says_why(given, tmp_path, write, rows_of, sort, make):
+def test_dropped_rows_have_a_reason(given, tmp_path, write, rows_of, sort, make):
     queries = [
         *rows_of(given[0]),
         {"_id": "twin", "text": "感冒怎么治疗"},
