@@ -137,8 +137,8 @@ def export_mini(out: Path) -> Path:
     return out
 
 
-def make_index(folder: Path, encoder: str, documents: int) -> Path:
-    """An exact index of vectors around those of the packaged documents' first words."""
+def make_index(folder: Path, encoder: str, documents: int, *, fields: int = 0) -> Path:
+    """An exact index of vectors around those of the packaged documents' first words, with so many fields."""
     import numpy as np
 
     from mar_st.encode import write_vectors
@@ -163,7 +163,9 @@ def make_index(folder: Path, encoder: str, documents: int) -> Path:
     corpus = folder / "corpus.jsonl"
     with corpus.open("w", encoding="utf-8") as file:
         for name, row in zip(ids, kept, strict=True):
-            entry = {"_id": name, "title": row.get("title", ""), "text": row["text"]}
+            number = int(name[1:])
+            metadata = {f"m{place:02}": number % 1000 + place for place in range(fields)}
+            entry = {"_id": name, "title": row.get("title", ""), "text": row["text"], **metadata}
             file.write(json.dumps(entry, ensure_ascii=False) + "\n")
     write_vectors(folder / "vectors", ids, vectors, space=loaded.space)
     build_index(folder / "vectors", folder / "index", corpus=corpus, kind="exact", progress=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from mar_st.errors import MarError
-from mar_st.online.waiting import DeadlinePassed, Job, Line, Piece, QueueFull, cut
+from mar_st.online.waiting import SHORT, DeadlinePassed, Job, Lines, Piece, QueueFull, cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["Closed", "DeadlinePassed", "MicroBatcher", "QueueFull"]
 
 _LOG = logging.getLogger(__name__)
+
+#: Seconds that a batch of callers with many or long texts is to take: as long as others wait for them.
+LONG_SECONDS = 0.01
 
 
 class Closed(MarError):  # noqa: N818 -- says what is the case
@@ -37,6 +40,9 @@ class MicroBatcher:
     and a batch of the rest; therefore, after a batch of several callers, a worker waits for as many again, up
     to `window_ms` and a quarter of the time that the batch took.
 
+    Callers with a query do not wait for those with many or long texts: these have a line of their own, and
+    their batches are no larger than takes `LONG_SECONDS` (or `SHORT` tokens, where that takes longer).
+
     The vectors are those that the encoder gives for each text alone, as far as the encoder's do not depend on
     what they are computed with. If a batch fails, each caller's texts are encoded alone, so that one bad text
     fails its caller only.
@@ -46,7 +52,8 @@ class MicroBatcher:
         max_batch: Texts per batch at most. A caller with more is served in several.
         max_tokens: Tokens per batch at most, by an upper estimate of one per character.
         window_ms: Milliseconds that a free worker waits for more at most; 0 never waits.
-        max_queue: Texts that may wait. A caller with more than that is taken when nothing else waits.
+        max_queue: Texts that may wait, of callers with little and of callers with much each. A caller with
+            more than that is taken when nothing else waits.
         workers: Threads that call the encoder.
         observe: Called with `queue_seconds` (per caller), `batch_size` (texts) and `encode_seconds`, from the
             threads of the batcher.
@@ -87,10 +94,11 @@ class MicroBatcher:
         self.max_batch, self.max_tokens, self.window = max_batch, max_tokens, window_ms / 1000
         self._observe = observe
         self._delivering = nullcontext() if delivering is None else delivering
-        self._line = Line(max_queue)
+        self._line = Lines(max_queue)
         self._changed = threading.Condition()
         self._closed = False
         self._last = (1, 0.0)  # callers in the last batch, and the seconds it took
+        self._per_token = 0.0  # seconds in long batches, a moving mean; 0 as long as it is not known
         self._threads = [
             threading.Thread(target=self._work, name=f"encode-{index}", daemon=True)
             for index in range(workers)
@@ -108,6 +116,11 @@ class MicroBatcher:
     def waiting(self) -> int:
         """Texts that wait for a worker."""
         return self._line.texts
+
+    @property
+    def waiting_short(self) -> int:
+        """Those of callers with little, who do not wait for the others."""
+        return self._line.short.texts
 
     def submit(
         self, texts: Sequence[str], *, deadline: float | None = None, prompt_name: str | None = None
@@ -132,7 +145,7 @@ class MicroBatcher:
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
             raise TypeError("submit takes a sequence of strings.")
         job = Job(prompt_name, deadline)
-        limits = {"max_texts": self.max_batch, "max_tokens": self.max_tokens}
+        limits = {"max_texts": self.max_batch, "max_tokens": self._long_tokens}
         cut(job, texts, max_length=self.encoder.max_length, **limits)
         with self._changed:
             if self._closed:
@@ -143,6 +156,13 @@ class MicroBatcher:
             self._line.add(job)
             self._changed.notify()
         return job.future
+
+    @property
+    def _long_tokens(self) -> int:
+        """Tokens of a batch of callers with much at most."""
+        if not self._per_token:
+            return min(SHORT, self.max_tokens)
+        return min(self.max_tokens, max(SHORT, int(LONG_SECONDS / self._per_token)))
 
     def close(self, *, finish: bool = True) -> None:
         """Take no more texts and end the threads; called again it does nothing.
@@ -168,7 +188,7 @@ class MicroBatcher:
                 if not len(self._line):
                     return
                 self._gather()
-                batch, late = self._line.take(self.max_batch, self.max_tokens)
+                batch, late = self._line.take(self.max_batch, self.max_tokens, self._long_tokens)
                 if len(self._line):
                     self._changed.notify()  # another worker may have been told of what is left, and is busy
             for job in late:
@@ -192,6 +212,10 @@ class MicroBatcher:
         results = self._results(batch)
         seconds = time.monotonic() - started
         self._last = (len({id(piece.job) for piece in batch}), seconds)
+        tokens = sum(piece.tokens for piece in batch)
+        if tokens >= SHORT // 2:
+            mean = self._per_token
+            self._per_token = 0.8 * mean + 0.2 * seconds / tokens if mean else seconds / tokens
         # Before the answers: who has one may look at once for what was counted.
         self._tell("encode_seconds", seconds)
         with self._delivering:

@@ -1,4 +1,4 @@
-"""The bounded queue of a batcher: callers in turn, cut into pieces that fit a batch."""
+"""The bounded queues of a batcher: callers in turn, cut into pieces that fit a batch."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from mar_st.errors import MarError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+#: Tokens, by their upper estimate, up to which a caller waits in the line of the short ones.
+SHORT = 256
 
 
 class QueueFull(MarError):  # noqa: N818 -- says what is the case
@@ -67,6 +71,7 @@ class Job:
         submitted: Value of `time.monotonic()` when the job came.
         vectors: Vectors computed so far, by position of the first text.
         missing: Texts without a vector.
+        tokens: Upper estimate of the tokens of all texts.
         answered: True if the future has, or is about to get, its result or error.
         lock: Held while the above change; several workers may have pieces of one job.
     """
@@ -78,6 +83,7 @@ class Job:
     submitted: float = field(default_factory=time.monotonic)
     vectors: dict[int, np.ndarray] = field(default_factory=dict)
     missing: int = 0
+    tokens: int = 0
     answered: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -132,13 +138,23 @@ def cut(job: Job, texts: Sequence[str], *, max_texts: int, max_tokens: int, max_
     """
     job.missing = len(texts)
     for index, text in enumerate(texts):
-        cost = min(len(text) + 8, max_length)
+        cost = _tokens(text, max_length)
+        job.tokens += cost
         last = job.pieces[-1] if job.pieces else None
         if last is None or len(last.texts) >= max_texts or last.tokens + cost > max_tokens:
             job.pieces.append(Piece(job, index, [text], cost))
         else:
             last.texts.append(text)
             last.tokens += cost
+
+
+def is_short(texts: Sequence[str], max_length: int) -> bool:
+    """Return True if texts of one caller wait in the line of the short jobs."""
+    return len(texts) <= SHORT and sum(_tokens(text, max_length) for text in texts) <= SHORT
+
+
+def _tokens(text: str, max_length: int) -> int:
+    return min(len(text) + 8, max_length)
 
 
 class Line:
@@ -212,3 +228,54 @@ class Line:
                 self._jobs.append(job)
         self._jobs.extendleft(reversed(others))
         return batch, late
+
+
+class Lines:
+    """A line for short jobs and one for long ones, which take turns: a batch never holds both.
+
+    A caller with a query waits for one batch of those with many or long texts at most, however many these
+    are, and those get every second batch at least.
+
+    Not safe for threads; its owner holds a lock.
+
+    Args:
+        limit: Texts that may wait in each.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.short, self.long = Line(limit), Line(limit)
+        self._long_next = False
+
+    def __len__(self) -> int:
+        return len(self.short) + len(self.long)
+
+    @property
+    def texts(self) -> int:
+        """Texts that wait in both."""
+        return self.short.texts + self.long.texts
+
+    def add(self, job: Job) -> None:
+        """Let a job wait, see `Line.add`."""
+        (self.short if job.tokens <= SHORT else self.long).add(job)
+
+    def clear(self) -> list[Job]:
+        """Take all jobs away."""
+        return self.short.clear() + self.long.clear()
+
+    def take(self, max_texts: int, max_tokens: int, long_tokens: int) -> tuple[list[Piece], list[Job]]:
+        """Pieces that make a batch, and jobs that are too late; see `Line.take`.
+
+        Args:
+            max_texts: Texts of the batch at most.
+            max_tokens: Its tokens, if it is one of short jobs.
+            long_tokens: Its tokens, if it is one of long jobs.
+        """
+        late: list[Job] = []
+        for long in (True, False) if self._long_next else (False, True):
+            line = self.long if long else self.short
+            batch, some = line.take(max_texts, long_tokens if long else max_tokens)
+            late += some
+            if batch:
+                self._long_next = not long
+                return batch, late
+        return [], late

@@ -88,6 +88,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self.guard = self.config.guard
         self._head = 0  # bytes since the connection owes a head
+        self._fields = 0  # bytes of the target and the fields of a head, or of trailers
         self._past = 0  # bytes of a body that nobody wants
         self._framing = 0  # bytes since the last byte of the body
         self._body_open = False
@@ -118,6 +119,11 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection."""
         self.guard.forget(self)
+        # uvicorn tells the request that came last; of several that came at once an earlier one is answered.
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+        self.pipeline.clear()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -156,21 +162,38 @@ class GuardedProtocol(HttpToolsProtocol):
         try:
             feed(self.parser, data, lambda: (self.url, self.headers))
         except httptools.HttpParserError:
-            if len(self.headers or ()) >= FIELDS:
+            if self._fields > HEAD or len(self.headers or ()) >= FIELDS:
                 self.guard.count("large_head")
-                self.refuse(
-                    ApiError(431, "head_too_large", f"A request may have {FIELDS - 1} header fields.")
-                )
+                what = "Trailers" if self._body_open else "The head of a request"
+                said = f"{what} may have {HEAD} bytes, and a head {FIELDS - 1} fields."
+                self.refuse(ApiError(431, "head_too_large", said))
             else:
                 self.send_400_response("Invalid HTTP request received.")
 
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._fields = 0
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the target is there."""
+        super().on_url(url)
+        self._count(url)
+
     def on_header(self, name: bytes, value: bytes) -> None:
         """A field of the head is there; trailers are read past."""
+        self._count(name, value)
         if self._body_open or self._deaf:
             return
         super().on_header(name, value)
         if len(self.headers) >= FIELDS:
             raise ValueError("too many fields")  # the parser stops
+
+    def _count(self, *parts: bytes) -> None:
+        """Add to the bytes of a head or of trailers, however few reads they come in."""
+        self._fields += sum(map(len, parts))
+        if self._fields > HEAD:
+            raise ValueError("too many bytes")  # the parser stops
 
     def on_headers_complete(self) -> None:
         """The head is there."""
@@ -180,7 +203,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._deafen()
             return
         self._body_open = True
-        self._past = self._framing = 0
+        self._past = self._framing = self._fields = 0
         self._refused = self._overloaded()
         if self._refused is not None:
             self.guard.owe(self)

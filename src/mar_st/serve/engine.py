@@ -13,6 +13,7 @@ from mar_st.index.index import LARGEST_VALUE
 from mar_st.online import DeadlinePassed, MicroBatcher, QueueFull
 from mar_st.online.batcher import Closed
 from mar_st.online.protocol import encoder_name
+from mar_st.online.waiting import is_short
 from mar_st.serve.errors import ApiError, bad, too_many
 from mar_st.serve.searching import Ask, SearchStage, deliver, moving
 
@@ -87,7 +88,7 @@ class Encoding:
         Raises:
             ApiError: 429: the queue is full, or the answer would come too late. 503: the server stops.
         """
-        expected = self.expected_wait + after
+        expected = self.expected_wait(short=is_short(texts, self.encoder.max_length)) + after
         if expected > FILL * self.timeout:
             raise too_many(expected)
         try:
@@ -97,10 +98,10 @@ class Encoding:
         except Closed:
             raise ApiError(503, "stopping", "The server is stopping.") from None
 
-    @property
-    def expected_wait(self) -> float:
-        """Seconds until a text that comes now is begun."""
-        return self.batcher.waiting * self._per_text
+    def expected_wait(self, *, short: bool) -> float:
+        """Seconds until a text that comes now is begun, in the line of short jobs or of the others."""
+        waiting = self.batcher.waiting_short if short else self.batcher.waiting
+        return waiting * self._per_text
 
     def surely_fits(self, texts: Sequence[str], most: int) -> bool:
         """Return True if no text can be too long and all together cannot exceed `most` tokens.
@@ -207,8 +208,9 @@ class Engine:
         Raises:
             ApiError: 429: too much waits. 400: a text, but no encoder.
         """
-        after = self.stage.expected_wait
-        if self._too_late(self.stage.waiting, after):
+        lane = self.stage.lane(ask)
+        after = lane.expected_wait
+        if self._too_late(lane.waiting, after):
             raise too_many(after)
         if ask.vector is not None:
             self.stage.put(ask)
@@ -230,13 +232,13 @@ class Engine:
         return encoding + self.stage.waiting
 
     def full(self) -> float | None:
-        """Seconds to wait if a search by a text would be refused now, else `None`."""
-        after = self.stage.expected_wait
-        if self._too_late(self.stage.waiting, after):
+        """Seconds to wait if a small search by a text would be refused now, else `None`."""
+        after = self.stage.small.expected_wait
+        if self._too_late(self.stage.small.waiting, after):
             return after
         if self.encoding is not None:
-            expected = self.encoding.expected_wait + after
-            if self._too_late(self.encoding.batcher.waiting, expected):
+            expected = self.encoding.expected_wait(short=True) + after
+            if self._too_late(self.encoding.batcher.waiting_short, expected):
                 return expected
         return None
 

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import orjson
@@ -18,11 +18,12 @@ from mar_st.serve.http import Call, Reply, as_json
 from mar_st.serve.lengths import check_characters, check_lengths, counted_part
 from mar_st.serve.models import NO_DOCUMENTS, asked_side
 from mar_st.serve.requests import EmbeddingsRequest, SearchRequest, read
-from mar_st.serve.searching import Ask, on_loop
+from mar_st.serve.searching import HITS, VALUES, Ask, on_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from mar_st.index import Hit
     from mar_st.serve.engine import Encoding, Engine
     from mar_st.serve.generations import Generations
     from mar_st.serve.models import InputType
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
 
 #: Query texts go to this logger, if they go anywhere.
 QUERIES = logging.getLogger("mar_st.serve.queries")
+
+
+#: Numbers of an answer that are written without a thread.
+NUMBERS = 8192
+
+Made = TypeVar("Made")
 
 
 class Handlers:
@@ -60,18 +67,8 @@ class Handlers:
                 raise late(self.settings.timeout) from None
             except MarError as error:
                 raise bad(str(error)) from None
-        now = time.monotonic()
-        answer: dict[str, Any] = {
-            "hits": [hit.to_json() for hit in hits],
-            "timing": {
-                "encode_ms": _ms(ask.encoded - call.started),
-                "search_ms": _ms(ask.searched - ask.encoded),
-                "total_ms": _ms(now - call.started),
-            },
-        }
-        if request.query is not None and request.vector is None:
-            answer["truncated"] = truncated
-        return Reply(as_json(answer))
+        cut = truncated if request.query is not None and request.vector is None else None
+        return Reply(await aside(len(hits) > HITS, _found, hits, call.started, ask, cut))
 
     async def document(self, call: Call) -> Reply:
         """Show one document as the index keeps it."""
@@ -106,7 +103,7 @@ class Handlers:
         vector = None if request.vector is None else engine.check_vector(request.vector)
         text, encoded, truncated = await self._text(engine, request)
         answer = asyncio.get_running_loop().create_future()
-        where = engine.check_filter(request.where)
+        where = await aside(_many_values(request.where), engine.check_filter, request.where)
         ask = Ask(text, request.k, where, request.hybrid, request.rerank or 0, call.deadline, answer, vector)
         return ask, encoded, truncated
 
@@ -150,19 +147,8 @@ class Handlers:
         if request.dimensions is not None and request.dimensions < dim:
             vectors = cut(vectors, request.dimensions, normalised=encoding.encoder.normalised)
         used = sum(min(count, encoding.encoder.max_length) for count in counts)
-        return Reply(
-            as_json(
-                {
-                    "object": "list",
-                    "data": [
-                        {"object": "embedding", "index": index, "embedding": row}
-                        for index, row in enumerate(_rows(vectors, request.encoding_format))
-                    ],
-                    "model": request.model or name,
-                    "usage": {"prompt_tokens": used, "total_tokens": used},
-                }
-            )
-        )
+        model, form = request.model or name, request.encoding_format
+        return Reply(await aside(vectors.size > NUMBERS, _embedded, vectors, form, model, used))
 
     def _encoding(self, engine: Engine, side: InputType, field: str) -> Encoding:
         if side == "document":
@@ -185,6 +171,45 @@ class Handlers:
             return vectors, counted
         except DeadlinePassed:
             raise late(self.settings.timeout) from None
+
+
+async def aside(large: bool, make: Callable[..., Made], *arguments: Any) -> Made:
+    """What a function returns; where that takes long it is called in a thread, and others are answered."""
+    return await asyncio.to_thread(make, *arguments) if large else make(*arguments)
+
+
+def _many_values(where: dict[str, Any] | None) -> bool:
+    """Return True if reading a filter takes longer than answering others may wait."""
+    return sum(len(value) if isinstance(value, list) else 1 for value in (where or {}).values()) > VALUES
+
+
+def _found(hits: Sequence[Hit], started: float, ask: Ask, truncated: bool | None) -> bytes:
+    """The answer to a search."""
+    now = time.monotonic()
+    answer: dict[str, Any] = {
+        "hits": [hit.to_json() for hit in hits],
+        "timing": {
+            "encode_ms": _ms(ask.encoded - started),
+            "search_ms": _ms(ask.searched - ask.encoded),
+            "total_ms": _ms(now - started),
+        },
+    }
+    if truncated is not None:
+        answer["truncated"] = truncated
+    return as_json(answer)
+
+
+def _embedded(vectors: np.ndarray, form: str, model: str, used: int) -> bytes:
+    """The answer to a request for embeddings."""
+    rows = enumerate(_rows(vectors, form))
+    return as_json(
+        {
+            "object": "list",
+            "data": [{"object": "embedding", "index": index, "embedding": row} for index, row in rows],
+            "model": model,
+            "usage": {"prompt_tokens": used, "total_tokens": used},
+        }
+    )
 
 
 def cut(vectors: np.ndarray, dim: int, *, normalised: bool) -> np.ndarray:

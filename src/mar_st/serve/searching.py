@@ -16,7 +16,7 @@ import numpy as np
 from mar_st.online import DeadlinePassed
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
     from concurrent.futures import Future
 
     from mar_st.index import Hit, Searcher
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from mar_st.serve.metrics import Metrics
 
 _LOG = logging.getLogger(__name__)
+
+#: What a search may ask for to wait with the small ones: hits, conditions of its filter and values of these,
+#: characters that BM25 looks for.
+HITS, CONDITIONS, VALUES, CHARACTERS = 100, 8, 100, 256
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +45,8 @@ class Ask:
         vector: float32 `(dim,)`; of a text it comes later.
         encoded: When the vector was there.
         searched: When the hits were there.
+        key: Searches with the same one are done together.
+        large: Whether it takes long, see `SearchStage`.
     """
 
     text: str | None
@@ -54,15 +60,30 @@ class Ask:
     encoded: float = 0.0
     searched: float = 0.0
     key: Hashable = field(init=False)
+    large: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.key = (self.k, self.where, self.hybrid, self.rerank, self.text is None)
+        self.large = (
+            self.k > HITS
+            or self.rerank > 0
+            or large_filter(self.where)
+            or (self.hybrid and len(self.text or "") > CHARACTERS)
+        )
+
+
+def large_filter(where: Filter | None) -> bool:
+    """Return True if a filter takes longer to apply than a small search may."""
+    if where is None:
+        return False
+    values = sum(len(condition.any_of or ()) for condition in where.conditions)
+    return len(where.conditions) > CONDITIONS or values > VALUES
 
 
 class SearchStage:
-    """A thread that searches for all callers who wait, at once where they ask alike.
+    """Two threads that search for all callers who wait, one of them for what takes long.
 
-    Answers go back to an event loop in one call per batch: waking a loop costs more than a small search.
+    A caller who asks for ten hits does not wait for one who asks for a thousand.
 
     Args:
         searcher: The open index.
@@ -70,22 +91,72 @@ class SearchStage:
         metrics: Where times and sizes are counted.
 
     Attributes:
+        small: Searches for few hits.
+        large: Searches for many hits, with many conditions or words, or with a reranker.
         filling: Held by those who put several searches, so that none is begun before all are there: an exact
             search for one query goes through as many vectors as one for many.
     """
 
     def __init__(self, searcher: Searcher, *, max_batch: int, metrics: Metrics) -> None:
-        self.searcher, self.max_batch, self.metrics = searcher, max_batch, metrics
         self.filling = threading.Lock()
-        self._queue: SimpleQueue[Ask | None] = SimpleQueue()
-        self._per_query = 0.0  # seconds, a moving mean
-        self._gauge = metrics.waiting.labels("search")
-        self._thread = threading.Thread(target=self._work, name="search", daemon=True)
-        self._thread.start()
+        shared = (searcher, max_batch, metrics, self.filling, lambda: self.waiting)
+        self.small, self.large = Lane("search", *shared), Lane("search-large", *shared)
 
     @property
     def waiting(self) -> int:
         """Searches that wait."""
+        return self.small.waiting + self.large.waiting
+
+    def lane(self, ask: Ask) -> Lane:
+        """Where a search waits."""
+        return self.large if ask.large else self.small
+
+    def put(self, ask: Ask) -> None:
+        """Search; the vector is there."""
+        self.lane(ask).put(ask)
+
+    def close(self) -> None:
+        """Search what waits, then end the threads."""
+        for lane in (self.small, self.large):
+            lane.put(None)
+        for lane in (self.small, self.large):
+            lane.join()
+
+
+class Lane:
+    """A thread that searches for all callers who wait for it, at once where they ask alike.
+
+    Answers go back to an event loop in one call per batch: waking a loop costs more than a small search.
+
+    Args:
+        name: Its name.
+        searcher: The open index.
+        max_batch: Queries per call.
+        metrics: Where times and sizes are counted.
+        filling: See `SearchStage`.
+        waiting: Says how many searches wait in all lanes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        searcher: Searcher,
+        max_batch: int,
+        metrics: Metrics,
+        filling: threading.Lock,
+        waiting: Callable[[], int],
+    ) -> None:
+        self.searcher, self.max_batch, self.metrics = searcher, max_batch, metrics
+        self._filling, self._all = filling, waiting
+        self._queue: SimpleQueue[Ask | None] = SimpleQueue()
+        self._per_query = 0.0  # seconds, a moving mean
+        self._gauge = metrics.waiting.labels("search")
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Searches that wait here."""
         return self._queue.qsize()
 
     @property
@@ -93,21 +164,21 @@ class SearchStage:
         """Seconds until a search that comes now is begun."""
         return self.waiting * self._per_query
 
-    def put(self, ask: Ask) -> None:
-        """Search; the vector is there."""
-        ask.encoded = time.monotonic()
+    def put(self, ask: Ask | None) -> None:
+        """Search; `None` ends the thread when all before it are done."""
+        if ask is not None:
+            ask.encoded = time.monotonic()
         self._queue.put(ask)
 
-    def close(self) -> None:
-        """Search what waits, then end the thread."""
-        self._queue.put(None)
+    def join(self) -> None:
+        """Wait for the end of the thread."""
         self._thread.join()
 
     def _work(self) -> None:
         last = False
         while not last:
             batch = [self._queue.get()]
-            with self.filling, suppress(Empty):
+            with self._filling, suppress(Empty):
                 while len(batch) < self.max_batch:
                     batch.append(self._queue.get_nowait())
             last = None in batch
@@ -121,7 +192,7 @@ class SearchStage:
                 self.metrics.search.observe(seconds)
                 self.metrics.search_size.observe(len(asks))
                 deliver(results)
-                self._gauge.set(self._queue.qsize())
+                self._gauge.set(self._all())
 
     def _results(self, asks: list[Ask], started: float) -> list[tuple[Ask, Any]]:
         """Hits, or the exception, of each."""

@@ -45,7 +45,7 @@ def test_the_old_index_answers_whom_it_took_and_is_then_closed(tmp_path):
 
     names = asyncio.run(play())
     assert (names[0][0], names[1][0]) == ("a", "b")
-    assert not old.stage._thread.is_alive()
+    assert not any(lane._thread.is_alive() for lane in (old.stage.small, old.stage.large))
     with pytest.raises(MarError):
         old.encoding.batcher.submit(["x"])
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 
+import httpx
 import numpy as np
 import orjson
 import pytest
@@ -41,8 +43,6 @@ def timed(client, *bodies):
     """Statuses and seconds of requests to `/search` that are sent together."""
 
     async def run():
-        import httpx
-
         transport = httpx.ASGITransport(client.app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as sender:
 
@@ -154,6 +154,117 @@ def test_allowed_requests_are_answered_and_one_more_is_refused(make_client, name
     assert refused.json()["error"]["message"]
 
 
+def beside(client, gate, edge, probe):
+    """Answers to a request that is held until another one was answered, and to that one."""
+
+    async def run():
+        transport = httpx.ASGITransport(client.app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=30) as sender:
+            held = asyncio.create_task(sender.post(edge[0], json=edge[1]))
+            while not gate.entered.is_set():
+                await asyncio.sleep(0.005)
+            try:
+                answer = await asyncio.wait_for(sender.post(probe[0], json=probe[1]), 10)
+                assert not held.done()
+            finally:
+                gate.set()
+            return await held, answer
+
+    return asyncio.run(run())
+
+
+class Gate(threading.Event):
+    """Holds whoever passes it until it is set."""
+
+    def __init__(self):
+        super().__init__()
+        self.entered = threading.Event()
+
+    def hold(self):
+        self.entered.set()
+        assert self.wait(15), "nobody else was answered meanwhile"
+
+
+MANY = {f"f{place}": 1 for place in range(64)}
+HELD = [
+    ("search", {"query": "x", "k": 1000}),
+    ("search", {"query": "x", "rerank": 50}),
+    ("search", {"query": "x", "where": MANY}),
+    ("search", {"query": "x", "where": {"year": list(range(10_000))}}),
+    ("search", {"query": "x" * 300, "vector": [0.5] * DIM, "hybrid": True}),
+    ("filter", {"query": "x", "where": {"year": list(range(10_000))}}),
+    ("answer", {"query": "x", "k": 1000}),
+]
+
+
+@pytest.mark.parametrize(("held", "body"), HELD)
+def test_a_probe_is_answered_while_a_request_at_the_edge_is_worked_on(make_client, monkeypatch, held, body):
+    gate = Gate()
+
+    class Held(FakeSearcher):
+        def search_vectors(self, vectors, texts=None, k=10, **options):
+            large = k > 100 or options.get("rerank") or options.get("where") or len((texts or [""])[0]) > 100
+            if held == "search" and large:
+                gate.hold()
+            found = super().search_vectors(vectors, texts, k, **options)
+            if held == "answer" and large:
+                found[0][-1].to_json = lambda: gate.hold() or {}
+            return found
+
+    long = type("Long", (FakeEncoder,), {"max_length": 512})()
+    fake = Held([f"文{place}" for place in range(1000)], long, rerank=True)
+    fake.index.fields = {"year": "integer", **dict.fromkeys(MANY, "integer")}
+    client = make_client(fake, timeout=20.0)
+    engine = client.app.state.generations.current
+    if held == "filter":
+        check = engine.check_filter
+        monkeypatch.setattr(engine, "check_filter", lambda where: (where and gate.hold()) or check(where))
+    edge, probe = beside(client, gate, ("/search", body), ("/search", {"query": "头疼"}))
+    assert (edge.status_code, probe.status_code) == (200, 200)
+    assert len(edge.json()["hits"]) == body.get("k", 10)
+
+
+def test_a_query_waits_for_one_batch_of_many_texts_at_most(make_client):
+    gate = Gate()
+
+    class Held(FakeEncoder):
+        def encode(self, texts, prompt_name=None):
+            if "长" in texts[0] and not gate.is_set():
+                gate.hold()
+            self.order.append(texts[0][:1])
+            return super().encode(texts)
+
+    encoder = Held()
+    encoder.order = []
+    client = make_client(encoder=encoder, max_queue=256, timeout=20.0)
+    order = encoder.order
+    order.clear()  # without what was encoded to warm it up
+
+    async def run():
+        transport = httpx.ASGITransport(client.app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=30) as sender:
+            many = [
+                asyncio.create_task(sender.post("/v1/embeddings", json={"input": ["长" * 60] * 200}))
+                for _ in range(3)
+            ]
+            while not gate.entered.is_set():
+                await asyncio.sleep(0.005)
+            while client.app.state.generations.current.waiting < 190:
+                await asyncio.sleep(0.005)
+            # What waits there is more than may; a query is taken, and is next.
+            probe = asyncio.create_task(sender.post("/search", json={"query": "头疼"}))
+            while not client.app.state.generations.current.encoding.batcher.waiting_short:
+                await asyncio.sleep(0.005)
+            gate.set()
+            return await probe, [await one for one in many]
+
+    probe, many = asyncio.run(run())
+    assert probe.status_code == 200
+    assert sorted(answer.status_code for answer in many) == [200, 429, 429]
+    assert order.index("头") <= 1
+    assert order.count("长") >= 4
+
+
 def test_a_body_may_be_as_large_as_it_may_be(make_client):
     client = make_client(max_body=2000)
     for size, status in ((2000, 200), (2001, 413)):
@@ -210,7 +321,7 @@ def test_one_callers_vector_fails_no_other_in_its_batch(searcher):
         Ask("x", 3, None, False, 0, time.monotonic() + 20, loop.create_future(), vector) for vector in vectors
     ]
     stage = SearchStage(Raising(DOCUMENTS), max_batch=8, metrics=Metrics())
-    found = [result for _, result in stage._search(asks)]
+    found = [result for _, result in stage.small._search(asks)]
     stage.close()
     loop.close()
     assert [isinstance(result, IndexingError) for result in found] == [False, True, False]

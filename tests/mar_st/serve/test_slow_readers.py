@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import struct
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -218,3 +219,39 @@ def test_a_head_has_few_fields(serve):
             fields = [b"Host: 127.0.0.1", *(b"X-%d: 1" % number for number in range(count - 1))]
             one.sendall(b"GET /healthz HTTP/1.1\r\n" + b"\r\n".join(fields) + b"\r\n\r\n")
             assert read_answer(one)[0] == status
+
+
+@pytest.mark.parametrize(("size", "status"), [(HEAD, 200), (HEAD + 1, 431)])
+@pytest.mark.parametrize("trailing", [False, True])
+def test_a_head_that_comes_at_once_has_the_same_limit(serve, size, status, trailing):
+    server = serve()
+    body = b'{"query": "x"}'
+    kind = b"Host: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    if trailing:
+        head = b"POST /search HTTP/1.1\r\n" + kind + b"Transfer-Encoding: chunked\r\n\r\n"
+        request = head + b"e\r\n%s\r\n0\r\nLong: %s\r\n\r\n" % (body, b"x" * (size - 4))
+    else:
+        bare = len("/searchHost127.0.0.1Content-Typeapplication/jsonContent-Length14Long")
+        lines = kind + b"Content-Length: 14\r\nLong: %s\r\n\r\n" % (b"x" * (size - bare))
+        request = b"POST /search HTTP/1.1\r\n" + lines + body
+    with connect(server) as one:
+        one.sendall(request)
+        assert one.recv(100).startswith(b"HTTP/1.1 %d" % status)
+
+
+def test_callers_who_leave_while_their_requests_wait_leave_no_line_in_the_log(serve):
+    server = serve(seconds=0.4)
+    body = b'{"query": "x"}'
+    request = (
+        b"POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 14\r\n\r\n" + body
+    )
+    for _ in range(5):
+        with connect(server) as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+            one.sendall(request * 3)
+            time.sleep(0.1)
+    time.sleep(1)
+    assert server.search("头疼").status_code == 200
+    server.stop()
+    assert not [line for line in server.log if "Traceback" in line or "ERROR" in line]
