@@ -392,6 +392,13 @@ def queue(attack: Attack) -> None:
     attack.note("429" in attack.beyond, "nobody was sent away")
 
 
+def by_id(attack: Attack) -> None:
+    """Documents asked for by 60 callers at once, then by 300, of whom some are sent away."""
+    request = b"GET /document?id=d0000001 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    attack.edge = attack.repeat(request, {200}, 48)
+    attack.beyond = attack.repeat(request, {200, 429}, 300)
+
+
 def fields(attack: Attack) -> None:
     def request(number: int) -> bytes:  # Host, type and length are three
         return post(
@@ -528,6 +535,7 @@ LIMITS = {
     "conditions": Limit("conditions of a filter: 64; 400", conditions),
     "values": Limit("values of a condition: 10,000; 400", values),
     "queue": Limit("--max-queue: 1024 texts; 429", queue),
+    "by-id": Limit("documents asked for by id at once: 64; 429", by_id),
     "fields": Limit("fields of a head: 255; 431", fields),
     "head": Limit("bytes of a head: 64 KiB; 431", head),
     "trailers": Limit("bytes of trailers: 64 KiB; 431", trailers),
