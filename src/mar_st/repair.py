@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
 from mar_st.files import check_file, move_file, read_json, refuse_links
+from mar_st.journal import Journal, is_journal, record_type, width
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +29,8 @@ def repair(
 
     Vectors: damaged shards are encoded again from the corpus. Index: damaged files of the first segment are
     built again from the vectors, and put into place where they are what was written, to the byte. Teacher
-    vectors: damaged shards are deleted, and computed by the next run that asks for them.
+    vectors: damaged shards are deleted, and computed by the next run that asks for them. Journals of
+    endpoints: a torn last record is cut off.
 
     Args:
         found: The result of `verify`.
@@ -45,13 +48,29 @@ def repair(
     elif found.kind == "index":
         _index(root, source, say)
     elif found.kind == "teacher vectors":
-        for shard in sorted({Path(problem.file).parent for problem in found.problems}):
-            shutil.rmtree(shard)
-            say(f"{shard} is deleted; its vectors are computed when they are asked for again")
+        for place in sorted({Path(problem.file).parent for problem in found.problems}):
+            if is_journal(place):
+                _journal(place, say)
+            else:
+                shutil.rmtree(place)
+                say(f"{place} is deleted; its vectors are computed when they are asked for again")
+    elif found.kind == "journal":
+        _journal(root, say)
     else:
         raise RepairError(
             f"{root}: {found.kind} cannot be made again from another folder. {found.problems[0].do}"
         )
+
+
+def _journal(folder: Path, say: Callable[[str], None]) -> None:
+    """Cut off a torn last record; all others stay, also those that were changed."""
+    journal = Journal(folder, {})
+    with journal.lock:
+        size = journal.path.stat().st_size
+        torn = size % record_type(width(folder)).itemsize
+        if torn:
+            os.truncate(journal.path, size - torn)
+            say(f"{torn} bytes of a torn record are cut off {journal.path}")
 
 
 def _vectors(root: Path, corpus: str | Path | None, say: Callable[[str], None]) -> None:

@@ -12,12 +12,27 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from mar_st.arrays import load_array
 from mar_st.errors import MarError
 from mar_st.files import DIGESTS, check_file, files_below, listed_path, one_line, read_digests, read_json
+from mar_st.journal import (
+    HEADER,
+    RECORDS,
+    JournalError,
+    checksums,
+    is_journal,
+    read_checks,
+    record_type,
+    width,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+#: Changed records of a journal that are listed one by one.
+MOST_RECORDS = 20
 
 
 @dataclass(frozen=True)
@@ -41,7 +56,7 @@ class Verified:
 
     Attributes:
         folder: The folder.
-        kind: `vectors`, `index`, `export`, `model`, `packed model` or `teacher vectors`.
+        kind: `vectors`, `index`, `export`, `model`, `packed model`, `teacher vectors` or `journal`.
         files: Number of files compared.
         bytes: Their total size.
         digests: True if the folder carries digests.
@@ -90,7 +105,7 @@ def verify(folder: str | Path) -> Verified:
 
     Args:
         folder: Vectors (`mar encode`), an index (`mar index`), an exported encoder (`mar export`), a model,
-            a packed model, or a store of teacher vectors (`MAR_STORE`).
+            a packed model, a store of teacher vectors (`MAR_STORE`), or an endpoint's journal in it.
 
     Raises:
         MarError: There is no such folder, or it is not one of these.
@@ -98,9 +113,16 @@ def verify(folder: str | Path) -> Verified:
     root = Path(folder)
     if not root.is_dir():
         raise MarError(f"There is no folder {root}.")
-    if next(root.glob("*/teacher.json"), None) is not None:
+    if is_journal(root):
+        found = Verified(str(root), "journal")
+        _journal(root, found)
+        return found
+    journals = sorted(path.parent for path in root.glob(f"endpoint-*/{RECORDS}"))
+    if journals or next(root.glob("*/teacher.json"), None) is not None:
         found = Verified(str(root), "teacher vectors")
         _teachers(root, found)
+        for journal in journals:
+            _journal(journal, found)
         return found
     for name, kind, check in _KINDS:
         if (root / name).exists() and (name != "manifest.json" or _format(root) == f"mar-{kind}"):
@@ -109,7 +131,8 @@ def verify(folder: str | Path) -> Verified:
             return found
     raise MarError(
         f"{root} is neither vectors, an index, an exported encoder nor a model. 'medteb edition verify' "
-        "is for editions; an index in Milvus is Milvus' own to check."
+        "is for editions, 'medteb verify' for journals of judgements and answers; an index in Milvus is "
+        "Milvus' own to check."
     )
 
 
@@ -209,6 +232,47 @@ def _teachers(root: Path, found: Verified) -> None:
     if not found.digests:
         found.notes.append(
             f"Some shards are older and carry no {DIGESTS}: only their form and keys were checked."
+        )
+
+
+def _journal(folder: Path, found: Verified) -> None:
+    """Compare every record of an endpoint's journal with its checksum."""
+    path = folder / RECORDS
+    found.files += 1
+    try:
+        record = record_type(width(folder))
+    except JournalError as error:
+        found.add(folder / HEADER, str(error), "Copy the file again.")
+        return
+    size = path.stat().st_size if path.is_file() else 0
+    found.bytes += size
+    rows, torn = divmod(size, record.itemsize)
+    sums = read_checks(folder)
+    there = checksums(path, record, 0, rows) if rows else np.empty(0, dtype=np.uint32)
+    wrong = np.flatnonzero(there[: len(sums)] != sums[:rows]).tolist()
+    for row in wrong[:MOST_RECORDS]:
+        found.add(
+            path,
+            f"record {row} (bytes {row * record.itemsize} to {(row + 1) * record.itemsize}) was changed",
+            "It is not used, and the next run that asks for its text buys it again. Or copy the file again.",
+        )
+    if len(wrong) > MOST_RECORDS:
+        found.add(path, f"{len(wrong)} records were changed in all", "Copy the file again.")
+    if torn:
+        found.add(
+            path,
+            f"the last record is torn: {torn} of {record.itemsize} bytes from byte {rows * record.itemsize}",
+            "'mar verify --repair' cuts it off, as the next run does.",
+        )
+    if len(sums) > rows:
+        found.add(
+            path,
+            f"{len(sums) - rows} of {len(sums)} records are missing at the end",
+            "Copy the file again, or let the next run buy them again.",
+        )
+    if len(sums) < rows:
+        found.notes.append(
+            f"{rows - len(sums)} records of {path} have no checksum; they get one when it is used."
         )
 
 

@@ -27,6 +27,7 @@ from medteb_mteb.commands.synthesize import synthesize_app
 from medteb_mteb.commands.trec import trec_app
 from medteb_mteb.commands.triples import triples
 from medteb_mteb.commands.validate import validate
+from medteb_mteb.commands.verify import verify
 
 if TYPE_CHECKING:
     from medteb_mteb.report import ResultTable
@@ -63,6 +64,7 @@ app.command("audit", no_args_is_help=True)(audit)
 app.command("redundancy", no_args_is_help=True)(redundancy)
 app.command("leakage", no_args_is_help=True)(leakage)
 app.command("validate", no_args_is_help=True)(validate)
+app.command("verify", no_args_is_help=True)(verify)
 app.add_typer(trec_app, name="trec")
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import threading
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 import numpy as np
-from filelock import FileLock
 from tqdm import tqdm
 
 from mar_st.errors import MarError
-from mar_st.files import write_text
-from mar_st.store import KEY, KeyIndex, Part, Vectors, text_keys
+from mar_st.journal import Journal, JournalError
+from mar_st.store import Vectors, text_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from mar_st.schema import Side
@@ -40,7 +37,7 @@ class EndpointError(MarError):
 class EndpointTeacher:
     """A model behind `POST BASE_URL/embeddings`.
 
-    Answers go into a journal as they come: records of a text's key and its vector, appended and flushed. A
+    Answers go into a journal as they come: records of a text's key and its vector, appended and synced. A
     process that is killed loses the requests under way and no more; a torn last record is cut off. The key
     for the service comes from `MAR_ENDPOINT_KEY`, or for OpenAI's own address from `OPENAI_API_KEY`, which is
     sent to no other. It is written nowhere; a server on this machine needs none.
@@ -207,76 +204,7 @@ class EndpointTeacher:
         rows = sorted(answer.data, key=lambda entry: entry.index)
         if len(rows) != len(texts):
             raise EndpointError(f"{self.base_url} gave {len(rows)} vectors for {len(texts)} texts.")
-        self.journal.append(text_keys(texts), [entry.embedding for entry in rows])
-
-
-class Journal:
-    """An append-only file of vectors: records of a key (16 bytes) and `dim` float32.
-
-    Args:
-        folder: Its folder: `journal.bin`, `journal.json` (dim and what the vectors are).
-        about: What the vectors are, for people.
-    """
-
-    def __init__(self, folder: Path, about: Mapping[str, str]) -> None:
-        self.folder, self.about = folder, dict(about)
-        self.path, self._header = folder / "journal.bin", folder / "journal.json"
-        self.index = KeyIndex(np.empty(0, dtype=f"S{KEY}"))
-        self.rows = 0
-        self._dim: int | None = None
-        self._writing = threading.Lock()
-
-    @property
-    def lock(self) -> FileLock:
-        """Held by the process that buys; another one waits and finds what it bought."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return FileLock(self.folder / "lock")
-
-    @property
-    def part(self) -> Part | None:
-        """The vectors, for reading."""
-        return Part(self.path, self._record, (self.rows,), field="vector") if self.rows else None
-
-    @property
-    def _record(self) -> np.dtype[Any]:
-        return np.dtype([("key", f"S{KEY}"), ("vector", "<f4", (self._dim or 0,))])
-
-    def open(self) -> None:
-        """Read the keys; cut off a record that a kill left torn."""
-        if not self._header.is_file():
-            return
-        self._dim = int(json.loads(self._header.read_text(encoding="utf-8"))["dim"])
-        size = self.path.stat().st_size if self.path.is_file() else 0
-        self.rows, torn = divmod(size, self._record.itemsize)
-        if torn:
-            os.truncate(self.path, size - torn)
-        if self.rows:
-            records = np.memmap(self.path, dtype=self._record, mode="r", shape=(self.rows,))
-            self.index = KeyIndex(np.array(records["key"]))
-
-    def append(self, keys: np.ndarray, vectors: Iterable[Sequence[float]]) -> None:
-        """Write vectors behind the others.
-
-        Raises:
-            EndpointError: They are not finite, or of another width than those before.
-        """
-        found = np.array(list(vectors), dtype=np.float32)
-        if found.ndim != 2 or not np.isfinite(found).all():
-            raise EndpointError(f"{self.about['base_url']} gave vectors of unequal width, or not finite.")
-        with self._writing:
-            if self._dim is None:
-                self._dim = found.shape[1]
-                write_text(self._header, json.dumps({**self.about, "dim": self._dim}, indent=2))
-            if found.shape[1] != self._dim:
-                raise EndpointError(
-                    f"{self.about['base_url']} gave {found.shape[1]} dimensions, before it gave "
-                    f"{self._dim}. The model behind the name has changed; delete {self.folder} to buy all "
-                    "vectors again."
-                )
-            records = np.empty(len(keys), dtype=self._record)
-            records["key"], records["vector"] = keys, found
-            with self.path.open("ab") as file:
-                file.write(records.tobytes())
-                file.flush()
-                os.fsync(file.fileno())  # they were paid for
-            self.rows += len(keys)
+        try:
+            self.journal.append(text_keys(texts), [entry.embedding for entry in rows])
+        except JournalError as error:
+            raise EndpointError(f"{self.base_url} {error}") from error

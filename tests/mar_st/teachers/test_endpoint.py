@@ -129,7 +129,8 @@ def test_several_requests_at_once_give_the_same(server, tmp_path):
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-from mar_st.teachers.endpoint import EndpointTeacher, Journal
+from mar_st.journal import Journal
+from mar_st.teachers.endpoint import EndpointTeacher
 
 append = Journal.append
 def torn(self, keys, vectors):
