@@ -41,7 +41,7 @@ def verify_journal(path: str | Path) -> Verified:
         The result; each problem says which row or byte is damaged.
 
     Raises:
-        BuildError: There is no such file, or it is no journal.
+        BuildError: There is no such file, or it is not a journal.
     """
     file = Path(path)
     if not file.is_file():
@@ -59,7 +59,7 @@ def verify_journal(path: str | Path) -> Verified:
         found = Verified(str(file), "journal of decisions", 1, file.stat().st_size, digests=False)
         _decisions(file, found)
         return found
-    raise BuildError(f"{file} is no journal: it is neither an SQLite database nor a list of decisions.")
+    raise BuildError(f"{file} is not a journal: it is neither an SQLite database nor a list of decisions.")
 
 
 def repair_found(found: Verified) -> str:
@@ -144,7 +144,7 @@ def _decisions(path: Path, found: Verified) -> None:
         found.add(path, "its first line is damaged", "Delete it: decisions are made again without cost.")
     elif wrong is not None:
         found.add(
-            path, f"byte {start + wrong} is no decision (decision {wrong} of {len(content) - start})", do
+            path, f"byte {start + wrong} is not a decision (decision {wrong} of {len(content) - start})", do
         )
     found.notes.append("Decisions carry no checksum: only their form was checked.")
 

@@ -120,7 +120,7 @@ def test_options_that_do_not_go_together_are_refused(data):
     for options in ({}, {"query": "x", "queries": "y"}, {"query": "x", "out": root / "run.json"}):
         with pytest.raises(typer.BadParameter, match="quer"):
             search(str(root / "index"), **options)
-    with pytest.raises(IndexingError, match="no index"):
+    with pytest.raises(IndexingError, match="not an index"):
         search(str(root), "x")
 
 

@@ -105,18 +105,18 @@ def test_decisions_that_are_torn(tmp_path):
     with path.open("ab") as file:
         file.write(bytes(5))
     status, said = run([path])
-    assert (status, said["problems"][0]["found"]) == (1, f"byte {size} is no decision (decision 3 of 8)")
+    assert (status, said["problems"][0]["found"]) == (1, f"byte {size} is not a decision (decision 3 of 8)")
     assert run([path, "--repair"])[0] == 0
     assert Decisions(path, vectors, {"threshold": 0.8}).read().tolist() == [True, False, True]
 
 
-def test_what_is_no_journal_is_refused(tmp_path):
+def test_files_other_than_journals_are_refused(tmp_path):
     with sqlite3.connect(tmp_path / "other.sqlite") as db:
         db.execute("CREATE TABLE t (x)")
     (tmp_path / "text").write_text("hello")
     for name, said in (
         ("other.sqlite", "something else"),
-        ("text", "is no journal"),
+        ("text", "is not a journal"),
         ("absent", "no journal at"),
     ):
         status, error = run([tmp_path / name])

@@ -42,7 +42,7 @@ function speak(element, content) {
 
 // -- the server --
 
-/** An answer that is no success, as a text and what the server said. */
+/** An unsuccessful answer: a text for the user, and what the server said. */
 class Refusal extends Error {
   constructor(answer, content) {
     super(text(answer.status in TEXTS.en ? answer.status : "failed",
