@@ -29,7 +29,7 @@ from mar_st.export.lookup import export_lookup
 from mar_st.export.measure import timings
 from mar_st.lookup import fit_lookup
 from mar_st.online import load_query_encoder
-from mar_st.study.schema import Task
+from mar_st.scored_set import Task
 from mar_st.study.tasks import load_task
 
 if TYPE_CHECKING:

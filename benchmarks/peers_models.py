@@ -204,7 +204,7 @@ def judge(task: str, documents: Path) -> Any:
 
 def read_task(task: str) -> dict[str, Any]:
     """Return `texts` (queries in order), `queries` and `documents` (how many), and the `digest` of a task."""
-    from mar_st.study.schema import Task
+    from mar_st.scored_set import Task
     from mar_st.study.tasks import load_task
 
     data = load_task(Task(name="task", path=task))
@@ -214,7 +214,7 @@ def read_task(task: str) -> dict[str, Any]:
 
 def limited_task(task: str, limit: int, out: Path) -> None:
     """Write the first queries of a task with their relevant documents and `OTHERS` more."""
-    from mar_st.study.schema import Task
+    from mar_st.scored_set import Task
     from mar_st.study.tasks import load_task
 
     data = load_task(Task(name="task", path=task))

@@ -24,10 +24,10 @@ from transformers import AutoModel, set_seed
 from mar_st import MAR
 from mar_st.data import read_source
 from mar_st.recipe import load_recipe
+from mar_st.scored_set import Task
 from mar_st.stages.align import train_align
 from mar_st.stages.settings import Settings
 from mar_st.store import TeacherStore
-from mar_st.study.schema import Task
 from mar_st.study.tasks import load_task, score
 from mar_st.teachers import ModelTeacher
 

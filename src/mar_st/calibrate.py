@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mar_st.backbones import count
 from mar_st.costs import Training, prepare, training_flops
 from mar_st.stages.compiling import compiled_encoders
+from mar_st.tried import Speed
 
 if TYPE_CHECKING:
     from mar_st.backbones import Shape
 
 #: Above so many parameters a measurement takes two layers of the encoder; operations scale with layers.
 WHOLE = {"cpu": 50e6, "cuda": 10e9}
-
-
-@dataclass(frozen=True)
-class Speed:
-    """Measured training speed of this machine.
-
-    Attributes:
-        flops: Operations per second (as `training_flops` counts them) of forward and backward passes.
-        optimizer: Seconds of an AdamW step per trained parameter.
-    """
-
-    flops: float
-    optimizer: float
 
 
 def measure(

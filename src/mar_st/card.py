@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 import yaml
 
-from mar_st.data import locate
 from mar_st.describe import count_parameters
 from mar_st.stages.monitor import METRICS, evaluation_results, read_metrics
 
@@ -17,41 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from mar_st.schema import Data, Recipe
+    from mar_st.schema import Recipe
 
 
 #: Libraries whose versions a card names.
 LIBRARIES = (
     "medteb", "sentence-transformers", "transformers", "torch", "datasets", "accelerate", "peft"
 )  # fmt: skip
-
-#: Settings of a data entry that change what is read of its files.
-READING = {"form", "columns", "where", "limit", "role", "instruction"}
-
-
-def data_digest(data: str | Data) -> str:
-    """sha256 over the files of a data source, names and contents, those of sub-folders included.
-
-    Args:
-        data: Path of the source, or a data entry; of an entry the settings that change what is read count
-            too, where they are not the default.
-
-    Raises:
-        DataError: Nothing is there, or it is a data set of the Hub, which has no files here.
-    """
-    path = locate(data if isinstance(data, str) else data.path)
-    folder = path.parent if path.is_file() else path
-    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(f"{file.relative_to(folder).as_posix()}\0".encode())
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    if not isinstance(data, str):
-        settings = data.model_dump(mode="json", include=READING, exclude_defaults=True)
-        if settings:
-            digest.update(json.dumps(settings, sort_keys=True, ensure_ascii=False).encode())
-    return digest.hexdigest()
 
 
 def write_card(

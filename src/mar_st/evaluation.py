@@ -10,7 +10,7 @@ from sentence_transformers.base.modules import Router
 
 from mar_st.data import locate
 from mar_st.errors import MarError
-from mar_st.study.schema import Task
+from mar_st.scored_set import Task
 from mar_st.study.tasks import load_task, score
 
 if TYPE_CHECKING:

@@ -9,34 +9,36 @@ feeds other stages only are left out, so recipes that have a stage in common can
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-from functools import lru_cache
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mar_st.card import data_digest
-from mar_st.data.records import row_line
-from mar_st.errors import MarError
-from mar_st.names import model_folder
-from mar_st.schema import AlignStage, DistillStage, JointStage, RetroMAEStage
+from mar_st.data.content import data_digest, vocabulary_cut
+from mar_st.identity import model_digest
+from mar_st.rules import (
+    head_file,
+    joins,
+    projects,
+    reads_documents,
+    renormalises_prefixes,
+    stage_entries,
+    stage_seed,
+    tokenizer_entries,
+    trained_sides,
+)
+from mar_st.schema import DistillStage, JointStage, RetroMAEStage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from pydantic import BaseModel
 
-    from mar_st.data import Source, Triple
-    from mar_st.inputs import VocabularyCut
-    from mar_st.schema import Backbone, Data, Recipe, Side, Stage
+    from mar_st.schema import Backbone, Recipe, Side, Stage
 
 #: Raised when the same settings begin to train other weights.
 FORMAT = 2
 LIBRARIES = ("torch", "transformers", "sentence-transformers")
 
-#: Head and decoder of a finished `retromae` stage, beside its model.
-HEAD = "retromae.safetensors"
 #: Settings of a data entry that decide what is read, which is what counts; the others act on it.
 _READING = {"path", "form", "columns", "where", "limit", "group", "expected_rows"}
 #: Settings that came later, with the defaults that train what was trained before them.
@@ -57,7 +59,7 @@ def stage_digests(recipe: Recipe, data: Mapping[str, str]) -> list[str]:
 
     Args:
         recipe: The recipe.
-        data: Digest of the content of every data entry, by name, see `source_digest`.
+        data: Digest of the content of every data entry, by name, see `data.content.source_digest`.
     """
     trained: dict[Side, str] = {}
     digests = []
@@ -84,117 +86,6 @@ def encoder_digest(recipe: Recipe, data: Mapping[str, str], side: Side) -> str:
     if recipe.asymmetric:
         space += [recipe.dim, recipe.renormalise]
     return _digest({"encoder": _encoder(recipe, side, data, trained), "space": space})
-
-
-def trained_sides(stage: Stage) -> tuple[Side, ...]:
-    """The encoders whose weights a stage changes."""
-    if isinstance(stage, AlignStage):
-        return ("query",)
-    if isinstance(stage, JointStage):
-        sides: tuple[Side, ...] = ("query", "document")
-        return tuple(side for side in sides if side != stage.freeze)
-    return (stage.side,)
-
-
-def joins(stage: Stage) -> bool:
-    """Return True if a stage works on both encoders in one space, so that its result is a MAR."""
-    return isinstance(stage, AlignStage | JointStage)
-
-
-def projects(recipe: Recipe, stage: Stage) -> bool:
-    """Return True if a stage adds the backbone's projection to its encoder.
-
-    The projection maps into the space of the other side, so the first stage that joins the two sides adds it;
-    earlier stages train the encoder without one (HotelMatch and LEAF start from such encoders). In a recipe
-    that never joins the sides, the first stage that trains vectors adds it.
-    """
-    if isinstance(stage, RetroMAEStage):
-        return False
-    return joins(stage) or not any(joins(other) for other in recipe.stages)
-
-
-def reads_documents(stage: Stage, entries: Iterable[Data]) -> bool:
-    """Return True if a joint stage reads the vectors of its frozen documents in the place of encoding them.
-
-    It encodes them where another model teaches, whose vectors are then the labels, and where both columns of
-    symmetric data go through the query encoder.
-    """
-    if not isinstance(stage, JointStage) or stage.freeze != "document" or stage.teacher_source is not None:
-        return False
-    return not any(entry.symmetric or entry.missing_negatives == "batch" for entry in entries)
-
-
-def renormalises_prefixes(recipe: Recipe, stage: Stage) -> bool:
-    """Return True if Matryoshka prefixes of one encoder are brought to length 1 before they are scored.
-
-    They are, unless the model that the recipe makes cuts after its normalisation.
-    """
-    return recipe.renormalise or not getattr(stage, "dims", ())
-
-
-def stage_entries(recipe: Recipe, stage: Stage) -> tuple[Data, ...]:
-    """The data entries of a stage, with its number of negatives in the place of theirs."""
-    entries = recipe.data_of(stage)
-    negatives = getattr(stage, "negatives", None)
-    if negatives is None:
-        return entries
-    return tuple(entry.model_copy(update={"negatives": negatives}) for entry in entries)
-
-
-def stage_seed(recipe: Recipe, stage: Stage) -> int:
-    """Return the seed of a stage: its own, or the recipe's."""
-    return recipe.seed if stage.seed is None else stage.seed
-
-
-def source_digest(source: Source) -> str:
-    """sha256 of what was read for a data entry: its triples and texts."""
-    if source.digest is not None:
-        return source.digest
-    digest = hashlib.sha256()
-    rows: Iterable[Triple | str] = itertools.chain(source.triples, source.texts)
-    for row in rows:
-        digest.update(row_line(row))
-    return digest.hexdigest()
-
-
-def model_digest(source: str, revision: str | None = None) -> str:
-    """Identity of a folder (its files) or of a Hub name (its commit, where the local cache knows it)."""
-    folder = model_folder(source)
-    if folder is not None:
-        files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".md")
-        stamps = tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)
-        return _files_digest(str(folder), stamps)
-    from huggingface_hub import try_to_load_from_cache
-
-    cached = try_to_load_from_cache(source, "config.json", revision=revision)
-    commit = Path(cached).parent.name if isinstance(cached, str) else None
-    return f"hub:{source}@{commit or revision or 'main'}"
-
-
-@lru_cache(maxsize=64)
-def _files_digest(folder: str, stamps: Sequence[tuple[str, int, int]]) -> str:
-    digest = hashlib.sha256()
-    for name, _, _ in stamps:
-        digest.update(f"{Path(name).relative_to(folder).as_posix()}\0".encode())
-        with Path(name).open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()
-
-
-def head_file(path: str | Path) -> Path:
-    """`retromae.safetensors` that `resume_head` names.
-
-    Raises:
-        MarError: There is none.
-    """
-    file = Path(path).expanduser()
-    file = file / HEAD if file.is_dir() else file
-    if not file.is_file():
-        raise MarError(
-            f"resume_head {path}: there is no {file}. Give the folder of a finished retromae stage, for "
-            "instance runs/NAME/01-retromae."
-        )
-    return file
 
 
 def _stage(
@@ -279,22 +170,6 @@ def _encoder(
         "tokenizer": backbone.tokenizer.model_dump(mode="json"),
         "texts": [data[entry.name] for entry in tokenizer_entries(recipe, backbone)],
     }
-
-
-def vocabulary_cut(cut: VocabularyCut, data: Mapping[str, str]) -> dict[str, Any]:
-    """Say what decides which pieces of a vocabulary are kept.
-
-    Args:
-        cut: The setting of a backbone.
-        data: Digest of the content of every data entry, by name.
-    """
-    return {"keep": cut.keep, "texts": [data.get(name) or data_digest(name) for name in cut.texts]}
-
-
-def tokenizer_entries(recipe: Recipe, backbone: Backbone) -> tuple[Data, ...]:
-    """The data entries whose texts the tokenizer of a random backbone is trained on."""
-    named = backbone.tokenizer_data
-    return tuple(entry for entry in recipe.data if named is None or entry.name in named)
 
 
 def _digest(content: dict[str, Any]) -> str:

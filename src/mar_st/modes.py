@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from mar_st.costs import Training
-from mar_st.lineage import trained_sides
+from mar_st.rules import trained_sides
 from mar_st.schema import AlignStage, ContrastiveStage, DistillStage, JointStage
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from mar_st.errors import MarError
 from mar_st.fit import as_settings, keeps_gradients, search
 from mar_st.footprint import retromae_parameters, stage_disk, stage_memory, trained_parameters
 from mar_st.launch import Launch, LaunchError, check_launch
-from mar_st.lineage import reads_documents
 from mar_st.modes import held_dtypes, training_of
 from mar_st.recipe import changed
+from mar_st.rules import reads_documents
 from mar_st.schema import AlignStage, DistillStage, JointStage, RetroMAEStage
 from mar_st.workload import Group, Workload
 
@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
-    from mar_st.calibrate import Speed
     from mar_st.schema import Recipe, Side, Stage
-    from mar_st.trial import Trial
+    from mar_st.tried import Speed, Trial
 
 
 class PlanError(MarError):

@@ -23,17 +23,10 @@ from mar_st.encoders import (
     load_encoder,
     write_encoder,
 )
-from mar_st.lineage import (
-    head_file,
-    joins,
-    projects,
-    renormalises_prefixes,
-    tokenizer_entries,
-    trained_sides,
-)
 from mar_st.model import MAR
 from mar_st.modules import is_truncation
 from mar_st.names import model_source
+from mar_st.rules import head_file, joins, projects, renormalises_prefixes, tokenizer_entries, trained_sides
 from mar_st.saved_modules import saved_modules
 from mar_st.schema import DistillStage, JointStage, RetroMAEStage
 from mar_st.tokenizers import train_tokenizer

@@ -13,24 +13,19 @@ from typing import TYPE_CHECKING, Any
 from transformers import set_seed
 from transformers.utils import logging
 
-from mar_st.card import data_digest, write_card
+from mar_st.card import write_card
 from mar_st.data import Source, read_source
+from mar_st.data.content import data_digest, source_digest
 from mar_st.devices import device_here
 from mar_st.errors import MarError
 from mar_st.evaluation import check_evaluation
 from mar_st.files import move_folder, write_digests, write_text
 from mar_st.launch import Launch
-from mar_st.lineage import (
-    projects,
-    source_digest,
-    stage_digests,
-    stage_entries,
-    stage_seed,
-    trained_sides,
-)
+from mar_st.lineage import stage_digests
 from mar_st.packing import store_as
 from mar_st.preflight import FIT, ready
 from mar_st.processes import Processes
+from mar_st.rules import projects, stage_entries, stage_seed, trained_sides
 from mar_st.saved_modules import with_source_prompts
 from mar_st.schema import DistillStage, JointStage, RetroMAEStage
 from mar_st.sides import Sides, check_models

@@ -27,6 +27,7 @@ from mar_st.schema import Recipe
 from mar_st.stages.memory import GROWTH
 from mar_st.store import ENCODED
 from mar_st.train import train
+from mar_st.tried import Trial
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,43 +43,6 @@ MARK = "mar-trial "
 
 class TrialError(MarError):
     """A stage that could not be tried; the message holds its name and the reason."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """Measured times and memory of a stage.
-
-    Attributes:
-        step: Seconds of a typical step, the mean after the first `WARM`.
-        once: Seconds that the first steps took beyond typical ones: compilation, first allocations.
-        start: Seconds until the first step, without the teacher's vectors; of the first stage from the call.
-        teacher: Seconds per text of the teacher's vectors; 0 for a stage without a teacher.
-        evaluation: Seconds of one evaluation on the development set; 0 without one.
-        finish: Seconds from the last step to the saved model.
-        memory: Bytes at most: of a CUDA device; or of the process on a CPU, which gives memory back when it
-            has grown by half (`mar_st.stages.memory`), so half is added to what the trial took.
-    """
-
-    step: float
-    once: float
-    start: float
-    teacher: float
-    evaluation: float
-    finish: float
-    memory: int
-
-    def seconds(self, steps: int, texts: float, evaluations: int) -> float:
-        """Return the estimated seconds of a whole stage.
-
-        Args:
-            steps: Number of optimiser steps.
-            texts: Number of texts that the teacher encodes.
-            evaluations: Number of evaluations.
-        """
-        return (
-            self.start + self.once + steps * self.step + texts * self.teacher
-            + evaluations * self.evaluation + self.finish
-        )  # fmt: skip
 
 
 def shorten(recipe: Recipe) -> Recipe:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mar_st.backbones import PLACED
 from mar_st.lengths import entry_stats, padded_length, tokens_of
-from mar_st.lineage import reads_documents
+from mar_st.rules import reads_documents
 from mar_st.schema import AlignStage, JointStage, RetroMAEStage
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from importlib.metadata import version
 
 import yaml
 
-from mar_st.card import data_digest, write_card
+from mar_st.card import write_card
+from mar_st.data.content import data_digest
 from mar_st.describe import count_parameters
 from mar_st.names import packaged_folder
 from mar_st.recipe import load_recipe

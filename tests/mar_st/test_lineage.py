@@ -6,7 +6,9 @@ import pytest
 import yaml
 
 from mar_st.data import Source, Triple
-from mar_st.lineage import model_digest, source_digest, stage_digests
+from mar_st.data.content import source_digest
+from mar_st.identity import model_digest
+from mar_st.lineage import stage_digests
 from mar_st.recipe import load_recipe
 from mar_st.schema import Data
 

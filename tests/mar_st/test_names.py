@@ -20,7 +20,7 @@ from mar_st.encode.corpus import read_corpus
 from mar_st.encode.loading import resolve
 from mar_st.encoders import check_source, load_encoder
 from mar_st.errors import MarError
-from mar_st.lineage import model_digest
+from mar_st.identity import model_digest
 from mar_st.mining.retrievers import Dense
 from mar_st.names import KNOWN, model_folder, model_source, packaged_folder
 from mar_st.native_gte import fetch

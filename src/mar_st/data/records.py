@@ -59,7 +59,7 @@ class Source:
         texts: Its texts, of the form `texts` alone.
         left_out: Rows, triples or texts of the files that are not in it, by reason.
         ignored: Columns of other libraries that the files have and that are not read, with whose they are.
-        digest: sha256 of the content, where it was taken while reading, see `mar_st.lineage.source_digest`.
+        digest: sha256 of the content, where it was taken while reading, see `content.source_digest`.
     """
 
     entry: Data

@@ -24,9 +24,9 @@ from tqdm import tqdm
 
 from mar_st.encode.attention import can_pack, packed
 from mar_st.encode.pipeline import ahead
-from mar_st.encode.space import DOCUMENT_PROMPTS
 from mar_st.encode.tokens import Window, front_end
 from mar_st.errors import MarError
+from mar_st.routes import DOCUMENT_PROMPTS, route
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -94,8 +94,6 @@ class Engine:
         threads: int | None = None,
         autocast: bool = False,
     ) -> None:
-        from mar_st.teachers.model import route
-
         self.model, self.role, self.autocast = model, role, autocast
         self._chain: list[Any] = [_full_precision(module) for module in route(model, role)]
         self.prompt = stored_prompt(model.prompts, role) if prompt is None else prompt

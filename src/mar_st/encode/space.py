@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
 from mar_st.modules.layout import ROUTER, listed_modules, read_router
+from mar_st.routes import DOCUMENT_PROMPTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,9 +33,6 @@ SAMPLES, SAMPLE_BYTES = 256, 4096
 _IRRELEVANT = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache")
 
 WEIGHTS = (".safetensors", ".bin")
-
-#: Names of the stored prompt of documents, in the order in which sentence-transformers looks for one.
-DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 
 def space_of(folder: str | Path) -> str | None:

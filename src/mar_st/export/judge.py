@@ -74,7 +74,7 @@ def open_judge(
         DataError: A file of the task is missing or broken.
         ExportError: The folder of vectors lacks documents.
     """
-    from mar_st.study.schema import Task
+    from mar_st.scored_set import Task
     from mar_st.study.tasks import load_task
 
     data = load_task(Task(name="task", path=str(task), split=split, metric="ndcg@10"))

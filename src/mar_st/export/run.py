@@ -196,7 +196,7 @@ def _wanted(formats: Sequence[str], precisions: Sequence[str], *, calibrated: bo
 
 def packaged_queries() -> list[str]:
     """Return the queries that are measured on where none are given."""
-    from mar_st.study.schema import Task
+    from mar_st.scored_set import Task
     from mar_st.study.tasks import load_task
 
     return list(load_task(Task(name="queries", path=PACKAGED_QUERIES)).queries.values())

@@ -297,7 +297,7 @@ class CrossScorer:
 
     def identity(self) -> dict[str, Any]:
         """Its weights."""
-        from mar_st.teachers import modules_digest
+        from mar_st.modules_digest import modules_digest
 
         return {"kind": "cross-encoder", "modules": modules_digest(list(self._reranker.open().children()))}
 

@@ -108,7 +108,7 @@ def _parts(folder: Path, query: str | None) -> tuple[str | None, list[SavedModul
 def _identity(
     chain: Sequence[SavedModule], config: dict[str, Any], weights: dict[str, np.ndarray], dtype: str
 ) -> str:
-    """The digest that `mar_st.teachers.model.modules_digest` gives for the loaded modules."""
+    """The digest that `mar_st.modules_digest.modules_digest` gives for the loaded modules."""
 
     def described() -> Iterator[Described]:
         tensors = (

@@ -32,7 +32,7 @@ class TorchEncoder:
     def __init__(self, model: Any, *, space: str | None = None, query: str | None = None) -> None:
         from sentence_transformers.base.modules import Normalize
 
-        from mar_st.teachers.model import route
+        from mar_st.routes import route
 
         self.model, self.space, self.query = model, space, query
         self.modules = route(model, "query")
@@ -84,7 +84,7 @@ class TorchEncoder:
     @cached_property
     def identity(self) -> str:
         """Digest of the modules that encode queries; computed when it is asked for, over every weight."""
-        from mar_st.teachers.model import modules_digest
+        from mar_st.modules_digest import modules_digest
 
         return modules_digest(self.modules)
 

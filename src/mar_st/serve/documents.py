@@ -30,7 +30,7 @@ class DocumentEncoder:
     def __init__(self, model: Any, identity: str, space: str | None = None) -> None:
         from sentence_transformers.base.modules import Normalize
 
-        from mar_st.teachers.model import route
+        from mar_st.routes import route
 
         self.model, self.identity = model, identity
         self.space = space

@@ -174,7 +174,7 @@ class Handlers:
 
 
 async def aside(large: bool, make: Callable[..., Made], *arguments: Any) -> Made:
-    """What a function returns; where that takes long it is called in a thread, and others are answered."""
+    """Call a function, in a thread if it takes long, and return its result; other requests are answered meanwhile."""
     return await asyncio.to_thread(make, *arguments) if large else make(*arguments)
 
 

@@ -13,6 +13,7 @@ from transformers import set_seed
 from mar_st.family import add_query_encoder
 from mar_st.lookup import fit_lookup
 from mar_st.model import MAR
+from mar_st.routes import route
 from mar_st.spaces import rung_report
 from mar_st.spaces.options import Options
 from mar_st.spaces.records import card, claim, summary
@@ -32,7 +33,6 @@ from mar_st.spaces.rungs import (
 from mar_st.spaces.space import Space, SpaceError, open_inputs
 from mar_st.spaces.students import given_encoder, saved_student, student
 from mar_st.teachers import ModelTeacher
-from mar_st.teachers.model import route
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from mar_st.scored_set import Task
 from mar_st.spaces.agreement import RESAMPLES
 from mar_st.spaces.space import SpaceError
-from mar_st.study.schema import Task
 from mar_st.study.stats import bootstrap
 from mar_st.study.tasks import load_task, score_vectors
 

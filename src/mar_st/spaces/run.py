@@ -17,7 +17,7 @@ from mar_st.data import Source, column_texts, numbered, read_triples
 from mar_st.encode.space import SPACE_FILE, space_of
 from mar_st.encoders import check_source
 from mar_st.files import move_folder, write_digests
-from mar_st.lineage import model_digest
+from mar_st.identity import model_digest
 from mar_st.losses import StoredInfoNCELoss
 from mar_st.native_gte import fetch
 from mar_st.schema import AlignStage, Data, JointStage

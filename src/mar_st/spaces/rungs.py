@@ -13,8 +13,8 @@ from sentence_transformers.sentence_transformer.modules import Transformer
 from mar_st.dropout import set_dropout
 from mar_st.encoders import keep_layers
 from mar_st.modules import is_truncation, truncation
+from mar_st.routes import route
 from mar_st.spaces.space import SpaceError
-from mar_st.teachers.model import route
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,7 +21,7 @@ from mar_st.model import MAR
 from mar_st.modules import truncation
 from mar_st.names import model_source
 from mar_st.prompts import PROMPT_NAMES
-from mar_st.teachers.model import route
+from mar_st.routes import route
 from mar_st.tokenizers import train_tokenizer
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
-from mar_st.lineage import reads_documents
 from mar_st.losses import AsymInfoNCELoss, ScoreDistillLoss
 from mar_st.modules import is_truncation
+from mar_st.rules import reads_documents
 from mar_st.stages.contrastive import (
     add_stage_lora,
     column_prompts,
@@ -48,7 +48,7 @@ def train_joint(
     """Train the routes in place with Asym-InfoNCE over hard and in-batch negatives.
 
     Frozen documents are encoded once, before the first step, and read from a store (HARNESS-LM, phase three),
-    see `mar_st.lineage.reads_documents`.
+    see `mar_st.rules.reads_documents`.
 
     The document encoder is trained through LoRA where `stage.lora_r` is given (the adapter is merged at the
     end), in full otherwise. With `stage.freeze` one side keeps its weights: it has neither gradients nor

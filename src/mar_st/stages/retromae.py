@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 from mar_st.data import dataset_of, distinct, distinct_texts, drawn_rows
 from mar_st.errors import MarError
 from mar_st.files import finished
-from mar_st.lineage import HEAD, head_file
 from mar_st.losses.retromae import RetroMAELoss
+from mar_st.rules import HEAD, head_file
 from mar_st.stages.trainer import fit
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ class Settings:
 
     Attributes:
         folder: Where checkpoints, metrics and plots go.
-        seed: Seed of the stage, see `mar_st.lineage.stage_seed`.
+        seed: Seed of the stage, see `mar_st.rules.stage_seed`.
         precision: `fp32`, or `bf16` for autocast.
         save_steps: Steps between checkpoints.
         evaluation: Retrieval on a development set while training.

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from sentence_transformers import CrossEncoder
 
 from mar_st.errors import MarError
+from mar_st.routes import DOCUMENT_PROMPTS
 from mar_st.stages.labels import with_scores, with_vectors
 from mar_st.store import TeacherStore, store_root
 from mar_st.teachers import Ask, CrossEncoderTeacher, ModelTeacher
-from mar_st.teachers.model import DOCUMENT_PROMPTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

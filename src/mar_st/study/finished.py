@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from mar_st.lineage import model_digest
+from mar_st.identity import model_digest
 from mar_st.mining import retrievers
 from mar_st.study.tasks import score_run
 

@@ -15,9 +15,10 @@ from filelock import FileLock, Timeout
 from transformers.utils import logging
 
 from mar_st.data import read_source
+from mar_st.data.content import source_digest
 from mar_st.errors import MarError
 from mar_st.files import finished, write_text
-from mar_st.lineage import encoder_digest, source_digest, stage_digests
+from mar_st.lineage import encoder_digest, stage_digests
 from mar_st.study.finished import BM25, finished_digest, load_finished, score_bm25
 from mar_st.study.schema import StudyError, row_recipes
 from mar_st.study.table import make_table, write_table

@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from mar_st.errors import MarError
 from mar_st.recipe import RECIPES, load_recipe
+from mar_st.scored_set import NAME, Task
 
 if TYPE_CHECKING:
     from mar_st.schema import Recipe
 
 STUDIES = RECIPES / "studies"
-
-_NAME = r"^[a-z0-9][a-z0-9.-]*$"
 
 
 class StudyError(MarError):
@@ -29,26 +28,10 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Task(_Strict):
-    """A set that every model is scored on: a folder in the Hub layout, with a score per query or pair."""
-
-    name: str = Field(pattern=_NAME)
-    path: str = Field(description="folder, 'package:NAME/FOLDER' or the name of a packaged task")
-    type: Literal["auto", "retrieval", "rerank", "sts"] = "auto"
-    metric: str | None = Field(
-        default=None,
-        description="ndcg@K, recall@K, map, mrr; pearson, spearman. Default: ndcg@10, map (rerank), pearson",
-    )
-    split: str = "test"
-    prompt: str | None = Field(
-        default=None, description="name of the prompt put before queries; default by type, as mteb chooses it"
-    )
-
-
 class Row(_Strict):
     """One line of the table: a recipe, or changes to the base recipe of the study."""
 
-    name: str = Field(pattern=_NAME)
+    name: str = Field(pattern=NAME)
     label: str | None = Field(default=None, description="what the table calls it; default the name")
     group: str | None = Field(default=None, description="rows of a group stand together")
     recipe: str | None = Field(
@@ -94,7 +77,7 @@ class Published(_Strict):
 class Study(_Strict):
     """A grid of rows x seeds, the tasks they are scored on, and the row that the others are compared with."""
 
-    name: str = Field(pattern=_NAME)
+    name: str = Field(pattern=NAME)
     description: str = ""
     base: str | None = Field(default=None, description="recipe that rows without one of their own change")
     changes: dict[str, Any] = Field(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from mar_st.data import DataError, locate
-from mar_st.study.schema import StudyError
+from mar_st.scored_set import TaskError
 from mar_st.study.stats import Scores
 from mar_st.texts import join_document
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from sentence_transformers import SentenceTransformer
 
-    from mar_st.study.schema import Task
+    from mar_st.scored_set import Task
     from mar_st.study.stats import Kind
 
 Type = Literal["retrieval", "rerank", "sts"]
@@ -98,7 +98,7 @@ def load_task(task: Task) -> TaskData:
         task: Its settings; `path` is a folder in the Hub layout (see the how-to on your own data).
 
     Raises:
-        StudyError: A metric that does not go with the type.
+        TaskError: A metric that does not go with the type.
         DataError: A file that is missing or broken, with file and line.
     """
     folder = _folder(task.path)
@@ -130,7 +130,7 @@ def score(
         One value per judged query (its metric), or per pair (its predicted similarity).
 
     Raises:
-        StudyError: The task asks for a prompt that the model does not have.
+        TaskError: The task asks for a prompt that the model does not have.
     """
     if data.type == "sts":
         prompt = _prompt(model, data, "STS")
@@ -182,7 +182,7 @@ def _encode(
 def _prompt(model: SentenceTransformer, data: TaskData, *names: str) -> str:
     if data.task.prompt is not None:
         if data.task.prompt not in model.prompts:
-            raise StudyError(
+            raise TaskError(
                 f"task {data.task.name} asks for the prompt {data.task.prompt!r}; the model has "
                 f"{', '.join(model.prompts) or 'none'}."
             )
@@ -241,7 +241,7 @@ def _check_metric(metric: str, kind: Type, name: str) -> None:
         good = metric in _WHOLE or re.fullmatch(r"(ndcg|recall|p)@[1-9]\d*", metric) is not None
         choice = "ndcg@K, recall@K, p@K, map, mrr"
     if not good:
-        raise StudyError(f"task {name}: {metric!r} is not a metric of a {kind} task; choose from {choice}.")
+        raise TaskError(f"task {name}: {metric!r} is not a metric of a {kind} task; choose from {choice}.")
 
 
 # -- reading --

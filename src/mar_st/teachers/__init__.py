@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mar_st.teachers.cross_encoder import CrossEncoderTeacher
 from mar_st.teachers.endpoint import EndpointTeacher
 from mar_st.teachers.folder import FolderTeacher, is_vector_folder
-from mar_st.teachers.model import Ask, ModelTeacher, modules_digest
+from mar_st.teachers.model import Ask, ModelTeacher
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,6 @@ __all__ = [
     "ModelTeacher",
     "Teacher",
     "is_vector_folder",
-    "modules_digest",
 ]
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from mar_st.backbones import BackboneError, source_shape
 from mar_st.data import DataError, Texts, locate
-from mar_st.lineage import model_digest, source_digest, vocabulary_cut
+from mar_st.data.content import source_digest, vocabulary_cut
+from mar_st.identity import model_digest
 from mar_st.vocabulary.errors import VocabularyError
 from mar_st.vocabulary.folders import trim
 from mar_st.vocabulary.texts import file_texts, source_texts

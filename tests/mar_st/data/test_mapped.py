@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from mar_st.data import DataError, Triple, cache, distinct_texts, numbered, read, read_source, to_dataset
+from mar_st.data.content import source_digest
 from mar_st.data.records import row_line
 from mar_st.data.sequences import Texts, Triples
-from mar_st.lineage import source_digest
 from mar_st.schema import Data
 from mar_st.stages.samplers import TrainRows, train_batches
 

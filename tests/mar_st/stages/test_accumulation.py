@@ -9,7 +9,7 @@ import torch
 
 from mar_st.data import Source
 from mar_st.launch import pass_sizes
-from mar_st.lineage import HEAD
+from mar_st.rules import HEAD
 from mar_st.schema import AlignStage, Data, RetroMAEStage
 from mar_st.stages.align import train_align
 from mar_st.stages.contrastive import train_contrastive

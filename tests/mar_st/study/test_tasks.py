@@ -8,7 +8,7 @@ from scipy import stats as scipy_stats
 from sentence_transformers import SentenceTransformer
 
 from mar_st.data import DataError
-from mar_st.study.schema import StudyError, Task
+from mar_st.scored_set import Task, TaskError
 from mar_st.study.tasks import load_task, score
 
 
@@ -85,7 +85,7 @@ def test_queries_get_their_prompt(encoder_folder, make_folder):
         by_hand = type(data)(**{**vars(data), "queries": changed, "pairs": pairs})
         assert score(prompted, data) == pytest.approx(score(plain, by_hand), abs=1e-6)
     data = load_task(Task(name="t", path=str(make_folder("STS", "other")), prompt="nowhere"))
-    with pytest.raises(StudyError, match="asks for the prompt 'nowhere'; the model has"):
+    with pytest.raises(TaskError, match="asks for the prompt 'nowhere'; the model has"):
         score(prompted, data)
 
 
@@ -133,9 +133,9 @@ def test_broken_data_are_named(make_folder, kind, file, line, message):
 
 
 def test_invalid_tasks_are_refused(make_folder, tmp_path):
-    with pytest.raises(StudyError, match="'pearson' is not a metric of a retrieval task"):
+    with pytest.raises(TaskError, match="'pearson' is not a metric of a retrieval task"):
         load_task(Task(name="t", path=str(make_folder("Retrieval")), metric="pearson"))
-    with pytest.raises(StudyError, match="'map' is not a metric of a sts task"):
+    with pytest.raises(TaskError, match="'map' is not a metric of a sts task"):
         load_task(Task(name="t", path=str(make_folder("STS")), metric="map"))
     for path in ("nowhere", "./nowhere", "package:medteb_mteb/nowhere"):
         with pytest.raises(DataError, match=f"No task at {path}. Give a folder"):

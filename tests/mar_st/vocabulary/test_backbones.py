@@ -15,7 +15,8 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from mar_st.backbones import count, shape_of
 from mar_st.data import read_source
-from mar_st.lineage import source_digest, stage_digests
+from mar_st.data.content import source_digest
+from mar_st.lineage import stage_digests
 from mar_st.recipe import load_recipe
 from mar_st.schema import Backbone
 from mar_st.sides import check_models

@@ -360,6 +360,6 @@ def _model_digest(place: str) -> str:
         return place
     if Path(place).is_file():
         return sha256_of(Path(place))
-    from mar_st.lineage import model_digest
+    from mar_st.identity import model_digest
 
     return model_digest(place)

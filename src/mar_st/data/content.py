@@ -1,0 +1,67 @@
+"""Digests of data: of the files of a source, and of what was read from it."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from typing import TYPE_CHECKING, Any
+
+from mar_st.data.records import row_line
+from mar_st.data.rows import locate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mar_st.data.records import Source, Triple
+    from mar_st.inputs import VocabularyCut
+    from mar_st.schema import Data
+
+#: Settings of a data entry that change what is read of its files.
+READING = {"form", "columns", "where", "limit", "role", "instruction"}
+
+
+def data_digest(data: str | Data) -> str:
+    """sha256 over the files of a data source, names and contents, those of sub-folders included.
+
+    Args:
+        data: Path of the source, or a data entry; of an entry the settings that change what is read count
+            too, where they are not the default.
+
+    Raises:
+        DataError: Nothing is there, or it is a data set of the Hub, which has no files here.
+    """
+    path = locate(data if isinstance(data, str) else data.path)
+    folder = path.parent if path.is_file() else path
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.relative_to(folder).as_posix()}\0".encode())
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    if not isinstance(data, str):
+        settings = data.model_dump(mode="json", include=READING, exclude_defaults=True)
+        if settings:
+            digest.update(json.dumps(settings, sort_keys=True, ensure_ascii=False).encode())
+    return digest.hexdigest()
+
+
+def source_digest(source: Source) -> str:
+    """sha256 of what was read for a data entry: its triples and texts."""
+    if source.digest is not None:
+        return source.digest
+    digest = hashlib.sha256()
+    rows: Iterable[Triple | str] = itertools.chain(source.triples, source.texts)
+    for row in rows:
+        digest.update(row_line(row))
+    return digest.hexdigest()
+
+
+def vocabulary_cut(cut: VocabularyCut, data: Mapping[str, str]) -> dict[str, Any]:
+    """Say what decides which pieces of a vocabulary are kept.
+
+    Args:
+        cut: The setting of a backbone.
+        data: Digest of the content of every data entry, by name.
+    """
+    return {"keep": cut.keep, "texts": [data.get(name) or data_digest(name) for name in cut.texts]}

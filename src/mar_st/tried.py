@@ -1,0 +1,55 @@
+"""Measured speed of a device, and times and memory of a stage, that a plan can be made with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Measured times and memory of a stage.
+
+    Attributes:
+        step: Seconds of a typical step, the mean after those that warm up.
+        once: Seconds that the first steps took beyond typical ones: compilation, first allocations.
+        start: Seconds until the first step, without the teacher's vectors; of the first stage from the call.
+        teacher: Seconds per text of the teacher's vectors; 0 for a stage without a teacher.
+        evaluation: Seconds of one evaluation on the development set; 0 without one.
+        finish: Seconds from the last step to the saved model.
+        memory: Bytes at most: of a CUDA device; or of the process on a CPU, which gives memory back when it
+            has grown by half (`mar_st.stages.memory`), so half is added to what the trial took.
+    """
+
+    step: float
+    once: float
+    start: float
+    teacher: float
+    evaluation: float
+    finish: float
+    memory: int
+
+    def seconds(self, steps: int, texts: float, evaluations: int) -> float:
+        """Return the estimated seconds of a whole stage.
+
+        Args:
+            steps: Number of optimiser steps.
+            texts: Number of texts that the teacher encodes.
+            evaluations: Number of evaluations.
+        """
+        return (
+            self.start + self.once + steps * self.step + texts * self.teacher
+            + evaluations * self.evaluation + self.finish
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Measured training speed of this machine.
+
+    Attributes:
+        flops: Operations per second (as `training_flops` counts them) of forward and backward passes.
+        optimizer: Seconds of an AdamW step per trained parameter.
+    """
+
+    flops: float
+    optimizer: float
