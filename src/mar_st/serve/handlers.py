@@ -174,7 +174,7 @@ class Handlers:
 
 
 async def aside(large: bool, make: Callable[..., Made], *arguments: Any) -> Made:
-    """Call a function, in a thread if it takes long, and return its result; other requests are answered meanwhile."""
+    """Return the result of a function; a long one runs in a thread, so that others are answered meanwhile."""
     return await asyncio.to_thread(make, *arguments) if large else make(*arguments)
 
 
