@@ -13,6 +13,7 @@ from medteb_mteb.validate.leaks import leaks
 from medteb_mteb.validate.pooling import holes, pool_bias
 from medteb_mteb.validate.size import size
 from medteb_mteb.validate.slices import slices
+from medteb_mteb.validate.stability import order_of_systems
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +35,7 @@ CHECKS: tuple[Callable[[Material], Finding], ...] = (
     pool_bias,
     agreement_of_judges,
     self_consistency,
+    order_of_systems,
     leaks,
     slices,
     card,

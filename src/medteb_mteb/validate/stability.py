@@ -1,0 +1,216 @@
+"""Would other judges, another rule or shallower pools order the systems otherwise?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from medteb_mteb.build.consensus import Rule, consensus
+from medteb_mteb.folders.judged import Judged
+from medteb_mteb.measures import score_queries
+from medteb_mteb.validate.findings import Finding, Table, worst
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from medteb_mteb.build.grades import Judgement
+    from medteb_mteb.validate.findings import Number, Verdict
+    from medteb_mteb.validate.material import Material
+
+__all__ = ["ALIKE", "DIFFERENT", "kendall", "order_of_systems"]
+
+#: Kendall's tau from which two orders say the same, and below which they clearly do not (E. Voorhees, SIGIR
+#: 1998 and 2001).
+ALIKE, DIFFERENT = 0.9, 0.8
+#: Systems that an order needs, judges of which all subsets are tried, depths of pools, bootstrap samples.
+FEWEST_SYSTEMS, ALL_SUBSETS, DEPTHS, SAMPLES = 3, 4, (5, 10, 20, 50, 100), 1000
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """A labelling of the same queries: relevance by query and document, and what else was judged."""
+
+    name: str
+    qrels: dict[str, dict[str, int]]
+    judged: Judged
+
+
+def order_of_systems(material: Material) -> Finding:
+    """Kendall's tau of the systems' order by nDCG@10 with that under other labels.
+
+    The systems are the runs, and where these are too few the retrievers of the pools. Labels are varied in
+    one way at a time: the judges (all subsets of up to four, else each alone and each left out), the rule,
+    and how deep the pools are. Samples of queries are the same for both orders; queries without a positive
+    under the other labels count in neither.
+    """
+    key, title = "order of systems", "Other judges, rules and depths order systems alike"
+    systems: dict[str, Any] = dict(material.runs)
+    if len(systems) < FEWEST_SYSTEMS and material.ranks is not None:
+        systems |= {f"pool: {name}": material.ranks.run(name) for name in material.ranks.retrievers}
+    if len(systems) < FEWEST_SYSTEMS:
+        reason = (
+            f"{len(systems)} systems have no order to speak of; give {FEWEST_SYSTEMS} runs or more (--run)"
+        )
+        return Finding(key, title, "not known", reason)
+    variants = list(_variants(material))
+    if not variants:
+        reason = "neither judgements (--judgements) nor pools (--pools) were given"
+        return Finding(key, title, "not known", reason)
+    edition = _scores(_Labels("edition", material.qrels, material.data.judged), systems)
+    found = [(labels.name, _compared(edition, _scores(labels, systems))) for labels in variants]
+    known = [(name, one) for name, one in found if one is not None]
+    if not known:
+        return Finding(key, title, "not known", "no query has a positive under other labels")
+    numbers: dict[str, Number] = {"systems": len(systems)}
+    for name, one in known:
+        numbers[f"{name}, tau"] = round(one.tau, 4)
+    noise = _noise(edition)
+    numbers["queries alone, tau, mean"] = round(noise, 4)
+    rows = tuple(
+        (name, str(one.queries), f"{one.tau:.3f} [{one.low:.3f}, {one.high:.3f}]", one.first)
+        for name, one in known
+    )
+    verdict = worst([one.verdict for _, one in known])
+    name, lowest = min(known, key=lambda entry: entry[1].tau)
+    reason = (
+        f"{len(systems)} systems under {len(known)} other labellings: the lowest tau is {lowest.tau:.3f} "
+        f"[{lowest.low:.3f}, {lowest.high:.3f}] ({name}); other queries of the same kind give {noise:.3f}"
+    )
+    if verdict != "ok":
+        reason += ". Report what holds under every one of them"
+    header = ("labels", "queries", "Kendall's tau with the edition [95 %]", "first")
+    return Finding(key, title, verdict, reason, numbers, Table(header, rows))
+
+
+def kendall(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Kendall's tau (a) of pairs of score vectors; a tie counts as neither agreement nor disagreement.
+
+    Args:
+        one: Shape (samples, systems).
+        other: Of the same shape.
+
+    Returns:
+        Shape (samples,): 1 for the same order, -1 for the opposite one.
+    """
+    first, second = np.triu_indices(one.shape[1], 1)
+    signs = np.sign(one[:, first] - one[:, second]) * np.sign(other[:, first] - other[:, second])
+    return np.asarray(signs.mean(axis=1), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """Tau of two orders, its interval, and the system that is first under the other labels."""
+
+    queries: int
+    tau: float
+    low: float
+    high: float
+    first: str
+
+    @property
+    def verdict(self) -> Verdict:
+        """A warning where the orders are not alike, a failure where no sample of queries makes them so."""
+        return "ok" if self.tau >= ALIKE else "fail" if self.high < DIFFERENT else "warning"
+
+
+def _scores(labels: _Labels, systems: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """nDCG@10 by query and system."""
+    found: dict[str, dict[str, float]] = {}
+    for name, run in systems.items():
+        for query, one in score_queries(labels.qrels, labels.judged, run).items():
+            found.setdefault(query, {})[name] = one.ndcg
+    return found
+
+
+def _table(scores: Mapping[str, Mapping[str, float]], queries: Sequence[str]) -> NDArray[np.float64]:
+    return np.array([list(scores[query].values()) for query in queries])
+
+
+def _samples(number: int) -> NDArray[np.float64]:
+    """Weights of queries in bootstrap samples, shape (samples, queries)."""
+    draw = np.random.default_rng(0)
+    return draw.multinomial(number, np.full(number, 1 / number), size=SAMPLES) / number
+
+
+def _compared(
+    edition: Mapping[str, Mapping[str, float]], other: Mapping[str, Mapping[str, float]]
+) -> _Compared | None:
+    queries = sorted(set(edition) & set(other))
+    if not queries:
+        return None
+    one, two = _table(edition, queries), _table(other, queries)
+    tau = float(kendall(one.mean(axis=0)[None], two.mean(axis=0)[None])[0])
+    weights = _samples(len(queries))
+    low, high = np.percentile(kendall(weights @ one, weights @ two), [2.5, 97.5])
+    first = list(other[queries[0]])[int(two.mean(axis=0).argmax())]
+    return _Compared(len(queries), tau, float(low), float(high), first)
+
+
+def _noise(edition: Mapping[str, Mapping[str, float]]) -> float:
+    """Mean tau of the edition's order with that of a sample of its queries."""
+    scores = _table(edition, sorted(edition))
+    sampled = _samples(len(scores)) @ scores
+    return float(kendall(np.broadcast_to(scores.mean(axis=0), sampled.shape), sampled).mean())
+
+
+def _variants(material: Material) -> Iterator[_Labels]:
+    if material.judgements:
+        judges = sorted({one.judge for one in material.judgements})
+        for some in _subsets(judges):
+            yield _labelled(f"judges: {', '.join(some)}", material.judgements, Rule(judges=some))
+        kinds = [Rule("unanimous"), Rule("majority"), Rule("graded")] if len(judges) > 1 else [Rule("graded")]
+        for rule in kinds:
+            yield _labelled(f"rule: {rule.kind}", material.judgements, rule)
+    if material.ranks is not None:
+        nearest = {
+            query: {document: min(ranks.values()) for document, ranks in row.items() if ranks}
+            for query, row in material.ranks.found.items()
+        }
+        deepest = max((rank for row in nearest.values() for rank in row.values()), default=0)
+        for depth in DEPTHS:
+            if depth < deepest:
+                yield _shallower(material, nearest, depth)
+
+
+def _subsets(judges: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """All subsets but the whole one; of many judges each alone, and all but one."""
+    sizes = range(1, len(judges)) if len(judges) <= ALL_SUBSETS else (1, len(judges) - 1)
+    for size in sizes:
+        yield from combinations(judges, size)
+
+
+def _labelled(name: str, judgements: Sequence[Judgement], rule: Rule) -> _Labels:
+    qrels: dict[str, dict[str, int]] = {}
+    negatives: dict[str, set[str]] = {}
+    disputed: dict[str, set[str]] = {}
+    counted = [one for one in judgements if not rule.judges or one.judge in rule.judges]
+    for label in consensus(counted, rule):
+        if label.relevance:
+            qrels.setdefault(label.query_id, {})[label.document_id] = label.relevance
+        else:
+            into = negatives if label.relevance == 0 else disputed
+            into.setdefault(label.query_id, set()).add(label.document_id)
+    judged = Judged(
+        {query: frozenset(found) for query, found in negatives.items()},
+        {query: frozenset(found) for query, found in disputed.items()},
+    )
+    return _Labels(name, qrels, judged)
+
+
+def _shallower(material: Material, nearest: Mapping[str, Mapping[str, int]], depth: int) -> _Labels:
+    """The edition's labels of documents that some retriever has among its first `depth`."""
+
+    def inside(query: str, document: str) -> bool:
+        return nearest.get(query, {}).get(document, depth + 1) <= depth
+
+    qrels = {q: {d: score for d, score in row.items() if inside(q, d)} for q, row in material.qrels.items()}
+    judged = material.data.judged
+    negatives = {q: frozenset(d for d in row if inside(q, d)) for q, row in judged.negatives.items()}
+    return _Labels(
+        f"depth: {depth}", {q: row for q, row in qrels.items() if row}, Judged(negatives, judged.disputed)
+    )
