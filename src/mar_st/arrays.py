@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.lib.format import MAGIC_PREFIX
 
+from mar_st.files import one_line
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -32,6 +34,6 @@ def load_array(path: Path, *, mapped: bool = False) -> np.ndarray:
             raise ValueError("it is no .npy file")
     try:
         found: np.ndarray = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
-    except (EOFError, SyntaxError, TokenError, TypeError, ArithmeticError, MemoryError) as error:
-        raise ValueError(f"its header is damaged: {error}") from error
+    except (EOFError, SyntaxError, TokenError, TypeError, ArithmeticError, MemoryError, ValueError) as error:
+        raise ValueError(f"its header is damaged: {one_line(error)}") from error  # numpy's take several lines
     return found

@@ -257,7 +257,9 @@ def main() -> None:
     from mar_st.errors import MarError
 
     def fail(message: str) -> None:
-        print(f"mar: error: {' '.join(message.split())}", file=sys.stderr)
+        from mar_st.files import printable
+
+        print(f"mar: error: {printable(' '.join(message.split()))}", file=sys.stderr)
         sys.exit(2)
 
     try:

@@ -6,10 +6,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from mar_st.errors import MarError
+from mar_st.files.yaml_text import YamlError, parse_yaml
 from mar_st.schema import Recipe
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -88,8 +88,8 @@ def _read(path: Path, chain: tuple[Path, ...]) -> dict[str, Any]:
     if path.resolve() in chain:
         raise RecipeError(f"{path} extends itself, by way of {', '.join(p.name for p in chain)}.")
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        content = parse_yaml(path.read_text(encoding="utf-8"))
+    except (YamlError, UnicodeDecodeError) as error:
         raise RecipeError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(content, dict):
         raise RecipeError(f"{path} should hold a mapping with 'name', 'stages' and so on.")
@@ -147,6 +147,6 @@ def _apply(content: Any, override: str) -> None:
     try:
         for part in parents:
             content = content[_at(content, part)]
-        content[_at(content, last)] = yaml.safe_load(value)
+        content[_at(content, last)] = parse_yaml(value)
     except (KeyError, IndexError, ValueError, TypeError) as error:
         raise RecipeError(f"--set {override}: the recipe has no {key!r} ({error}).") from error

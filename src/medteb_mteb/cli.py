@@ -324,7 +324,10 @@ def main() -> None:
     from medteb_mteb.editions import EditionError
 
     def fail(message: str) -> None:
-        print(f"medteb: error: {message}", file=sys.stderr)
+        from mar_st.files import printable
+
+        lines = map(printable, message.splitlines())
+        print("medteb: error: " + "\n".join(lines), file=sys.stderr)
         sys.exit(2)
 
     try:

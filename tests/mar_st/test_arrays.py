@@ -34,3 +34,13 @@ def test_invalid_array_files_are_refused(tmp_path: Path, how: str, mapped: bool)
 def test_arrays_are_read(tmp_path: Path, mapped: bool) -> None:
     np.save(tmp_path / "a.npy", np.arange(6).reshape(2, 3))
     np.testing.assert_array_equal(load_array(tmp_path / "a.npy", mapped=mapped), [[0, 1, 2], [3, 4, 5]])
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_what_is_wrong_with_a_header_is_said_in_one_line(tmp_path: Path, mapped: bool) -> None:
+    path = tmp_path / "a.npy"
+    header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (3,), }".ljust(30_000) + b"\n"
+    path.write_bytes(b"\x93NUMPY\x02\x00" + len(header).to_bytes(4, "little") + header + bytes(3))
+    with pytest.raises(ValueError, match="header") as found:
+        load_array(path, mapped=mapped)
+    assert "\n" not in str(found.value)

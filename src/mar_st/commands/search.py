@@ -133,8 +133,15 @@ def _print(hits: list[Hit], *, as_json: bool) -> None:
         typer.echo("nothing was found")
     for hit in hits:
         legs = ", ".join(f"{name} {leg.rank}" for name, leg in hit.legs.items())
-        typer.echo(f"{hit.rank:3}  {hit.score:.4f}  {hit.id}  {hit.title}  [{legs}]")
+        # Documents may come from anyone, and terminals obey some characters.
+        _echo(f"{hit.rank:3}  {hit.score:.4f}  {hit.id}  {hit.title}  [{legs}]")
         if hit.metadata:
-            typer.echo("     " + ", ".join(f"{name}={value}" for name, value in hit.metadata.items()))
+            _echo("     " + ", ".join(f"{name}={value}" for name, value in hit.metadata.items()))
         if hit.snippet:
-            typer.echo(f"     {hit.snippet}")
+            _echo(f"     {hit.snippet}")
+
+
+def _echo(line: str) -> None:
+    from mar_st.files import printable
+
+    typer.echo(printable(line))

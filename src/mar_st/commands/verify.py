@@ -30,6 +30,7 @@ def verify(
     """
     import sys
 
+    from mar_st.files import printable
     from mar_st.verify import verify as run
 
     if source is not None and (not repair or len(folders) != 1):
@@ -49,10 +50,11 @@ def verify(
         for result in results:
             state = "whole" if result.whole else f"{len(result.problems)} damaged or missing"
             size = f"{result.files} files, {result.bytes / 1e6:.1f} MB"
-            typer.echo(f"{result.folder}: {result.kind}, {size}, {state}")
+            typer.echo(printable(f"{result.folder}: {result.kind}, {size}, {state}"))
             for problem in result.problems:
-                typer.echo(f"  {problem.file}: {problem.found}\n    {problem.do}")
+                typer.echo(printable(f"  {problem.file}: {problem.found}"))
+                typer.echo(printable(f"    {problem.do}"))
             for note in result.notes:
-                typer.echo(f"  note: {note}")
+                typer.echo(printable(f"  note: {note}"))
     if not all(result.whole for result in results):
         raise typer.Exit(1)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["JsonError", "one_line", "read_json"]
+__all__ = ["JsonError", "one_line", "printable", "read_json"]
+
+#: Characters that a terminal obeys instead of showing them, and those that change the order of others.
+_OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class JsonError(ValueError):
@@ -38,3 +42,8 @@ def read_json(path: Path) -> Any:
 def one_line(error: BaseException, most: int = 300) -> str:
     """Return what an error says in one line; libraries take several."""
     return " ".join(str(error).split())[:most]
+
+
+def printable(text: str) -> str:
+    r"""A text as a terminal may show it: what it would obey is written as in Python, such as `\x1b`."""
+    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -208,11 +208,19 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._refused is not None:
             self.guard.owe(self)
             return
+        if self.url[:1] not in (b"/", b"*"):
+            self._take_host_of_target()
         self.guard.leave(self)
         self._unset_keepalive_if_required()  # set, if one before it in the same packet was refused
         super().on_headers_complete()
         if self.stopping:
             self.cycle.keep_alive = False
+
+    def _take_host_of_target(self) -> None:
+        """Where the target is a whole URL, its host counts and not the header's (RFC 9112, section 3.2.2)."""
+        named = httptools.parse_url(self.url)
+        host = named.host + (b":%d" % named.port if named.port else b"")
+        self.headers[:] = [*(header for header in self.headers if header[0] != b"host"), (b"host", host)]
 
     def _deafen(self) -> None:
         """Read no more; the connection ends with the last answer that it waits for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 import traceback
 from dataclasses import dataclass
@@ -59,6 +60,9 @@ RULES = {
     "/admin/reload": Rule(keyed=True),
 }
 _OTHER = Rule()
+
+#: A host and maybe a port, as RFC 9110 has them.
+_HOST = re.compile(r"(?:(?P<name>[^\s:@/\[\]]+)|\[(?P<address>[0-9a-f:.]+)\])(?::\d{0,5})?")
 
 #: Places of a traceback that are logged.
 _FRAMES = 8
@@ -158,9 +162,9 @@ def _places(error: Exception) -> str:
 
 
 def _check_host(headers: list[tuple[bytes, bytes]], hosts: frozenset[str]) -> None:
-    named = next((value for name, value in headers if name == b"host"), b"").decode("latin-1").lower()
-    host = named[1:].partition("]")[0] if named.startswith("[") else named.partition(":")[0]
-    if host not in hosts:
+    named = [value.decode("latin-1").lower() for name, value in headers if name == b"host"]
+    found = _HOST.fullmatch(named[0]) if len(named) == 1 else None  # of two, a proxy may have read the other
+    if found is None or (found["name"] or found["address"]) not in hosts:
         raise ApiError(
             400, "unknown_host", "This server does not answer to that Host. Start it with --allow-host NAME."
         )

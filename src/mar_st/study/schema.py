@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from mar_st.errors import MarError
+from mar_st.files.yaml_text import YamlError, parse_yaml
 from mar_st.recipe import RECIPES, load_recipe
 from mar_st.scored_set import NAME, Task
 
@@ -188,8 +189,8 @@ def load_study(name: str | Path) -> Study:
             f"No study {str(name)!r}.{hint} Shipped: {', '.join(study_names())}; or give a .yaml file."
         )
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        content = parse_yaml(path.read_text(encoding="utf-8"))
+    except (YamlError, UnicodeDecodeError) as error:
         raise StudyError(f"{path} is not valid YAML: {error}") from error
     if not isinstance(content, dict):
         raise StudyError(f"{path} should hold a mapping with 'name', 'rows', 'tasks' and so on.")

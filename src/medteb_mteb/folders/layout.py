@@ -280,7 +280,14 @@ def _declared_files(folder: Path, patterns: list[str]) -> list[Path]:
         pure = PurePosixPath(pattern)
         if pure.is_absolute() or ".." in pure.parts or ":" in pattern:
             raise FolderError(folder, [f"README.md: data_files {pattern!r} must stay inside the folder"])
-        matches = sorted(path for path in folder.glob(pattern) if path.is_file())
+        try:
+            matches = sorted(path for path in folder.glob(pattern) if path.is_file())
+        except (OSError, ValueError, NotImplementedError, IndexError, re.error) as error:
+            # A name that is too long, or a pattern that pathlib does not take.
+            said = " ".join(str(error).split())[:100]
+            raise FolderError(
+                folder, [f"README.md: data_files {pattern[:80]!r} cannot be looked up ({said})"]
+            ) from error
         if not matches:
             raise FolderError(folder, [f"README.md: declares {pattern!r}, but there is no such file"])
         if outside := [path for path in matches if leads_outside(path, folder)]:

@@ -24,7 +24,8 @@ def prepare(_: Path) -> Target:
         for value in values:
             assert isinstance(value.content, Members | list)
             # A JSON string that holds JSON is taken out of its quotation marks first.
-            assert value.repaired in spoken(text) or "｛" in text or spoken(text)[:1] == '"'
+            wide = "｛" in text or "｝" in text  # braces of Chinese keyboards are taken for those of JSON
+            assert value.repaired in spoken(text) or wide or spoken(text)[:1] == '"'
         found = json_object(text)
         assert isinstance(found, dict)
         try:  # plain JSON is read as it stands, unless a server's tokens or thoughts are in it

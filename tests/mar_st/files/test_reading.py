@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mar_st.commands.search import _print
 from mar_st.encode import VectorFolder
 from mar_st.errors import MarError
-from mar_st.files import JsonError, one_line, read_digests, read_json
-from mar_st.index import Index
+from mar_st.files import JsonError, one_line, printable, read_digests, read_json
+from mar_st.index import Hit, Index
+from mar_st.index.results import Leg
 from mar_st.modules.layout import listed_modules, query_routes, saved_chain
 from mar_st.online.listing import Listing
 from mar_st.verify import verify
@@ -83,3 +85,17 @@ def test_a_router_without_the_route_and_without_queries_is_one_error(tmp_path: P
     (tmp_path / "router_config.json").write_text(json.dumps(listing), encoding="utf-8")
     with pytest.raises(MarError, match="has no route 'query'"):
         saved_chain(tmp_path, "query")
+
+
+def test_what_a_terminal_would_obey_is_shown() -> None:
+    text = "a\x1b]0;t\x07\x9b2J\u202eb\u2066\r\n\ud800 头疼 é 🩺"
+    assert printable(text) == "a\\x1b]0;t\\x07\\x9b2J\\u202eb\\u2066\\r\\n\\ud800 头疼 é 🩺"
+
+
+def test_hits_cannot_give_orders_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    hit = Hit("i\x1b[2J", 1.0, 1, "t\x9b1m", "s\x1b]8;;x\x07\nn", {"f\x1b": "v\x07"}, {"dense": Leg(1, 1.0)})
+    _print([hit], as_json=False)
+    shown = capsys.readouterr().out
+    assert len(shown.splitlines()) == 3
+    assert not set(shown) & set("\x1b\x07\x9b")
+    assert r"i\x1b[2J" in shown

@@ -6,6 +6,7 @@ import pytest
 
 from mar_st.serve import ServeError, ServeSettings
 from mar_st.serve.keys import KeyRing, read_keys
+from tests.mar_st.serve.test_connections import connect
 
 ONE, TWO = "first-key-0123456789", "second-key-0123456789"
 
@@ -94,3 +95,33 @@ def test_impossible_settings(wrong):
 
 def test_keys_do_not_show_in_the_settings():
     assert ONE not in repr(ServeSettings(api_keys=(ONE,)))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "status"),
+    [
+        ([b"127.0.0.1"], 200),
+        ([b"localhost:8000"], 200),
+        ([b"[::1]:8000"], 200),
+        ([], 400),
+        ([b"evil.example"], 400),
+        ([b"127.0.0.1", b"evil.example"], 400),
+        ([b"127.0.0.1:80@evil.example"], 400),
+        ([b"[::1]evil.example"], 400),
+        ([b"[127.0.0.1"], 400),
+        ([b"127.0.0.1:80:evil.example"], 400),
+    ],
+)
+def test_one_whole_host_is_compared(serve, hosts, status):
+    server = serve()
+    lines = b"".join(b"Host: %s\r\n" % host for host in hosts)
+    with connect(server) as one:
+        one.sendall(b"GET /metrics HTTP/1.1\r\n" + lines + b"\r\n")
+        assert one.recv(12) == b"HTTP/1.1 %d" % status
+
+
+@pytest.mark.parametrize(("target", "status"), [(b"127.0.0.1", 200), (b"evil.example", 400)])
+def test_the_host_of_a_whole_target_counts(serve, target, status):
+    with connect(serve()) as one:
+        one.sendall(b"GET http://%s/metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % target)
+        assert one.recv(12) == b"HTTP/1.1 %d" % status

@@ -335,6 +335,12 @@ def test_tables_declared_in_the_card_are_used(make_folder):
             "---\nconfigs: [{config_name: default, data_files: [{split: test, path: ../x}]}]\n---\n",
             "stay inside",
         ),
+        (
+            "---\nconfigs: [{config_name: default, data_files: [{split: test, path: LONG}]}]\n---\n".replace(
+                "LONG", "x" * 300
+            ),
+            "cannot be looked up",
+        ),
     ],
 )
 def test_malformed_cards_are_refused(make_folder, card, expected):

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from mar_st.files.yaml_text import YamlError, parse_yaml
 from medteb_mteb.build.records import BuildError
 
 __all__ = ["LLM", "AnswerFormat", "load_llm", "load_settings"]
@@ -166,14 +167,12 @@ def load_settings(path: str | Path, kind: type[SettingsT], holds: str) -> Settin
     Raises:
         BuildError: There is no such file, or it is not what `kind` describes.
     """
-    import yaml
-
     file = Path(path)
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = parse_yaml(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise BuildError(f"{file} cannot be read ({error.strerror}).") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (YamlError, UnicodeDecodeError) as error:
         raise BuildError(f"{file} is not valid YAML: {' '.join(str(error).split())[:300]}") from error
     if not isinstance(content, dict):
         raise BuildError(f"{file} has to be a mapping with {holds}.")

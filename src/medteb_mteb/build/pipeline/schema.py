@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from mar_st.files.yaml_text import YamlError, parse_yaml
 from medteb_mteb.build.judge.config import Judges, load_judges
 from medteb_mteb.build.llm.config import LLM, load_llm
 from medteb_mteb.build.pipeline import steps as s
@@ -86,20 +86,6 @@ class Pipeline(BaseModel):
         return steps
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that is there twice, where YAML takes the last one silently."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value]
-        for key, _ in node.value:
-            if keys.count(key.value) > 1:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key.value!r} is there twice", key.start_mark
-                )
-        found: dict[Any, Any] = super().construct_mapping(node, deep)
-        return found
-
-
 def load_pipeline(path: str | Path) -> Pipeline:
     """The pipeline of a YAML file.
 
@@ -109,10 +95,10 @@ def load_pipeline(path: str | Path) -> Pipeline:
     # Of a link the folder that it points into: the paths inside are from there.
     file = Path(path).resolve()
     try:
-        content = yaml.load(file.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a safe loader
+        content = parse_yaml(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise BuildError(f"{file} cannot be read ({error.strerror}).") from error
-    except (yaml.YAMLError, ValueError) as error:  # no UTF-8, or a date such as 2024-13-01
+    except (YamlError, UnicodeDecodeError) as error:
         raise BuildError(f"{file} is not valid YAML: {' '.join(str(error).split())[:300]}") from error
     if not isinstance(content, dict):
         raise BuildError(f"{file} has to be a mapping with 'steps', a list.")

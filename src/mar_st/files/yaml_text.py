@@ -1,0 +1,47 @@
+"""Reading YAML that may come from anyone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from mar_st.files.reading import one_line
+
+__all__ = ["YamlError", "parse_yaml"]
+
+
+class YamlError(ValueError):
+    """A text that is no YAML; the message says why, in one line."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is there twice, where YAML takes the last one silently."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if (key.tag, key.value) in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} is there twice", key.start_mark
+                )
+            seen.add((key.tag, key.value))
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+
+def parse_yaml(text: str) -> Any:
+    """Return the content of a YAML text: plain values, lists and mappings.
+
+    Raises:
+        YamlError: It is not YAML, is nested too deeply, has a key twice, or holds a number or date that there
+            is not.
+    """
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506 - a safe loader
+    except RecursionError as error:
+        raise YamlError("it is nested too deeply") from error
+    except (yaml.YAMLError, ValueError, TypeError, ArithmeticError) as error:
+        raise YamlError(one_line(error)) from error

@@ -1,0 +1,44 @@
+"""YAML that may come from anyone."""
+
+from __future__ import annotations
+
+import pytest
+
+from mar_st.files.yaml_text import YamlError, parse_yaml
+from mar_st.recipe import RecipeError, load_recipe
+from mar_st.study.schema import StudyError, load_study
+
+REFUSED = {
+    "deep": "a: " + "[" * 5000 + "]" * 5000,
+    "a month": "a: 2024-13-01",
+    "digits": "a: " + "9" * 6000,
+    "code": "a: !!python/object/apply:os.system [exit]",
+    "a name": "a: !!python/name:os.system",
+    "a tag": "!<tag:x> {}",
+    "a list as key": "? [1, 2]\n: 3",
+    "twice": "a: 1\na: 2",
+    "two documents": "a: 1\n---\nb: 2",
+    "a control character": "a: \x00",
+    "open": "a: [1",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_is_said_in_one_line(name, tmp_path):
+    with pytest.raises(YamlError) as found:
+        parse_yaml(REFUSED[name])
+    assert "\n" not in str(found.value)
+    path = tmp_path / "x.yaml"
+    path.write_text(REFUSED[name])
+    for load, error in ((load_recipe, RecipeError), (load_study, StudyError)):
+        with pytest.raises(error, match="is not valid YAML"):
+            load(path)
+
+
+def test_what_is_read():
+    shared = parse_yaml("a: &x {b: [1, 2.5, yes, null]}\nc: *x\nd:\n  <<: *x\n  e: 1\n")
+    assert shared == {
+        "a": {"b": [1, 2.5, True, None]},
+        "c": {"b": [1, 2.5, True, None]},
+        "d": {"b": [1, 2.5, True, None], "e": 1},
+    }
