@@ -184,7 +184,7 @@ def report(options: argparse.Namespace) -> None:
     grader = Grader(options.folder / "judge")
     found = {}
     for file in sorted(options.folder.glob("test-*.jsonl")):
-        pairs = rows(file)
+        pairs = some_queries(rows(file), options.queries)
         scores = grader.scores([(pair["query"], pair["document"]) for pair in pairs])
         found[file.stem.removeprefix("test-")] = agreement(pairs, scores, grader.thresholds.label(scores))
     print(json.dumps(found, indent=2))
@@ -225,6 +225,7 @@ def main() -> None:
     data.set_defaults(run=make)
     shown = commands.add_parser("report")
     shown.add_argument("folder", type=Path)
+    shown.add_argument("--queries", type=int, default=1000, help="of each test at most, drawn at random")
     shown.set_defaults(run=report)
     options = parser.parse_args()
     options.run(options)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from medteb_mteb.build.grades import Label
     from medteb_mteb.build.records import Text
 
-__all__ = ["Review", "export_review", "import_review", "key_of"]
+__all__ = ["Review", "export_review", "import_review", "key_of", "read_experts"]
 
 COLUMNS = ("row", "query", "document", "answer", "comment")
 YES, NO = ("1", "yes", "y", "是"), ("0", "no", "n", "否")
@@ -203,6 +203,33 @@ def import_review(sheet: Path, answered: Mapping[str, Path]) -> Review:
         positives_confirmed=float((majority[truth == 1] > 0.5).mean()) if truth.any() else None,
         negatives_confirmed=float((majority[truth == 0] < 0.5).mean()) if not truth.all() else None,
     )
+
+
+def read_experts(sheet: Path, answered: Sequence[Path]) -> dict[tuple[str, str], int]:
+    """Read what most experts say of each pair of a sheet, by query and document; 0 where they are split.
+
+    Args:
+        sheet: The sheet as it was exported; its key lies beside it.
+        answered: The files that came back. Pairs that one of them leaves out are left out.
+
+    Raises:
+        BuildError: As of `import_review`.
+    """
+    path = key_of(sheet)
+    if not path.is_file():
+        raise BuildError(f"There is no {path}, which holds the labels of {sheet.name}.")
+    entries = {entry["row"]: entry for entry in json.loads(path.read_text(encoding="utf-8"))["rows"]}
+    labels = {row: entry["label"] for row, entry in entries.items()}
+    given = [_answers(file, labels) for file in answered]
+    rows = [row for row in labels if all(row in found for found in given)]
+    if not rows or not given:
+        raise BuildError("There is no pair that all reviewers have answered.")
+    return {
+        (entries[row]["query-id"], entries[row]["corpus-id"]): int(
+            2 * sum(one[row] for one in given) > len(given)
+        )
+        for row in rows
+    }
 
 
 def _answers(file: Path, labels: Mapping[int, int]) -> dict[int, int]:

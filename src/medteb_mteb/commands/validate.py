@@ -34,6 +34,12 @@ def validate(
     second: Annotated[
         Path | None, typer.Option(help="Judgements of the same judges, asked a second time: file or folder.")
     ] = None,
+    review: Annotated[
+        Path | None, typer.Option(help="Sheet written by 'medteb review export', its key beside it.")
+    ] = None,
+    answered: Annotated[
+        list[Path] | None, typer.Option(help="Sheet that an expert filled in; may be repeated.")
+    ] = None,
     against: Annotated[
         list[str] | None,
         typer.Option(
@@ -66,6 +72,8 @@ def validate(
         pools=pools,
         judgements=judgements,
         second=second,
+        review=review,
+        answered=tuple(answered or ()),
         against=against or (),
         split=split,
     )

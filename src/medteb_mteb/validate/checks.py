@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from medteb_mteb.validate.card import card
 from medteb_mteb.validate.duplicates import duplicate_documents, duplicate_queries
+from medteb_mteb.validate.experts import precision_of_systems
 from medteb_mteb.validate.files import files, identifiers, positives, rows
 from medteb_mteb.validate.findings import Report
 from medteb_mteb.validate.judges import agreement_of_judges, self_consistency
@@ -36,6 +37,7 @@ CHECKS: tuple[Callable[[Material], Finding], ...] = (
     agreement_of_judges,
     self_consistency,
     order_of_systems,
+    precision_of_systems,
     leaks,
     slices,
     card,

@@ -40,6 +40,8 @@ class Sources:
         pools: Pools of `medteb pool`, a file or folder; or None.
         judgements: Judgements of `medteb judge`, a file or folder; or None.
         second: Judgements of the same judges asked a second time; or None.
+        review: Sheet of `medteb review`; or None.
+        answered: Files of it that experts have filled in.
         against: Training sets that must not hold the test.
         split: The split to look at.
     """
@@ -48,6 +50,8 @@ class Sources:
     pools: Path | None = None
     judgements: Path | None = None
     second: Path | None = None
+    review: Path | None = None
+    answered: Sequence[Path] = ()
     against: Sequence[str] = ()
     split: str = "test"
 
@@ -67,6 +71,7 @@ class Material:
         judgements: Of the edition's queries, or None.
         second: Of the same judges asked a second time, or None.
         training: Texts of the training sets, or None.
+        experts: 1 or 0 by query and document, of the pairs that experts looked at, or None.
     """
 
     layout: Layout
@@ -79,6 +84,7 @@ class Material:
     judgements: tuple[Judgement, ...] | None = None
     second: tuple[Judgement, ...] | None = None
     training: tuple[str, ...] | None = None
+    experts: Mapping[tuple[str, str], int] | None = None
 
     @cached_property
     def scores(self) -> dict[str, dict[str, QueryScores]]:
@@ -129,6 +135,7 @@ def read_material(folder: Path, sources: Sources) -> Material:
         judgements=_judgements(sources.judgements, queries),
         second=_judgements(sources.second, queries),
         training=_training(sources.against),
+        experts=_experts(sources),
     )
 
 
@@ -162,6 +169,17 @@ def _judgements(source: Path | None, queries: set[str]) -> tuple[Judgement, ...]
     if source is None:
         return None
     return tuple(one for one in read_judgements(source) if one.query_id in queries)
+
+
+def _experts(sources: Sources) -> dict[tuple[str, str], int] | None:
+    from medteb_mteb.build.records import BuildError
+    from medteb_mteb.build.review import read_experts
+
+    if (sources.review is None) != (not sources.answered):
+        raise BuildError(
+            "Give the sheet (--review) and the files that experts filled in (--answered) together."
+        )
+    return None if sources.review is None else read_experts(sources.review, sources.answered)
 
 
 def _training(sources: Sequence[str]) -> tuple[str, ...] | None:

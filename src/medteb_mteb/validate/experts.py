@@ -1,0 +1,124 @@
+"""Scores of systems with the errors of the labels in their intervals, from pairs that experts looked at."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from medteb_mteb.measures import DEPTH, ranked, without_disputed
+from medteb_mteb.validate.findings import Finding, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from medteb_mteb.validate.findings import Number
+    from medteb_mteb.validate.material import Material
+
+__all__ = ["FEWEST", "Corrected", "corrected_mean", "precision_of_systems"]
+
+#: Pairs of a label that experts have to have seen among a system's documents.
+FEWEST = 5
+#: Difference of the estimates beyond which labels mislead about a system.
+LARGE = 0.05
+_Z = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """A mean of labels, corrected by a sample of true ones.
+
+    Attributes:
+        judged: Mean of the labels.
+        value: The corrected mean.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+    """
+
+    judged: float
+    value: float
+    low: float
+    high: float
+
+
+def corrected_mean(labels: Sequence[Sequence[int]], sampled: Mapping[int, Sequence[int]]) -> Corrected:
+    """Prediction-powered estimate of a mean (Angelopoulos et al., Science 2023, section "Mean estimation").
+
+    The mean of the labels plus the mean error of the sampled ones. The sample was drawn by label, so each
+    label has its own error, weighted by its share: `sum over labels f of share(f) * (f + mean(truth - f))`.
+    The variance is that of the clusters' mean labels plus, for each label, share(f)^2 times that of its mean
+    error, with one success and one failure added, so that a sample without an error is not taken for certain.
+
+    Args:
+        labels: Labels 0 or 1 of everything, in clusters (the documents of a query).
+        sampled: Truth, 0 or 1, of the sampled ones, by label; a label that occurs has to have some.
+    """
+    means = np.array([np.mean(row) for row in labels])
+    judged = float(means.mean())
+    shares = {1: judged, 0: 1 - judged}
+    value, variance = 0.0, float(means.var(ddof=1)) / len(means) if len(means) > 1 else 0.0
+    for label, share in shares.items():
+        if share:
+            truth = np.asarray(sampled[label], dtype=float)
+            value += share * float(truth.mean())
+            rate = (truth.sum() + 1) / (len(truth) + 2)
+            variance += share**2 * float(rate * (1 - rate)) / len(truth)
+    spread = _Z * math.sqrt(variance)
+    return Corrected(judged, value, max(0.0, value - spread), min(1.0, value + spread))
+
+
+def precision_of_systems(material: Material) -> Finding:
+    """Precision among the first 10 documents of each run, by the labels and corrected by the experts.
+
+    Documents without a label are left out, as nobody knows how often they answer.
+    """
+    key, title = "label error", "Labels tell the truth about systems"
+    if material.experts is None:
+        reason = "no sheet that experts have filled in was given (--review with --answered)"
+        return Finding(key, title, "not known", reason)
+    numbers: dict[str, Number] = {"pairs seen by experts": len(material.experts)}
+    rows, gaps = [], {}
+    for name, run in material.runs.items():
+        labels, sampled = _first(material, run)
+        count = f"{len(sampled[1])} + {len(sampled[0])}"
+        occurring = {label for row in labels for label in row}
+        if not labels or any(len(sampled[label]) < FEWEST for label in occurring):
+            rows.append((name, count, "-", "not known"))
+            continue
+        found = corrected_mean(labels, sampled)
+        gaps[name] = abs(found.value - found.judged)
+        numbers[f"{name}, judged precision@{DEPTH}"] = round(found.judged, 4)
+        numbers[f"{name}, corrected precision@{DEPTH}"] = round(found.value, 4)
+        shown = f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
+        rows.append((name, count, f"{found.judged:.3f}", shown))
+    header = ("run", "positives + negatives seen", f"precision@{DEPTH} by labels", "corrected [95 %]")
+    table = Table(header, tuple(rows))
+    if not gaps:
+        reason = f"experts saw fewer than {FEWEST} positives or negatives among the documents of each run"
+        return Finding(key, title, "not known", reason, numbers, table)
+    name = max(gaps, key=lambda one: gaps[one])
+    reason = f"experts move precision@{DEPTH} of {name} by {gaps[name]:.3f}, no other run by more"
+    if gaps[name] > LARGE:
+        return Finding(key, title, "warning", reason + ". Report the corrected values", numbers, table)
+    return Finding(key, title, "ok", reason, numbers, table)
+
+
+def _first(
+    material: Material, run: Mapping[str, Mapping[str, float]]
+) -> tuple[list[list[int]], dict[int, list[int]]]:
+    """Labels of the first documents by query, and the experts' answers to those that they saw, by label."""
+    experts, judged = material.experts or {}, material.data.judged
+    labels: list[list[int]] = []
+    sampled: dict[int, list[int]] = {0: [], 1: []}
+    for query, found in sorted(without_disputed(run, judged).items()):
+        positives = material.qrels.get(query, {})
+        known = {**dict.fromkeys(judged.negatives.get(query, ()), 0), **dict.fromkeys(positives, 1)}
+        row = [(document, known[document]) for document in ranked(found)[:DEPTH] if document in known]
+        if row:
+            labels.append([label for _, label in row])
+        for document, label in row:
+            if (query, document) in experts:
+                sampled[label].append(experts[query, document])
+    return labels, sampled
