@@ -213,6 +213,18 @@ def edition_show(
         print(f"{entry.sha256[:12]}  {entry.bytes:>10}  {relative}")
 
 
+@edition_app.command("croissant")
+def edition_croissant(
+    name: Annotated[str, typer.Argument(help="Task name or edition folder.")],
+    url: Annotated[str, typer.Option(help="Where the edition is published.")] = "",
+) -> None:
+    """Print an edition's description in the Croissant format (JSON-LD of MLCommons)."""
+    from medteb_mteb.commands import edition as commands
+    from medteb_mteb.croissant import croissant
+
+    print(json.dumps(croissant(commands.resolve(name), url=url), ensure_ascii=False, indent=2))
+
+
 @edition_app.command("verify")
 def edition_verify(
     names: Annotated[

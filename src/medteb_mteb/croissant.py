@@ -1,0 +1,165 @@
+"""Croissant: what an edition is and holds, as JSON-LD that searches and loaders read (MLCommons 1.0)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.editions import EditionError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from medteb_mteb.editions import Edition
+
+__all__ = ["croissant"]
+
+#: The context that the specification prescribes.
+CONTEXT: dict[str, Any] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "citeAs": "cr:citeAs",
+    "column": "cr:column",
+    "conformsTo": "dct:conformsTo",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "dct": "http://purl.org/dc/terms/",
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "extract": "cr:extract",
+    "field": "cr:field",
+    "fileProperty": "cr:fileProperty",
+    "fileObject": "cr:fileObject",
+    "fileSet": "cr:fileSet",
+    "format": "cr:format",
+    "includes": "cr:includes",
+    "isLiveDataset": "cr:isLiveDataset",
+    "jsonPath": "cr:jsonPath",
+    "key": "cr:key",
+    "md5": "cr:md5",
+    "parentField": "cr:parentField",
+    "path": "cr:path",
+    "recordSet": "cr:recordSet",
+    "references": "cr:references",
+    "regex": "cr:regex",
+    "repeated": "cr:repeated",
+    "replace": "cr:replace",
+    "sc": "https://schema.org/",
+    "separator": "cr:separator",
+    "source": "cr:source",
+    "subField": "cr:subField",
+    "transform": "cr:transform",
+}
+#: Formats of the tables, by the end of a file's name.
+FORMATS = {".jsonl": "application/jsonlines", ".tsv": "text/tab-separated-values"}
+#: Pages of licences that editions usually have; others are given by their identifier.
+LICENCES = {
+    "apache-2.0": "https://www.apache.org/licenses/LICENSE-2.0",
+    "cc-by-4.0": "https://creativecommons.org/licenses/by/4.0/",
+    "cc-by-sa-4.0": "https://creativecommons.org/licenses/by-sa/4.0/",
+    "cc0-1.0": "https://creativecommons.org/publicdomain/zero/1.0/",
+    "mit": "https://opensource.org/license/mit",
+}
+
+
+def croissant(edition: Edition, *, url: str = "") -> dict[str, Any]:
+    """Describe an edition by the Croissant format 1.0.
+
+    Every file of the manifest is a file object with its size and sha256, every table a record set with the
+    columns of its first row. Columns of lists, such as candidates, are left out.
+
+    Args:
+        edition: The edition.
+        url: Where it is published; the files' addresses are relative to the folder.
+
+    Raises:
+        EditionError: A table has no row to read columns from, or one that is not what its name says.
+    """
+    name = f"{edition.task}-{edition.name}"
+    provenance = {key: value for key, value in edition.extra.items() if key != "description"}
+    description = str(edition.extra.get("description") or f"Edition {edition.name} of {edition.task}.")
+    counts = ", ".join(f"{number:,} {what.replace('_', ' ')}" for what, number in edition.counts.items())
+    content: dict[str, Any] = {
+        "@context": CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": name,
+        "description": f"{description} It has {counts}.",
+        "version": edition.version,
+        "license": LICENCES.get(edition.licence.lower(), edition.licence),
+        "url": url or f"urn:sha256:{edition.digest}",
+        "identifier": f"sha256:{edition.digest}",
+        "distribution": [
+            _file(path, entry.sha256, entry.bytes) for path, entry in sorted(edition.files.items())
+        ],
+        "recordSet": [
+            _records(edition.path / path, path) for path in sorted(edition.files) if _suffix(path) in FORMATS
+        ],
+    }
+    if provenance:
+        content["rai:dataCollection"] = json.dumps(provenance, ensure_ascii=False, sort_keys=True)
+    return content
+
+
+def _suffix(path: str) -> str:
+    return path[path.rfind(".") :]
+
+
+def _file(path: str, sha256: str, size: int) -> dict[str, Any]:
+    return {
+        "@type": "cr:FileObject",
+        "@id": path,
+        "name": path,
+        "contentUrl": path,
+        "contentSize": f"{size} B",
+        "encodingFormat": FORMATS.get(_suffix(path), "application/octet-stream"),
+        "sha256": sha256,
+    }
+
+
+def _records(file: Path, path: str) -> dict[str, Any]:
+    table = path[: path.rfind(".")].replace("/", "-")
+    return {
+        "@type": "cr:RecordSet",
+        "@id": table,
+        "name": table,
+        "field": [
+            {
+                "@type": "cr:Field",
+                "@id": f"{table}/{column}",
+                "name": f"{table}/{column}",
+                "dataType": kind,
+                "source": {"fileObject": {"@id": path}, "extract": {"column": column}},
+            }
+            for column, kind in _columns(file).items()
+        ],
+    }
+
+
+def _columns(file: Path) -> dict[str, str]:
+    """Columns of a table and their types, by its first row."""
+    with file.open(encoding="utf-8-sig") as stream:
+        first, second = stream.readline().rstrip("\r\n"), stream.readline().rstrip("\r\n")
+    if not first:
+        raise EditionError(f"{file} has no row; Croissant describes tables by their columns.")
+    if file.suffix == ".tsv":
+        values = dict(zip(first.split("\t"), second.split("\t"), strict=False))
+        # Ids may look like numbers and are texts.
+        return {
+            name: "sc:Integer" if not name.endswith("id") and value.isdigit() else "sc:Text"
+            for name, value in values.items()
+        }
+    try:
+        row = json.loads(first)
+    except (ValueError, RecursionError) as error:
+        raise EditionError(f"{file}: the first row is not JSON ({error}).") from None
+    if not isinstance(row, dict):
+        raise EditionError(f"{file}: the first row is not an object.")
+    return {name: _kind(value) for name, value in row.items() if not isinstance(value, list | dict)}
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "sc:Boolean"
+    return "sc:Integer" if isinstance(value, int) else "sc:Float" if isinstance(value, float) else "sc:Text"
