@@ -20,7 +20,7 @@ test: $(VENV)/.test
 slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow
 
-## fuzz: change what comes from outside for so many seconds: folders, requests, filters, answers, native encoders
+## fuzz: change what comes from outside for so many seconds: folders, journals, recipes, requests, answers, native encoders
 SECONDS ?= 120
 fuzz: $(VENV)/.test
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)

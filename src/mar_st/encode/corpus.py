@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from mar_st.errors import MarError
+from mar_st.files import printable
 from mar_st.names import check_dataset
 
 if TYPE_CHECKING:
@@ -250,19 +251,18 @@ def _entry(place: str, row: Any) -> Entry:
             f"{place}: needs an '_id' (or 'id'), a string or a whole number; it has {sorted(map(str, row))}."
         )
     text, title = row.get("text"), row.get("title")
+    shown = printable(str(identity))[:200]
     if not isinstance(text, str):
-        raise CorpusError(f"{place}: 'text' of document {identity} is {_kind(text)}; it should be a string.")
+        raise CorpusError(f"{place}: 'text' of document {shown} is {_kind(text)}; it should be a string.")
     if title is not None and not isinstance(title, str):
-        raise CorpusError(
-            f"{place}: 'title' of document {identity} is {_kind(title)}; it should be a string."
-        )
+        raise CorpusError(f"{place}: 'title' of document {shown} is {_kind(title)}; it should be a string.")
     if not text.strip() and not (title or "").strip():
-        raise CorpusError(f"{place}: document {identity} is empty: it has neither a text nor a title.")
+        raise CorpusError(f"{place}: document {shown} is empty: it has neither a text nor a title.")
     try:
         f"{identity}{title or ''}{text}".encode()
     except UnicodeEncodeError as error:
         raise CorpusError(
-            f"{place}: document {identity} holds half a surrogate pair, so it is not valid text ({error})."
+            f"{place}: document {shown} holds half a surrogate pair, so it is not valid text ({error})."
         ) from error
     return Entry(str(identity), title or "", text, _metadata(row))
 

@@ -190,9 +190,16 @@ class Documents:
             self._rows = rows.get_batch(0)
             self._batches = [texts.get_batch(number) for number in range(texts.num_record_batches)]
             _validate(self._rows, self._batches)
+            self.ids: Any = self._rows.column("id")
+            self._columns = {
+                name.removeprefix("metadata:"): self._rows.column(
+                    name
+                )  # KeyError where a name is there twice
+                for name in self._rows.schema.names[1:]
+            }
         except FileNotFoundError:
             raise
-        except (OSError, KeyError, pa.ArrowException) as error:
+        except (OSError, KeyError, UnicodeDecodeError, pa.ArrowException) as error:
             raise IndexingError(
                 f"The documents in {folder} are damaged ({one_line(error)}). Build the index again."
             ) from error
@@ -201,11 +208,7 @@ class Documents:
         self._strings = [
             (_Strings(batch.column(0), folder), _Strings(batch.column(1), folder)) for batch in self._batches
         ]
-        self.ids: Any = self._rows.column("id")
         self._names = _Strings(self.ids, folder)
-        self._columns = {
-            name.removeprefix("metadata:"): self._rows.column(name) for name in self._rows.schema.names[1:]
-        }
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -98,6 +98,7 @@ def test_a_document_is_what_the_model_joins(entry: Entry) -> None:
         ('{"_id": "x", "text": "a", "title": 5}', "'title' of document x is of type int"),
         ('{"_id": "x", "text": "  "}', "document x is empty"),
         ('{"_id": "x", "text": "\\ud800"}', "half a surrogate pair"),
+        ('{"_id": "a\\nb\\u001b[2J"}', r"'text' of document a\\nb\\x1b\[2J is missing"),
     ],
 )
 def test_a_bad_line_is_named(file: Path, line: str, message: str) -> None:

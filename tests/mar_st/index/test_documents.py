@@ -102,3 +102,17 @@ def test_a_text_that_is_not_utf8_is_one_error(tmp_path):
         with pytest.raises(IndexingError, match="are damaged"):
             read()
     assert documents.document(2).text == "abcdefgh" * 9
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(b"metadata:y", b"metadata:\x80"), (b"metadata:y", b"metadata:x")]
+)
+def test_names_of_fields_that_cannot_be_read_are_one_error(tmp_path, before, after):
+    """No UTF-8, or twice the same."""
+    written(tmp_path, [Stored("a", "t", "t", {"x": 1, "y": 2})])
+    path = tmp_path / ROWS
+    content = path.read_bytes()
+    assert before in content
+    path.write_bytes(content.replace(before, after))
+    with pytest.raises(IndexingError, match="are damaged"):
+        Documents(tmp_path)

@@ -1,0 +1,83 @@
+"""Journals of judgements, answers, decisions and vectors, for those who verify, repair and use them."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mar_st.errors import MarError
+from mar_st.journal import CHECKS, HEADER, RECORDS, Journal
+from mar_st.store import text_keys
+from mar_st.verify import verify
+from medteb_mteb.build.diversify.journal import Journal as Decisions
+from medteb_mteb.build.journals import repair_found, verify_journal
+from medteb_mteb.build.judge.entries import JudgeAccount, Request
+from medteb_mteb.build.judge.journal import Journal as Judgements
+from medteb_mteb.build.llm import Account
+from medteb_mteb.build.llm.database import settings_digest
+from medteb_mteb.build.llm.journal import Answer, AnswerJournal
+from medteb_mteb.build.records import BuildError
+from tests.fuzz.engine import Target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_SETTINGS = settings_digest({"model": "m"})
+_KEYS = [bytes([number]) * 16 for number in range(1, 9)]
+_TEXTS = [f"文{number}" for number in range(8)]
+
+
+def prepare(place: Path) -> Target:
+    """Set up the target: a file of a journal; its first line is the file's name."""
+    vectors = np.eye(8, dtype=np.float32)
+    made = place / "made"
+    made.mkdir()
+    with AnswerJournal(made / "answers") as answers:
+        for number, key in enumerate(_KEYS):
+            answers.add(_SETTINGS, key, Answer(0, "", "答" * 600 * number), llm="one", paid=Account())
+    with Judgements(made / "judgements") as judgements:
+        grades = dict.fromkeys(_KEYS, "A")
+        request = Request(tuple(_KEYS), 0, False)
+        judgements.settle(
+            _SETTINGS, request, judge="one", grades=grades, failures={}, follow=(), paid=JudgeAccount()
+        )
+    Decisions(made / "decisions", vectors, {"threshold": 0.8}).write(np.ones(8, dtype=bool))
+    bought = Journal(made, {"model": "m", "base_url": "u"})
+    bought.append(text_keys(_TEXTS), vectors.tolist())
+
+    def check(data: bytes) -> str:
+        line, _, content = data.partition(b"\n")
+        name, work = line.decode("utf-8", "replace"), place / "work"
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+        if name in (RECORDS, CHECKS, HEADER):
+            for other in (RECORDS, CHECKS, HEADER):
+                shutil.copyfile(made / other, work / other)
+            (work / name).write_bytes(content)
+            found = verify(work)
+            journal = Journal(work, {})
+            journal.open()
+            rows = journal.index.find(text_keys(_TEXTS))
+            if journal.part is not None and name == RECORDS:
+                # What stands behind the records that have a checksum is as if it had just been written.
+                kept = np.memmap(work / RECORDS, journal.part.dtype, "r")["vector"]
+                for text, row in enumerate(rows):
+                    assert not 0 <= row < len(vectors) or (kept[row] == vectors[text]).all()
+            return f"{found.whole} {(rows >= 0).sum()}"
+        if name not in ("answers", "judgements", "decisions"):
+            return "no such file"
+        path = work / name
+        path.write_bytes(content)
+        found = verify_journal(path)
+        if found.whole:
+            return "whole"
+        repair_found(found)
+        again = verify_journal(path)
+        assert again.whole
+        return f"repaired {again.notes}"
+
+    names = ("answers", "judgements", "decisions", RECORDS, CHECKS, HEADER)
+    seeds = [name.encode() + b"\n" + (made / name).read_bytes() for name in names]
+    return Target(seeds, check, (MarError, BuildError), named=True)
