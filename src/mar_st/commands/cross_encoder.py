@@ -33,10 +33,11 @@ def cross_encoder(
     seed: Annotated[int, typer.Option(help="Of the split, of the order and of dropout.")] = 42,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Train a cross-encoder to grade pairs, with thresholds between the grades.
+    """Train a cross-encoder to grade pairs.
 
-    It reranks (mar search --rerank), teaches (teacher: cross-encoder:FOLDER) and judges (medteb judge). An
-    interrupted training resumes from its last checkpoint.
+    Thresholds between the grades are fitted to held-out rows. The model reranks (mar search --rerank),
+    teaches (teacher: cross-encoder:FOLDER) and judges (medteb judge). An interrupted training
+    resumes from its last checkpoint.
     """
     from mar_st.graded import GraderSettings, read_graded, train_grader
 
