@@ -17,6 +17,7 @@ from mar_st.commands.cross_encoder import cross_encoder
 from mar_st.commands.encode import encode
 from mar_st.commands.export import export
 from mar_st.commands.index import index, index_update
+from mar_st.commands.index_match import index_match
 from mar_st.commands.index_tune import index_tune
 from mar_st.commands.mine import mine
 from mar_st.commands.search import search
@@ -219,6 +220,7 @@ app.command()(encode)
 app.command()(index)
 app.command("index-update")(index_update)
 app.command("index-tune")(index_tune)
+app.command("index-match")(index_match)
 app.command()(search)
 app.command()(trim)
 app.command()(export)

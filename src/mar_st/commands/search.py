@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from mar_st.index import Hit, Searcher
+    from mar_st.index import Hits, Searcher
 
 Index = Annotated[str, typer.Argument(help="Folder of the index, or its milvus: address.")]
 Query = Annotated[str | None, typer.Argument(help="Text of the query; alternatively give --queries.")]
@@ -85,7 +85,7 @@ def search(
         _run(searcher, queries, k or 100, where, out, qrels, hybrid=hybrid, rerank=top, as_json=as_json)
         return
     hits = searcher.search([query or ""], k or 10, where=where, hybrid=hybrid, rerank=top)[0]
-    _print(hits, as_json=as_json)
+    _print(hits, searcher, as_json=as_json)
 
 
 def _run(
@@ -123,14 +123,21 @@ def _run(
         typer.echo(f"{name:12} {value:.0f}" if name == "queries" else f"{name:12} {value:.5f}")
 
 
-def _print(hits: list[Hit], *, as_json: bool) -> None:
+def _print(hits: Hits, searcher: Searcher, *, as_json: bool) -> None:
     import json
 
+    match = searcher.match(hits)
     if as_json:
-        typer.echo(json.dumps([hit.to_json() for hit in hits], ensure_ascii=False, indent=2))
+        answer = {"match": match, "hits": [hit.to_json() for hit in hits]}
+        typer.echo(json.dumps(answer, ensure_ascii=False, indent=2))
         return
     if not hits:
         typer.echo("nothing was found")
+    elif match == "doubtful" and searcher.calibrated is not None:
+        typer.echo(
+            f"no good match: the nearest document scores {hits.nearest:.4f}, below the calibrated "
+            f"{searcher.calibrated['threshold']:.4f}"
+        )
     for hit in hits:
         legs = ", ".join(f"{name} {leg.rank}" for name, leg in hit.legs.items())
         # Documents may come from anyone, and terminals obey some characters.

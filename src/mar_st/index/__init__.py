@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from mar_st.index.errors import FilterError, IndexingError
     from mar_st.index.filters import Filter, parse_filter
     from mar_st.index.index import Index
-    from mar_st.index.results import Hit, Leg
+    from mar_st.index.match import calibrate_match
+    from mar_st.index.results import Hit, Hits, Leg
     from mar_st.index.searcher import Searcher
     from mar_st.index.update import add, compact, delete
 
@@ -23,12 +24,14 @@ __all__ = [
     "Filter",
     "FilterError",
     "Hit",
+    "Hits",
     "Index",
     "IndexingError",
     "Leg",
     "Searcher",
     "add",
     "build_index",
+    "calibrate_match",
     "compact",
     "delete",
     "parse_filter",
@@ -39,12 +42,14 @@ _HOMES = {
     "Filter": "filters",
     "FilterError": "errors",
     "Hit": "results",
+    "Hits": "results",
     "Index": "index",
     "IndexingError": "errors",
     "Leg": "results",
     "Searcher": "searcher",
     "add": "update",
     "build_index": "build",
+    "calibrate_match": "match",
     "compact": "update",
     "delete": "update",
     "parse_filter": "filters",

@@ -105,14 +105,21 @@ def tune_effort(
     before = {"search": opened.settings, f"recall@{AT}": round(recall(rows, asked, opened.settings), 4)}
     measured = calibrate(rows, asked, target, LADDERS[opened.manifest["kind"]])
     entry = {"query": encoder_name(searcher.encoder), **measured, "target": target, "queries": len(vectors)}
-    _keep(opened.folder, origin, entry)
+    keep(opened.folder, "efforts", origin, entry)
     return {**entry, "before": before}
 
 
-def _keep(folder: Path, origin: str, entry: dict[str, Any]) -> None:
-    """Write an effort into the manifest; readers that are open keep what they opened."""
+def keep(folder: Path, name: str, origin: str, entry: dict[str, Any]) -> None:
+    """Write what was measured for an encoder into the manifest; readers that are open keep what they opened.
+
+    Args:
+        folder: The index.
+        name: Field of the manifest, a mapping by digest of the encoder's modules: `efforts`, `matches`.
+        origin: The digest.
+        entry: What was measured.
+    """
     with writing(folder):
         manifest = read_manifest(folder)
-        efforts = {**manifest.get("efforts", {}), origin: entry}
-        now = {**manifest, "efforts": efforts, "generation": manifest["generation"] + 1}
+        entries = {**manifest.get(name, {}), origin: entry}
+        now = {**manifest, name: entries, "generation": manifest["generation"] + 1}
         publish(folder, manifest, now)

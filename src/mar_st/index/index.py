@@ -73,6 +73,8 @@ class Index(ABC):
         settings: Settings of searching that hold for queries of any encoder.
         efforts: Settings of searching for single query encoders, by the digest of their modules
             (`mar_st.index.effort`).
+        matches: Thresholds of good matches for single query encoders, by the same digest
+            (`mar_st.index.match`).
     """
 
     name: str
@@ -86,6 +88,7 @@ class Index(ABC):
     has_words: bool
     settings: dict[str, int]
     efforts: dict[str, dict[str, Any]]
+    matches: dict[str, dict[str, Any]]
 
     @staticmethod
     def open(target: str | Path) -> Index:
@@ -168,6 +171,14 @@ class Index(ABC):
         # The digest of a large encoder takes seconds, so it is asked for only where there is a choice.
         found = self.efforts.get(encoder_origin(encoder) or "") if self.efforts and encoder else None
         return {**self.settings, **(found["search"] if found else {})}
+
+    def match_of(self, encoder: object) -> dict[str, Any] | None:
+        """Return what was calibrated for the queries of an encoder; `None` where nothing was.
+
+        Args:
+            encoder: A query encoder.
+        """
+        return self.matches.get(encoder_origin(encoder) or "") if self.matches and encoder else None
 
     def model_source(self) -> str:
         """The model that encoded the documents, to encode queries with.
@@ -253,7 +264,7 @@ class FolderIndex(Index):
         self.model = (manifest["model"] or {}).get("name")
         self.has_texts, self.has_words = manifest["texts"], manifest["bm25"] is not None
         self.settings = manifest["search"]
-        self.efforts = manifest.get("efforts", {})
+        self.efforts, self.matches = manifest.get("efforts", {}), manifest.get("matches", {})
         self.segments = [
             Segment(folder, entry, self.dim, words=self.has_words) for entry in manifest["segments"]
         ]
@@ -379,6 +390,18 @@ class FolderIndex(Index):
             names[here] = self.segments[number].documents.ids_of(rows[here] - self._starts[number])
         ends = np.cumsum([0, *lengths])
         return [names[start:end].tolist() for start, end in pairwise(ends)]
+
+    def sample(self, count: int) -> list[tuple[int, Stored]]:
+        """Documents that lie evenly over the index, each with its key; all of them if there are no more."""
+        live = np.concatenate(
+            [
+                start + (np.arange(len(segment)) if segment.alive is None else segment.alive.rows)
+                for segment, start in zip(self.segments, self._starts, strict=False)
+            ]
+        )
+        chosen = np.unique(np.linspace(0, len(live) - 1, min(count, len(live))).round().astype(int))
+        keys: list[int] = live[chosen].tolist()
+        return list(zip(keys, self.documents(keys), strict=True))
 
     def locate(self, ids: Sequence[str]) -> list[np.ndarray]:
         """Rows of some ids in each segment, deleted ones left out."""

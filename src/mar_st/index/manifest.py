@@ -7,6 +7,7 @@ leaves it as it was. Files that an update makes needless are listed as `retired`
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 from contextlib import contextmanager
@@ -125,6 +126,9 @@ def _check_settings(content: dict[str, Any]) -> None:
     settings = [content["search"], *(effort["search"] for effort in content.get("efforts", {}).values())]
     if not all(type(value) is int and value >= 0 for one in settings for value in one.values()):
         raise _OddError("settings of searching are whole numbers")
+    thresholds = [match["threshold"] for match in content.get("matches", {}).values()]
+    if not all(isinstance(one, float) and math.isfinite(one) for one in thresholds):
+        raise _OddError("thresholds of matches are numbers")
 
 
 def finish_segment(folder: Path) -> dict[str, dict[str, Any]]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mar_st.index.filters import Scalar
     from mar_st.index.index import Key
 
 #: Constant of reciprocal rank fusion (Cormack, Clarke and Buettcher, 2009).
 RRF = 60
+
+#: Whether a search found a document that is near enough to be an answer.
+Match: TypeAlias = Literal["good", "doubtful"]
 
 
 class Leg(NamedTuple):
@@ -59,6 +62,19 @@ class Hit:
             "legs": {name: {"rank": leg.rank, "score": leg.score} for name, leg in self.legs.items()},
         }  # fmt: skip
         return {**found, "text": self.text} if text else found
+
+
+class Hits(list[Hit]):
+    """The hits of one query, by falling score.
+
+    Attributes:
+        nearest: Score of the nearest document by vectors, whatever the hits are ranked by; `None` where no
+            vectors were compared or no document passed the filter.
+    """
+
+    def __init__(self, hits: Iterable[Hit] = (), *, nearest: float | None = None) -> None:
+        super().__init__(hits)
+        self.nearest = nearest
 
 
 class Ranked(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 from mar_st.index.errors import IndexingError
 from mar_st.index.filters import parse_filter
 from mar_st.index.index import Index, checked_k
-from mar_st.index.results import Hit, Leg, Ranked, fuse, one_leg
+from mar_st.index.results import Hit, Hits, Leg, Ranked, fuse, one_leg
 from mar_st.index.snippets import snippet
 from mar_st.online.waiting import check_deadline
 from mar_st.reranker import Reranker
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from mar_st.index.documents import Stored
     from mar_st.index.index import Key, Where
+    from mar_st.index.results import Match
     from mar_st.online import QueryEncoder
     from mar_st.reranker import RerankerSource
 
@@ -41,6 +42,7 @@ class Searcher:
 
     Attributes:
         effort: Settings of searching: those of the index, or what it was tuned to for this encoder.
+        calibrated: What `calibrate_match` kept for this encoder; `None` where nothing was calibrated.
 
     Raises:
         IndexingError: The encoder does not belong to the vectors of the index.
@@ -52,7 +54,7 @@ class Searcher:
         self.index, self.encoder, self.reranker = index, encoder, reranker
         if encoder is not None:
             _check_encoder(index, encoder)
-        self.effort = index.effort_of(encoder)
+        self.effort, self.calibrated = index.effort_of(encoder), index.match_of(encoder)
 
     @classmethod
     def open(
@@ -96,7 +98,7 @@ class Searcher:
         where: Where = None,
         hybrid: bool = False,
         rerank: int | None = None,
-    ) -> list[list[Hit]]:
+    ) -> list[Hits]:
         """The best documents for each query.
 
         Args:
@@ -129,7 +131,7 @@ class Searcher:
         hybrid: bool = False,
         rerank: int | None = None,
         deadline: float | None = None,
-    ) -> list[list[Hit]]:
+    ) -> list[Hits]:
         """`search` for queries that are encoded already.
 
         Args:
@@ -165,9 +167,13 @@ class Searcher:
             ranked = [
                 one_leg("dense", keys, scores) for keys, scores in zip(dense.keys, dense.scores, strict=True)
             ]
-        return self._hits(ranked, texts, k, again, deadline)
+        found = self._hits(ranked, texts, k, again, deadline)
+        return [
+            Hits(hits, nearest=float(scores[0]) if keys else None)
+            for hits, keys, scores in zip(found, dense.keys, dense.scores, strict=True)
+        ]
 
-    def search_words(self, texts: Sequence[str], k: int = 10, *, where: Where = None) -> list[list[Hit]]:
+    def search_words(self, texts: Sequence[str], k: int = 10, *, where: Where = None) -> list[Hits]:
         """The best documents by BM25 alone; documents that share no word with the query are not found.
 
         Args:
@@ -179,7 +185,22 @@ class Searcher:
         ranked = [
             one_leg("bm25", keys, scores) for keys, scores in zip(found.keys, found.scores, strict=True)
         ]
-        return self._hits(ranked, texts, k, 0)
+        return [Hits(hits) for hits in self._hits(ranked, texts, k, 0)]
+
+    def match(self, hits: Hits) -> Match | None:
+        """Say whether the nearest document is near enough to be an answer (`mar_st.index.match`).
+
+        Args:
+            hits: What `search` found for a text of a query.
+
+        Returns:
+            `good` or `doubtful`; `None` where nothing was calibrated for the encoder, or no vectors were
+            compared.
+        """
+        if self.calibrated is None or (hits and hits.nearest is None):
+            return None
+        near = hits.nearest is not None and hits.nearest >= self.calibrated["threshold"]
+        return "good" if near else "doubtful"
 
     def run(
         self,

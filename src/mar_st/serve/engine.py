@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from contextlib import AbstractContextManager
 
-    from mar_st.index import Hit, Searcher
+    from mar_st.index import Hits, Searcher
     from mar_st.index.documents import Stored
     from mar_st.index.filters import Filter
     from mar_st.online import QueryEncoder
@@ -137,6 +137,8 @@ class Engine:
         documents: Number of documents.
         query: Name of the query encoder in its model; `None` where it has none, or nothing encodes queries.
         effort: Settings of searching that hold for this encoder.
+        match: Threshold of good matches for this encoder and the share of false rejects that it was chosen
+            for; `None` where nothing was calibrated.
     """
 
     def __init__(
@@ -154,6 +156,8 @@ class Engine:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="documents")
         self._reading = 0
         self.query, self.effort = encoder_name(encoder), searcher.effort
+        known = searcher.calibrated
+        self.match = known and {name: known[name] for name in ("threshold", "false_reject")}
         self._users = 0
         self._retired = False
         self._closed = asyncio.Event()
@@ -198,7 +202,7 @@ class Engine:
         finally:
             self._reading -= 1
 
-    def search(self, ask: Ask, text: str | None = None) -> asyncio.Future[list[Hit]]:
+    def search(self, ask: Ask, text: str | None = None) -> asyncio.Future[Hits]:
         """Hits for a vector or a text.
 
         Args:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mar_st.index import Hit
+    from mar_st.index.results import Match
     from mar_st.serve.engine import Encoding, Engine
     from mar_st.serve.generations import Generations
     from mar_st.serve.models import InputType
@@ -67,8 +68,10 @@ class Handlers:
                 raise late(self.settings.timeout) from None
             except MarError as error:
                 raise bad(str(error)) from None
+            # Nothing is known of vectors that the encoder of this server did not make.
+            match = engine.searcher.match(hits) if request.vector is None else None
         cut = truncated if request.query is not None and request.vector is None else None
-        return Reply(await aside(len(hits) > HITS, _found, hits, call.started, ask, cut))
+        return Reply(await aside(len(hits) > HITS, _found, hits, match, call.started, ask, cut))
 
     async def document(self, call: Call) -> Reply:
         """Show one document as the index keeps it."""
@@ -183,11 +186,14 @@ def _many_values(where: dict[str, Any] | None) -> bool:
     return sum(len(value) if isinstance(value, list) else 1 for value in (where or {}).values()) > VALUES
 
 
-def _found(hits: Sequence[Hit], started: float, ask: Ask, truncated: bool | None) -> bytes:
+def _found(
+    hits: Sequence[Hit], match: Match | None, started: float, ask: Ask, truncated: bool | None
+) -> bytes:
     """The answer to a search."""
     now = time.monotonic()
     answer: dict[str, Any] = {
         "hits": [hit.to_json() for hit in hits],
+        "match": match,
         "timing": {
             "encode_ms": _ms(ask.encoded - started),
             "search_ms": _ms(ask.searched - ask.encoded),

@@ -68,9 +68,14 @@ _DOCUMENT = {
 
 _HITS = {
     "type": "object",
-    "required": ["hits", "timing"],
+    "required": ["hits", "match", "timing"],
     "properties": {
         "hits": {"type": "array", "items": {"$ref": "#/components/schemas/Hit"}},
+        "match": {
+            "enum": ["good", "doubtful", None],
+            "description": "Whether the nearest document is near enough to be an answer; null where nothing "
+            "was calibrated for the query encoder, or a vector was sent.",
+        },
         "timing": {
             "type": "object",
             "description": "Milliseconds. `encode_ms` includes the time in the queue.",

@@ -156,6 +156,7 @@ def _info(generations: Generations, documents: Encoding | None, settings: ServeS
         "model": settings.model_name,
         "query_encoder": engine.query,
         "effort": engine.effort,
+        "match": engine.match,
         "documents": engine.documents,
         "dim": engine.dim,
         "fields": dict(engine.fields),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from concurrent.futures import Future
 
-    from mar_st.index import Hit, Searcher
+    from mar_st.index import Hits, Searcher
     from mar_st.index.filters import Filter
     from mar_st.serve.metrics import Metrics
 
@@ -55,7 +55,7 @@ class Ask:
     hybrid: bool
     rerank: int
     deadline: float
-    answer: asyncio.Future[list[Hit]]
+    answer: asyncio.Future[Hits]
     vector: np.ndarray | None = None
     encoded: float = 0.0
     searched: float = 0.0

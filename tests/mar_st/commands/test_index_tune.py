@@ -65,10 +65,12 @@ def test_search_takes_the_name_of_an_encoder(index, family):  # noqa: F811
     found = {}
     for name in ("query", "query-lookup"):
         printed = json.loads(call("search", index, "头疼吃什么药", "-k", 4, "--query", name, "--json"))
-        found[name] = [hit["id"] for hit in printed]
+        found[name] = [hit["id"] for hit in printed["hits"]]
+        assert printed["match"] is None  # nothing was calibrated
         wanted = Searcher.open(index, family / "mar", query=name).search(["头疼吃什么药"], 4)[0]
         assert found[name] == [hit.id for hit in wanted]
     assert found["query"] != found["query-lookup"]
-    assert json.loads(call("search", index, "头疼吃什么药", "-k", 4, "--json"))[0]["id"] == found["query"][0]
+    default = json.loads(call("search", index, "头疼吃什么药", "-k", 4, "--json"))
+    assert default["hits"][0]["id"] == found["query"][0]
     with pytest.raises(MarError, match="no query encoder 'query-9'; it has query, query-lookup"):
         call("search", index, "头疼", "--query", "query-9")

@@ -53,7 +53,9 @@ def data(tmp_path_factory):
 def test_one_query(data, capsys):
     root, corpus, texts, scores = data
     search(str(root / "index"), texts[0], k=3, as_json=True)
-    hits = json.loads(capsys.readouterr().out)
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["match"] is None
+    hits = answer["hits"]
     best = np.argsort(-scores[0])[:3]
     assert [hit["id"] for hit in hits] == [corpus[row]["_id"] for row in best]
     assert [hit["score"] for hit in hits] == pytest.approx(scores[0][best], abs=1e-4)

@@ -117,7 +117,8 @@ def test_a_linked_file_is_not_read(index: Path, tmp_path: Path) -> None:
      ("similarity", "l2"), ("segments", []), ("segments", [7]), ("segments", None), ("model", [1]),
      ("model", {"name": 3}), ("fields", {"a": "date"}), ("texts", 1), ("bm25", {"tokens": "x"}), ("bm25", 7),
      ("search", {"ef": "9"}), ("efforts", {"a": {}}), ("efforts", {"a": {"search": {"ef": -1}}}),
-     ("space", 3)],
+     ("matches", {"a": {}}), ("matches", {"a": {"threshold": "0.5"}}), ("matches", []),
+     ("matches", {"a": {"threshold": float("nan")}}), ("space", 3)],
 )  # fmt: skip
 def test_a_damaged_manifest_is_one_error(index: Path, field: str, value: object) -> None:
     rewrite(index, lambda content: content.update({field: value}))

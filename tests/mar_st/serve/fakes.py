@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.errors import MarError
+from mar_st.index import Hits, Searcher
 from mar_st.index.documents import Stored
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class FakeSearcher:
         self.vectors = np.stack([vector_of(text) for text in documents])
         self.index = _Index(len(documents), words)
         self.effort: dict[str, int] = {}
+        self.calibrated: dict[str, float] | None = None
         self.reranker = object() if rerank else None
         self.calls: list[dict[str, Any]] = []
 
@@ -91,13 +93,15 @@ class FakeSearcher:
         found = []
         for row in scores:
             order = np.argsort(-row, kind="stable")[:k]
-            found.append([
+            found.append(Hits([
                 FakeHit(id=f"d{place}", score=float(row[place]), rank=rank, title=f"标题{place}",
                         snippet=self.texts[place], metadata={"department": "内科"},
                         legs={"dense": {"rank": rank, "score": float(row[place])}})
                 for rank, place in enumerate(order, 1)
-            ])  # fmt: skip
+            ], nearest=float(row.max())))  # fmt: skip
         return found
+
+    match = Searcher.match
 
     def search(self, queries, k=10, **options):
         return self.search_vectors(np.stack([vector_of(text) for text in queries]), queries, k, **options)

@@ -498,6 +498,22 @@ def test_a_document_is_shown_by_its_id(client, make_client):
     assert locked.get("/document", params={"id": "d2"}).status_code == 401
 
 
+def test_a_search_says_whether_its_best_hit_is_a_good_match(make_client):
+    client = make_client()
+    assert client.post("/search", {"query": DOCUMENTS[0]}).json()["match"] is None
+    assert client.get("/info").json()["match"] is None
+    searcher = FakeSearcher(DOCUMENTS, FakeEncoder())
+    searcher.calibrated = {"threshold": 0.9, "false_reject": 0.05, "chosen_on": 100}
+    client = make_client(searcher)
+    for query, match in ((DOCUMENTS[0], "good"), (QUERY, "doubtful")):
+        for options in ({}, {"hybrid": True, "k": 1}):
+            assert client.post("/search", {"query": query, **options}).json()["match"] == match
+    # A vector may be of any encoder.
+    vector = vector_of(DOCUMENTS[0]).tolist()
+    assert client.post("/search", {"vector": vector, "query": DOCUMENTS[0]}).json()["match"] is None
+    assert client.get("/info").json()["match"] == {"threshold": 0.9, "false_reject": 0.05}
+
+
 def test_documents_that_are_asked_for_do_not_pile_up(make_client):
     client = make_client(timeout=0.5)
     engine = client.app.state.generations.current

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.mar_st.serve.browser import NO_BROWSER, ask
+from tests.mar_st.serve.fakes import DOCUMENTS, FakeEncoder
 
 KEY = "a-key-of-enough-characters"
 
@@ -252,6 +253,28 @@ def test_the_page_speaks_chinese_and_english(serve, visit):
     left = page.evaluate(f"({shown}).replace(/头疼|中文/g, '')")
     assert "检索" not in left
     assert "条数" not in left
+
+
+def test_the_page_says_when_there_is_no_good_match(serve, visit, tmp_path):
+    from mar_st.index.effort import keep
+    from tests.mar_st.serve.servers import make_index
+
+    index = make_index(tmp_path, DOCUMENTS)
+    plain = visit(serve(index).url)
+    ask(plain, "胡言乱语")
+    assert plain.inner_text("#match") == ""  # nothing was calibrated, so nothing is claimed
+    keep(index, "matches", FakeEncoder.identity, {"threshold": 0.9, "false_reject": 0.05})
+    page = plain.context.browser.new_page(locale="zh-CN")
+    page.goto(serve(index).url)
+    ask(page, "胡言乱语")
+    expect(page.locator("#match")).to_contain_text("没有找到可靠的匹配")
+    assert page.locator("#hits li").count() == 6  # they are still there to be judged
+    order = page.locator("#match, #hits").evaluate_all("found => found.map(element => element.id)")
+    assert order == ["match", "hits"]
+    page.get_by_role("button", name="English").click()
+    expect(page.locator("#match")).to_contain_text("No good match was found")
+    ask(page, DOCUMENTS[2], "round trip")
+    expect(page.locator("#match")).to_be_empty()
 
 
 def test_a_shared_search_waits_for_the_key(serve, visit):

@@ -51,7 +51,7 @@ class MilvusIndex(Index):
         self.space, self.kind, self.has_texts = self.about["space"], self.about["kind"], self.about["texts"]
         self.fields: dict[str, FieldType] = self.about["fields"]
         self.model = self.about["model"]
-        self.settings, self.efforts = self.about.get("search", {}), {}
+        self.settings, self.efforts, self.matches = self.about.get("search", {}), {}, {}
 
     @classmethod
     def connect(cls, target: str) -> MilvusIndex:

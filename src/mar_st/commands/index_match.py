@@ -1,0 +1,86 @@
+"""`mar index-match` learns from which score on a document is a good match."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Index = Annotated[Path, typer.Argument(help="Folder of the index.")]
+Queries = Annotated[
+    str | None,
+    typer.Option(
+        help="JSONL of queries (_id, text) that the index has an answer to; default: titles of its documents."
+    ),
+]
+Others = Annotated[
+    str | None,
+    typer.Option(help="JSONL of queries of another domain, to measure with; default: everyday questions."),
+]
+Encoder = Annotated[
+    str | None,
+    typer.Option(help="Query encoder: exported folder, model, or mar-mini; default: the index's model."),
+]
+Query = Annotated[
+    list[str] | None,
+    typer.Option(help="Name of a query encoder in the model, e.g. query-lookup; may be repeated."),
+]
+FalseReject = Annotated[
+    float,
+    typer.Option(help="Share of queries with an answer that may be called doubtful.", min=0.001, max=0.5),
+]
+Threads = Annotated[int | None, typer.Option(help="Number of threads of the encoder.", min=1)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def index_match(
+    index: Index,
+    queries: Queries = None,
+    others: Others = None,
+    encoder: Encoder = None,
+    query: Query = None,
+    false_reject: FalseReject = 0.05,
+    threads: Threads = None,
+    as_json: AsJson = False,
+) -> None:
+    """Calibrate when a search has no good match.
+
+    Chooses the score below which the nearest document is a doubtful match for a query encoder, measures how
+    many queries with and without an answer fall below it, and stores both in the index.
+    """
+    import json
+
+    from mar_st.index import calibrate_match
+    from mar_st.index.runs import read_queries
+
+    texts = None if queries is None else list(read_queries(queries).values())
+    foreign = None if others is None else list(read_queries(others).values())
+    names: list[str | None] = [*query] if query else [None]
+    found: list[dict[str, Any]] = []
+    for name in names:
+        found.append(
+            calibrate_match(
+                index, texts, others=foreign, encoder=encoder, query=name, false_reject=false_reject,
+                threads=threads,
+            )
+        )  # fmt: skip
+        if not as_json:
+            typer.echo(_lines(found[-1], encoder))
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False, indent=2))
+
+
+def _lines(match: dict[str, Any], encoder: str | None) -> str:
+    shares = {f"{match['source']} with an answer": match["rejected"], **match["detected"]}
+    lines = [
+        f"{match['query'] or encoder or 'the encoder'}: doubtful below {match['threshold']:.4f}, chosen on "
+        f"{match['chosen_on']} {match['source']} for {100 * match['false_reject']:g} % false rejects"
+    ]
+    for name, share in shares.items():
+        low, high = (100 * end for end in share["interval"])
+        lines.append(
+            f"  {name + ':':24} {100 * share['share']:5.1f} % of {share['queries']} doubtful "
+            f"({low:.1f} to {high:.1f})"
+        )
+    return "\n".join(lines)
