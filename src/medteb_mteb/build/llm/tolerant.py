@@ -40,6 +40,8 @@ _CHINESE = (
 _OPENING, _BRACES, _BRACKETS = re.compile(r"[{\[]"), re.compile(r"[{}]"), re.compile(r"[\[\]]")
 #: Characters and brackets inside of brackets beyond which nothing is repaired.
 _LONGEST, _DEEPEST = 50_000, 50
+#: Brackets that may turn out to be prose; an answer with more is not read on.
+_PROSE = 1000
 
 
 class Members(list[tuple[str, Any]]):
@@ -87,25 +89,27 @@ def json_values(text: str) -> list[Value]:
     if "{" not in text:
         text = text.translate(str.maketrans("｛｝", "{}"))
     found: list[Value] = []
-    place = 0
-    while start := _OPENING.search(text, place):
+    ends: dict[int, tuple[int, int]] | None = None
+    place = prose = 0
+    while prose < _PROSE and (start := _OPENING.search(text, place)):
         piece = ""
         try:
             value, place = _DECODER.raw_decode(text, start.start())
         except RecursionError:
             break
         except ValueError:
-            end = _end(text, start.start())
+            ends = _ends(text) if ends is None else ends
+            end = ends.get(start.start())
             if end is None:
                 if start.group() == "{":
                     break
-                place = start.end()  # a bracket of prose
+                place, prose = start.end(), prose + 1
                 continue
             place, depth = end
             piece = text[start.start() : place]
             value = _repaired(piece) if depth <= _DEEPEST else None
             if value is None and start.group() == "[":
-                place = start.end()
+                place, prose = start.end(), prose + 1
                 continue
         if value:
             found.append(Value(value, piece))
@@ -138,19 +142,24 @@ def _as_dict(value: Any) -> Any:
 _DECODER = json.JSONDecoder(object_pairs_hook=Members, strict=False)
 
 
-def _end(text: str, start: int) -> tuple[int, int] | None:
-    """Return the end of the bracket opened at `start`, and the maximum nesting depth before it.
+def _ends(text: str) -> dict[int, tuple[int, int]]:
+    """The end of each bracket by its start, and its maximum nesting depth; without those that do not end.
 
-    Quotation marks are ignored because they may be wrong.
+    Braces and brackets are counted apart, and quotation marks are ignored, because they may be wrong. One
+    pass over the text: an answer of brackets alone must not take long.
     """
-    opening = text[start]
-    depth = deepest = 0
-    for match in (_BRACES if opening == "{" else _BRACKETS).finditer(text, start):
-        depth += 1 if match.group() == opening else -1
-        deepest = max(deepest, depth)
-        if not depth:
-            return match.end(), deepest
-    return None
+    found: dict[int, tuple[int, int]] = {}
+    for pattern, opening in ((_BRACES, "{"), (_BRACKETS, "[")):
+        open_: list[list[int]] = []  # start and depth of what is in it
+        for match in pattern.finditer(text):
+            if match.group() == opening:
+                open_.append([match.start(), 0])
+            elif open_:
+                start, inner = open_.pop()
+                found[start] = (match.end(), inner + 1)
+                if open_:
+                    open_[-1][1] = max(open_[-1][1], inner + 1)
+    return found
 
 
 def _repaired(piece: str) -> Any:

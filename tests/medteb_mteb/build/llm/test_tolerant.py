@@ -67,3 +67,12 @@ def test_an_answer_without_one_object_is_rejected(answer):
     with pytest.raises(Rejected) as rejected:
         json_object(answer)
     assert rejected.value.reason == "no-json"
+
+
+@pytest.mark.timeout(20)
+def test_an_answer_of_brackets_takes_no_minutes():
+    for noise in ("[" * 900 + "}", "[x" * 900 + "]", "{" * 900 + "]"):
+        with pytest.raises(Rejected):
+            json_object(noise * 60)
+    prose = "见文献" + "[1]" * 100 + "[" * 50
+    assert json_object(prose + '{"a": 1}') == {"a": 1}
