@@ -1,6 +1,6 @@
 """Time and memory of a whole build: texts, pools, judges, labels, edition.
 
-    python benchmarks/build.py --texts ../shared/data/open --out /tmp/built --queries 1000
+    python benchmarks/build.py --texts OPEN --out /tmp/built --queries 1000
 
 Queries and documents are real questions and answers. The three judges are stand-ins that look for shared
 words, behind a server in a process of its own; what they take is not the memory of the build, but they share

@@ -1,7 +1,7 @@
 """Agreement of a learned judge with labels it has not seen: weighted kappa and AUC, with bootstrap intervals.
 
-    python benchmarks/learned_judge.py data --open ../shared/data/open --out /tmp/learned
-    mar cross-encoder /tmp/learned/train.jsonl --base ../shared/models/multilingual-e5-small-zh \
+    python benchmarks/learned_judge.py data --open OPEN --out /tmp/learned
+    mar cross-encoder /tmp/learned/train.jsonl --base MODEL \
         --out /tmp/learned/judge --layers 4 --max-length 96 --lowest 6
     python benchmarks/learned_judge.py report /tmp/learned
 

@@ -88,18 +88,19 @@ def order_of_systems(material: Material) -> Finding:
 
 
 def kendall(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Kendall's tau (a) of pairs of score vectors; a tie counts as neither agreement nor disagreement.
+    """Kendall's tau (b) of pairs of score vectors; a tie in both is left out, one in either lowers it.
 
     Args:
         one: Shape (samples, systems).
         other: Of the same shape.
 
     Returns:
-        Shape (samples,): 1 for the same order, -1 for the opposite one.
+        Shape (samples,): 1 for the same order, -1 for the opposite one; 0 where one of them has no order.
     """
     first, second = np.triu_indices(one.shape[1], 1)
-    signs = np.sign(one[:, first] - one[:, second]) * np.sign(other[:, first] - other[:, second])
-    return np.asarray(signs.mean(axis=1), dtype=np.float64)
+    a, b = np.sign(one[:, first] - one[:, second]), np.sign(other[:, first] - other[:, second])
+    most = np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
+    return np.asarray((a * b).sum(axis=1) / np.maximum(most, 1), dtype=np.float64)
 
 
 @dataclass(frozen=True)
