@@ -115,8 +115,10 @@ class _Compared:
 
     @property
     def verdict(self) -> Verdict:
-        """A warning where the orders are not alike, a failure where no sample of queries makes them so."""
-        return "ok" if self.tau >= ALIKE else "fail" if self.high < DIFFERENT else "warning"
+        """A failure where no sample of queries makes them alike; ok where they are and none has no order."""
+        if self.high < DIFFERENT:
+            return "fail"
+        return "ok" if self.tau >= ALIKE and self.low > 0 else "warning"
 
 
 def _scores(labels: _Labels, systems: Mapping[str, Any]) -> dict[str, dict[str, float]]:
