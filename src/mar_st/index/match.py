@@ -1,4 +1,4 @@
-"""Whether a search found a good match: a threshold on the score of the nearest document.
+"""Threshold on the score of the nearest document, below which a search has no good match.
 
 A search by vectors returns the nearest documents however far away they are. `calibrate_match` learns for a
 query encoder how near the nearest document is to queries that have an answer, and keeps a threshold in the
