@@ -189,7 +189,7 @@ def edition_list(as_json: JsonFlag = False) -> None:
     for edition in found:
         counts = ", ".join(f"{count} {kind}" for kind, count in edition.counts.items())
         identity = f"{edition.name} {edition.version}  {edition.digest[:12]}"
-        print(f"{edition.task}  {identity}  {counts}  {edition.path}")
+        _print_line(f"{edition.task}  {identity}  {counts}  {edition.path}")
 
 
 @edition_app.command("show")
@@ -203,14 +203,23 @@ def edition_show(
     if as_json:
         print(json.dumps(commands.as_json(edition), ensure_ascii=False, indent=2))
         return
-    print(f"{edition.task}, edition {edition.name} {edition.version}")
-    print(f"digest   {edition.digest}\nlicence  {edition.licence}\npath     {edition.path}")
+    _print_line(f"{edition.task}, edition {edition.name} {edition.version}")
+    for label, value in (("digest", edition.digest), ("licence", edition.licence), ("path", edition.path)):
+        _print_line(f"{label:8} {value}")
     for kind, count in edition.counts.items():
-        print(f"{count:>10} {kind}")
-    for key, value in edition.extra.items():
-        print(f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}")
+        _print_line(f"{count:>10} {kind}")
+    for key, content in edition.extra.items():
+        shown = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+        _print_line(f"{key}: {shown}")
     for relative, entry in edition.files.items():
-        print(f"{entry.sha256[:12]}  {entry.bytes:>10}  {relative}")
+        _print_line(f"{entry.sha256[:12]}  {entry.bytes:>10}  {relative}")
+
+
+def _print_line(line: str) -> None:
+    """Print what may come from anyone: terminals obey some characters."""
+    from mar_st.files import printable
+
+    print(printable(line))
 
 
 @edition_app.command("croissant")

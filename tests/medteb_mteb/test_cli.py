@@ -278,6 +278,14 @@ def test_predictions_are_kept_on_request(medteb, make_folder, encoder_folder, tm
     assert set(json.loads(saved.read_text())["default"]["test"]) == {"q1", "q2", "q3"}
 
 
+def test_what_an_edition_says_gives_the_terminal_no_orders(medteb, make_folder):
+    folder = make_folder("STS")
+    medteb("edition", "write", folder, "--task", "Mine", "--licence", "mit\x1b[2J", "--name", "n\x9b1m")
+    said = medteb("edition", "show", folder)[1]
+    assert not set(said) & set("\x1b\x9b")
+    assert r"mit\x1b[2J" in said
+
+
 def test_editions_are_written_listed_shown_and_verified(medteb, make_folder, monkeypatch):
     folder = make_folder("Retrieval", "data/Mine")
     code, out, err = medteb("edition", "write", folder, "--licence", "mit", "--name", "own")

@@ -87,6 +87,10 @@ def validate(
             as_json.write_text(content, encoding="utf-8")
         except OSError as error:
             raise UserError(f"{as_json} cannot be written ({error.strerror})") from None
-    typer.echo(to_html(report) if html else to_markdown(report), nl=False)
+    from mar_st.files import printable
+
+    # Texts of the edition are shown; terminals obey some characters.
+    shown = to_html(report) if html else "\n".join(map(printable, to_markdown(report).split("\n")))
+    typer.echo(shown, nl=False)
     if report.failed:
         raise typer.Exit(1)
