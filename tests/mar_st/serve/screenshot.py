@@ -36,7 +36,7 @@ def main() -> None:
             for _ in range(3):  # warm, so that the time shown is the usual one
                 page.fill("#query", query)
                 page.press("#query", "Enter")
-                expect(page.locator("#status")).to_contain_text("毫秒")
+                expect(page.locator("#status")).to_contain_text("毫秒", timeout=30_000)
                 page.wait_for_timeout(300)
             page.screenshot(path=out)
     finally:
