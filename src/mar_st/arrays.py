@@ -6,7 +6,7 @@ from tokenize import TokenError
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.lib.format import MAGIC_PREFIX
+from numpy.lib.format import MAGIC_PREFIX, read_array_header_1_0, read_array_header_2_0, read_magic
 
 from mar_st.files import one_line
 
@@ -33,7 +33,20 @@ def load_array(path: Path, *, mapped: bool = False) -> np.ndarray:
         if stream.read(len(MAGIC_PREFIX)) != MAGIC_PREFIX:
             raise ValueError("it is no .npy file")
     try:
+        _check_element(path)
         found: np.ndarray = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     except (EOFError, SyntaxError, TokenError, TypeError, ArithmeticError, MemoryError, ValueError) as error:
         raise ValueError(f"its header is damaged: {one_line(error)}") from error  # numpy's take several lines
     return found
+
+
+def _check_element(path: Path) -> None:
+    """Make sure that elements are single values: of others numpy makes other shapes when it maps them.
+
+    Raises:
+        ValueError: They are arrays, or the header is damaged.
+    """
+    with path.open("rb") as stream:
+        read = {(1, 0): read_array_header_1_0, (2, 0): read_array_header_2_0}.get(read_magic(stream))
+        if read is not None and read(stream)[2].subdtype is not None:
+            raise ValueError("elements are arrays")

@@ -44,3 +44,18 @@ def test_what_is_wrong_with_a_header_is_said_in_one_line(tmp_path: Path, mapped:
     with pytest.raises(ValueError, match="header") as found:
         load_array(path, mapped=mapped)
     assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize(("descr", "refused"), [("1<f4", True), ("<f4", False)])
+def test_elements_that_are_arrays_are_refused(
+    tmp_path: Path, descr: str, refused: bool, mapped: bool
+) -> None:
+    path = tmp_path / "a.npy"
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': (), }}".ljust(117).encode() + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(4))
+    if refused:
+        with pytest.raises(ValueError, match="elements are arrays"):
+            load_array(path, mapped=mapped)
+    else:
+        assert load_array(path, mapped=mapped).shape == ()
