@@ -24,6 +24,8 @@ def documented_commands() -> list[str]:
         for block in re.findall(r"```(?:bash|sh)\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
             for line in block.replace("\\\n", " ").splitlines():
                 words = shlex.split(line, comments=True)
+                if ">" in words:  # output into a file
+                    words = words[: words.index(">")]
                 while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
                     words.pop(0)
                 if words and words[0] in ("medteb", "mar"):

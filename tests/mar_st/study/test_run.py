@@ -12,7 +12,6 @@ from sentence_transformers import SentenceTransformer
 from mar_st import train as runner
 from mar_st.data import DataError
 from mar_st.errors import MarError
-from mar_st.scored_set import TaskError
 from mar_st.study import StudyError, load_study, tasks
 from mar_st.study import run as study_run
 from mar_st.study.run import plan_study, run_study
@@ -189,7 +188,7 @@ def test_a_changed_task_is_scored_again(run, trained, done, study_folder):
 def test_a_prompt_that_no_row_has_is_told_before_anything_is_trained(run, trained, change, study_folder):
     tasks = yaml.safe_load((study_folder / "study.yaml").read_text(encoding="utf-8"))["tasks"]
     change(tasks=[{**tasks[0], "prompt": "nowhere"}, *tasks[1:]])
-    with pytest.raises(TaskError, match="asks for the prompt 'nowhere'; row full has document, query"):
+    with pytest.raises(StudyError, match="asks for the prompt 'nowhere'; row full has document, query"):
         run()
     assert trained == []
 
