@@ -15,7 +15,7 @@ from collections import Counter
 from itertools import cycle, islice
 from pathlib import Path
 
-LABELLED = Path(__file__).parents[1] / "tests/medteb_mteb/build/anonymize/labelled"
+LABELLED = Path(__file__).parents[1] / "tests/medteb_mteb/curation/anonymize/labelled"
 
 
 def main() -> None:
@@ -26,9 +26,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=20_000)
     arguments = parser.parse_args()
 
-    from medteb_mteb.build.anonymize.evaluate import quality, read_marked
-    from medteb_mteb.build.anonymize.find import Finder, analyzer
     from medteb_mteb.commands.anonymize import quality_table
+    from medteb_mteb.curation.anonymize.evaluate import quality, read_marked
+    from medteb_mteb.curation.anonymize.find import Finder, analyzer
 
     finder = Finder()
     sentences = []

@@ -1,4 +1,4 @@
-"""Attention in bf16 on one processor: `mar_st.encode.cpu_attention` against torch's fused attention.
+"""Attention in bf16 on one processor: `mar_st.kernels.cpu_attention` against torch's fused attention.
 
     python benchmarks/attention.py --heads 12 --size 64
 
@@ -14,8 +14,8 @@ import time
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from mar_st.encode.cpu_attention import product_attention
-from mar_st.heap import keep
+from mar_st.kernels.cpu_attention import product_attention
+from mar_st.kernels.heap import keep
 
 TOKENS = 512
 

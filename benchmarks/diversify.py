@@ -77,7 +77,7 @@ def run_loop(vectors: np.ndarray, threshold: float, seed_size: int) -> dict:
     """The definition: one search of an exact index per vector."""
     import faiss
 
-    from medteb_mteb.build.diversify import unit
+    from medteb_mteb.curation.diversify import unit
 
     vectors = unit(vectors)
     index = faiss.IndexFlatIP(vectors.shape[1])
@@ -103,7 +103,7 @@ def measure(arguments: argparse.Namespace) -> None:
     """One measurement, in this process; the result goes to `--result`."""
     import torch
 
-    from medteb_mteb.build.diversify import Rule, Search, diversify, measure_disagreement
+    from medteb_mteb.curation.diversify import Rule, Search, diversify, measure_disagreement
 
     torch.set_num_threads(arguments.threads)
     rule = Rule(arguments.threshold, seed_size=arguments.seed_size)

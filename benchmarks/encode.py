@@ -11,12 +11,12 @@ the same length and load the same folder. Baselines:
 `SentenceTransformer.encode` with batches of 32, with each size of `--batches` (the best counts), and with its
 multi-process pool; mteb's wrapper; FlagEmbedding's encoder where it is installed. Each is run in fp32 and in
 bf16 (weights in bf16; mar alike). `mar` has torch's linear layers; `mar-auto`, on a CPU, those that `mar
-encode` takes on this processor (`mar_st.encode.linear`), and its setting of the heap.
+encode` takes on this processor (`mar_st.kernels.linear`), and its setting of the heap.
 The time is that of the call, without loading; a tenth of the texts warms up.
 
 Columns: texts and tokens (padding not counted) per second, seconds of processors (of the measuring process
 alone, so not of a pool), the ratio to the best baseline of the same precision and to the best of any, MFU of
-the useful operations (`mar_st.costs`), peak memory above the loaded model, and the largest distance of a
+the useful operations (`planning.costs`), peak memory above the loaded model, and the largest distance of a
 cosine from 1, to the vectors of sentence-transformers in fp32.
 
 `--documents N` writes N documents to a file and encodes it as `mar encode` does; it reports documents per
@@ -62,7 +62,7 @@ def read_texts(paths: list[str], number: int) -> list[str]:
 
 def config_of(shape: str) -> tuple[dict[str, Any], str]:
     """transformers configuration and the pooling of a shape."""
-    from mar_st.backbones import known_backbones
+    from mar_st.planning.backbones import known_backbones
 
     known = known_backbones()
     if shape == "4b":
@@ -81,8 +81,8 @@ def write_model(shape: str, texts: list[str], folder: Path) -> None:
     from sentence_transformers.base.modules import Normalize
     from transformers import AutoConfig
 
-    from mar_st.encoders import load_encoder
-    from mar_st.tokenizers import train_tokenizer
+    from mar_st.model.encoders import load_encoder
+    from mar_st.model.tokenizers import train_tokenizer
 
     config, pooling = config_of(shape)
     role: Any = "document" if pooling == "lasttoken" else "query"
@@ -111,8 +111,8 @@ def system(args: argparse.Namespace, folder: Path) -> Any:
     name, device = args.one, args.device
     if name.startswith("mar"):
         from mar_st.encode import Engine
-        from mar_st.encode.linear import best_kernel, use_kernel
-        from mar_st.heap import keep
+        from mar_st.kernels.heap import keep
+        from mar_st.kernels.linear import best_kernel, use_kernel
 
         model = load(folder, args.precision, device)
         if name.startswith("mar-auto"):
@@ -248,8 +248,8 @@ def facts(folder: Path, texts: list[str], shape: str) -> dict[str, Any]:
     """Tokens of the texts and operations for them, padding not counted."""
     from transformers import AutoTokenizer
 
-    from mar_st.backbones import Shape
-    from mar_st.costs import forward_flops
+    from mar_st.planning.backbones import Shape
+    from mar_st.planning.costs import forward_flops
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     lengths = [len(ids) for ids in tokenizer(texts, truncation=True, max_length=512)["input_ids"]]

@@ -232,7 +232,7 @@ class Flagship:
     def inside_published(self) -> None:
         import peft  # noqa: F401
 
-        from mar_st.published import assemble
+        from mar_st.model.published import assemble
 
         write_published(self.published, self.backbones)
         texts = self.texts()[:COMPARED]
@@ -242,7 +242,7 @@ class Flagship:
             [self.backbones / side for side in ("query", "document")],
             check=lambda mar: _released_scoring(mar, texts),
         )
-        self.tell("published", {"loads": [{"way": "mar_st.published.assemble", **found}]})
+        self.tell("published", {"loads": [{"way": "mar_st.model.published.assemble", **found}]})
 
     # -- before and after commands --
 

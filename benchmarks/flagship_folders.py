@@ -88,8 +88,8 @@ def _write_adapter(base: Path, folder: Path) -> None:
     from safetensors.torch import save_file
     from transformers import AutoTokenizer
 
-    from mar_st.adapters import LORA_TARGETS
-    from mar_st.backbones import meta_model, source_shape
+    from mar_st.model.adapters import LORA_TARGETS
+    from mar_st.planning.backbones import meta_model, source_shape
 
     folder.mkdir(parents=True, exist_ok=True)
     generator = torch.Generator().manual_seed(1)

@@ -16,14 +16,14 @@ PAIRS, TEXTS = 30_462, 84_221
 
 def recipe_and_data(work: Path, data: Path | None, *, tiny: bool) -> tuple[Any, bool]:
     """The recipe, and whether its data are made up; the process moves to the folder of the data."""
-    from mar_st.recipe import load_recipe
+    from mar_st.recipes.load import load_recipe
 
     folder = data or write_data(work / "small-data", tiny=tiny)
     os.chdir(folder)
     recipe = load_recipe("mar-small-gpu")
     if tiny:
-        from mar_st.schema import Recipe
-        from mar_st.tiny import shrink
+        from mar_st.recipes.schema import Recipe
+        from mar_st.rehearsal.tiny import shrink
 
         content = shrink(recipe).model_dump()
         content["evaluation"] = recipe.evaluation.model_dump() if recipe.evaluation else None
@@ -36,8 +36,8 @@ def recipe_and_data(work: Path, data: Path | None, *, tiny: bool) -> tuple[Any, 
 def write_data(folder: Path, *, tiny: bool) -> Path:
     """Files of the recipe's names and sizes, made of the packaged edition: speed is real, scores are not."""
     from mar_st.data import read_source
-    from mar_st.schema import Data
-    from mar_st.tiny import write_evaluation
+    from mar_st.recipes.schema import Data
+    from mar_st.rehearsal.tiny import write_evaluation
 
     done = folder / "done"
     if done.is_file():

@@ -214,7 +214,7 @@ def encoder_folder(context: Context) -> Path:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Normalize
 
-    from mar_st.encoders import load_encoder
+    from mar_st.model.encoders import load_encoder
 
     folder = context.work / "encoder"
     if not folder.is_dir():
@@ -307,7 +307,7 @@ def encode_step(context: Context, length: str) -> None:
     from train import peak
     from transformers import AutoTokenizer
 
-    from mar_st.costs import forward_flops
+    from mar_st.planning.costs import forward_flops
 
     require("datasets", "yaml")
     folder = encoder_folder(context)
@@ -391,7 +391,7 @@ def mar_small(context: Context) -> None:
     backbone(context, "query")
     from gpu_small import recipe_and_data, summary
 
-    from mar_st.train import train
+    from mar_st.runs.train import train
 
     recipe, made_up = recipe_and_data(context.work, context.data, tiny=context.tiny)
     run = context.work / "mar-small-gpu"

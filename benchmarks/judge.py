@@ -3,7 +3,7 @@
     python benchmarks/judge.py                        # 64 at once, answers of half a second
     python benchmarks/judge.py --latency 2 --seconds 30
 
-The endpoint (`tests/medteb_mteb/build/judge/fault_server.py`, without faults, in a process of its own) makes
+The endpoint (`tests/medteb_mteb/curation/judge/fault_server.py`, without faults, in its own process) makes
 `--concurrency` answers at once and takes `--latency` seconds for each, so it cannot give more than
 concurrency / latency answers a second. The share is what `medteb judge` reaches of that, from the first
 request to the last answer; next to it the same requests sent by the bare `openai` client, as many at once,
@@ -62,7 +62,7 @@ class Clock:
 
 def serve(concurrency: int, latency: float, pipe) -> None:
     faults = load(ROOT / "tests" / "medteb_mteb" / "build" / "judge" / "fault_server.py")
-    from medteb_mteb.build.judge.controls import CONTROLS, ECHOES
+    from medteb_mteb.curation.judge.controls import CONTROLS, ECHOES
 
     endpoint = faults.FaultEndpoint(latency=latency, capacity=concurrency, controls=(*CONTROLS, *ECHOES))
     Clock(endpoint)
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--passages", type=int, default=10)
     options = parser.parse_args()
 
-    from medteb_mteb.build.judge import Judges, judge
+    from medteb_mteb.curation.judge import Judges, judge
 
     limit = options.concurrency / options.latency
     here, there = multiprocessing.Pipe()

@@ -5,7 +5,7 @@
     python benchmarks/judge_faults.py --forgetful         # an endpoint that ignores Idempotency-Key
 
 First the judgements are made by an endpoint without faults. Then again, by one with all of them (see
-`tests/medteb_mteb/build/judge/fault_server.py`: five of the line, seven of the answer, each with the given
+`tests/medteb_mteb/curation/judge/fault_server.py`: five of the line, seven of the answer, each with the given
 probability), in a process that is killed by SIGKILL some seconds after its first request and started again,
 until it ends; and then with `--retry-failed` until nothing has failed, killed in the same way. The endpoint
 keeps the account, by (model, query, passage).
@@ -32,7 +32,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CHILD = """
 import sys
-from medteb_mteb.build.judge import judge, load_judges
+from medteb_mteb.curation.judge import judge, load_judges
 queries, documents, pools, out, judges, journal, retry = sys.argv[1:]
 report = judge(queries, documents, pools, out, load_judges(judges), journal=journal, already_anonymous=True,
                retry_failed=retry == "retry", show_progress=False)
@@ -131,7 +131,7 @@ def main() -> None:
 
 def measure(options: argparse.Namespace, folder: Path) -> None:
     faults = load(ROOT / "tests" / "medteb_mteb" / "build" / "judge" / "fault_server.py")
-    from medteb_mteb.build.judge.controls import CONTROLS, ECHOES
+    from medteb_mteb.curation.judge.controls import CONTROLS, ECHOES
 
     inputs = write_input(folder, options.judgements)
     clean = faults.FaultEndpoint(controls=(*CONTROLS, *ECHOES))

@@ -24,13 +24,13 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Router
 
 from mar_st import MAR
+from mar_st.evaluation.scored_set import Task
+from mar_st.evaluation.tasks import load_task
 from mar_st.export.judge import Judge
 from mar_st.export.lookup import export_lookup
 from mar_st.export.measure import timings
 from mar_st.lookup import fit_lookup
 from mar_st.online import load_query_encoder
-from mar_st.scored_set import Task
-from mar_st.study.tasks import load_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -155,7 +155,7 @@ def _load(
 ) -> None:
     import torch
 
-    from mar_st.heap import trim
+    from mar_st.kernels.heap import trim
 
     torch.set_num_threads(1)  # the threads of a forked process are gone, and OpenMP would wait for them
 

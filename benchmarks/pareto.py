@@ -87,7 +87,7 @@ def build(shape: str, texts: list[str], device: str) -> Any:
     from sentence_transformers.base.modules import Normalize
     from transformers import AutoConfig
 
-    from mar_st.encoders import load_encoder
+    from mar_st.model.encoders import load_encoder
 
     config = dict(SHAPES[shape])
     causal = config["model_type"] == "qwen3"

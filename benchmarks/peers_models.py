@@ -164,15 +164,15 @@ def is_lookup(model: str, rung: str | None) -> bool:
 
 def rungs(model: str) -> list[str]:
     """Names of the query encoders of a MAR."""
-    from mar_st.family import query_encoders
+    from mar_st.model.family import query_encoders
 
     return query_encoders(model)
 
 
 def unpacked(model: str) -> str:
     """Return the folder of a model: of a name such as `mar-zh`, a packed folder, or a folder as it is."""
-    from mar_st.names import model_source
-    from mar_st.packed import MANIFEST, unpacked_folder
+    from mar_st.model.names import model_source
+    from mar_st.model.packed import MANIFEST, unpacked_folder
 
     if (Path(model) / MANIFEST).is_file():
         return str(unpacked_folder(model, Path(model).name))
@@ -204,8 +204,8 @@ def judge(task: str, documents: Path) -> Any:
 
 def read_task(task: str) -> dict[str, Any]:
     """Return `texts` (queries in order), `queries` and `documents` (how many), and the `digest` of a task."""
-    from mar_st.scored_set import Task
-    from mar_st.study.tasks import load_task
+    from mar_st.evaluation.scored_set import Task
+    from mar_st.evaluation.tasks import load_task
 
     data = load_task(Task(name="task", path=task))
     texts = list(data.queries.values())
@@ -214,8 +214,8 @@ def read_task(task: str) -> dict[str, Any]:
 
 def limited_task(task: str, limit: int, out: Path) -> None:
     """Write the first queries of a task with their relevant documents and `OTHERS` more."""
-    from mar_st.scored_set import Task
-    from mar_st.study.tasks import load_task
+    from mar_st.evaluation.scored_set import Task
+    from mar_st.evaluation.tasks import load_task
 
     data = load_task(Task(name="task", path=task))
     asked = list(data.queries)[:limit]
@@ -245,9 +245,9 @@ def write_tiny(out: Path) -> None:
     from transformers import AutoConfig
 
     from mar_st import MAR
-    from mar_st.encoders import load_encoder
     from mar_st.lookup import fit_lookup
-    from mar_st.tiny import write_evaluation
+    from mar_st.model.encoders import load_encoder
+    from mar_st.rehearsal.tiny import write_evaluation
 
     write_evaluation(out / "task", queries=12, documents=40)
     rows = [json.loads(line) for line in (out / "task" / "queries.jsonl").open(encoding="utf-8")]

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mar_st.backbones import Shape
+    from mar_st.planning.backbones import Shape
 
 GTE = "Alibaba-NLP/gte-multilingual-mlm-base"
 QWEN_4B = "Qwen/Qwen3-4B"
@@ -82,7 +82,7 @@ def write_backbone(
     """Write a transformers folder of a published shape.
 
     Args:
-        name: One of `mar_st.backbones.known_backbones()` of type gte or qwen3.
+        name: One of `mar_st.planning.backbones.known_backbones()` of type gte or qwen3.
         folder: Written aside and moved here; left alone if it is there.
         dtype: Of the weights on disk; `None` for that of the published ones.
         seed: Of the weights; equal arguments give equal bytes.
@@ -109,8 +109,8 @@ def write_backbone(
 
 def shape_of(name: str, *, tiny: bool = False) -> Shape:
     """The published shape, or a small one of its architecture."""
-    from mar_st.backbones import known_backbones
-    from mar_st.tiny import small_config
+    from mar_st.planning.backbones import known_backbones
+    from mar_st.rehearsal.tiny import small_config
 
     shape = known_backbones()[name]
     if not tiny:
@@ -230,7 +230,7 @@ def _write_weights(shape: Shape, folder: Path, dtype: str, seed: int, shard_byte
     import torch
     from safetensors.torch import save_file
 
-    from mar_st.backbones import meta_model
+    from mar_st.planning.backbones import meta_model
 
     model = meta_model(shape)
     kind: Any = getattr(torch, dtype)

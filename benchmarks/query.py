@@ -70,8 +70,8 @@ def build(options: argparse.Namespace) -> None:
     from sentence_transformers.base.modules import Normalize
     from transformers import AutoConfig
 
-    from mar_st.backbones import known_backbones
-    from mar_st.encoders import load_encoder
+    from mar_st.model.encoders import load_encoder
+    from mar_st.planning.backbones import known_backbones
 
     torch.manual_seed(0)
     config = dict(known_backbones()["Alibaba-NLP/gte-multilingual-mlm-base"].config)

@@ -23,16 +23,16 @@ from transformers import AutoModel, set_seed
 
 from mar_st import MAR
 from mar_st.data import read_source
-from mar_st.recipe import load_recipe
-from mar_st.scored_set import Task
+from mar_st.evaluation.scored_set import Task
+from mar_st.evaluation.tasks import load_task, score
+from mar_st.recipes.load import load_recipe
 from mar_st.stages.align import train_align
 from mar_st.stages.settings import Settings
-from mar_st.store import TeacherStore
-from mar_st.study.tasks import load_task, score
 from mar_st.teachers import ModelTeacher
+from mar_st.teachers.store import TeacherStore
 
 if TYPE_CHECKING:
-    from mar_st.study.tasks import TaskData
+    from mar_st.evaluation.tasks import TaskData
 
 TASK = Task(name="mini", path="package:medteb_mteb/MedTEBRetrieval")
 

@@ -11,7 +11,7 @@ and loss; the baseline is what the documentation of sentence-transformers shows:
 `--warm-up` steps are left out.
 
 Columns: rows per second, their ratio, tokens per second without padding, MFU of the useful operations (no
-recomputation, no padding; `mar_st.costs`), and peak memory: torch's on a GPU, the process's on a CPU. On a
+recomputation, no padding; `planning.costs`), and peak memory: torch's on a GPU, the process's on a CPU. On a
 CPU the peak is that of a bf16 matrix product, measured in the same run.
 """
 

@@ -48,7 +48,7 @@ class Case:
 
 def recipe_of(case: Case, folder: Path, data: Path) -> Any:
     """The recipe whose backbones, adapters and rates both set-ups take."""
-    from mar_st.schema import Recipe
+    from mar_st.recipes.schema import Recipe
 
     small = case.shape == "small"
     lora = (
@@ -111,9 +111,9 @@ def write_encoders(case: Case, folder: Path, sides: Iterable[str], texts: list[s
     import torch
     from transformers import AutoConfig, AutoModel
 
-    from mar_st.encoders import write_encoder
-    from mar_st.recipe import load_recipe
-    from mar_st.tokenizers import train_tokenizer
+    from mar_st.model.encoders import write_encoder
+    from mar_st.model.tokenizers import train_tokenizer
+    from mar_st.recipes.load import load_recipe
 
     base = load_recipe("mar-small")
     for side in sides:
@@ -136,7 +136,7 @@ def sides_of(stage: str) -> tuple[str, ...]:
 def rows_of(case: Case) -> list[dict[str, str]]:
     """Rows of query, positive and negative, as they are or drawn out to 512 tokens and more."""
     from mar_st.data import read_source
-    from mar_st.schema import Data
+    from mar_st.recipes.schema import Data
 
     path = case.texts or "package:medteb_mteb/MedTEBRetrieval/train"
     source = read_source(Data(name="rows", path=path, prompt=""), 0)
@@ -171,9 +171,9 @@ def operations(
     """
     from transformers import AutoTokenizer
 
-    from mar_st.backbones import shape_of
-    from mar_st.costs import Training, training_flops
-    from mar_st.plan import training_of
+    from mar_st.planning.backbones import shape_of
+    from mar_st.planning.costs import Training, training_flops
+    from mar_st.planning.plan import training_of
 
     flops = executed = tokens = 0.0
     sample = rows[:500]
@@ -193,7 +193,7 @@ def operations(
 
 def planned_bytes(recipe: Any) -> float:
     """Memory of the stage on one device, as `mar plan` predicts it."""
-    from mar_st.plan import plan
+    from mar_st.planning.plan import plan
 
     return plan(recipe, device="H100").stages[0].memory["peak"]
 
@@ -207,9 +207,9 @@ def reserved_gb() -> float | None:
 
 def run_mar(case: Case, recipe: Any, folder: Path) -> dict[str, float | None]:
     """A stage as `mar train` runs it; speed from its own records."""
+    from mar_st.runs.train import train
     from mar_st.stages import arguments
     from mar_st.stages.monitor import read_metrics
-    from mar_st.train import train
 
     arguments.LOGGING_STEPS = case.every
     began = time.perf_counter()
@@ -315,7 +315,7 @@ def plain_model(case: Case, recipe: Any) -> Any:
     from sentence_transformers.base.modules import Router
     from sentence_transformers.sentence_transformer.modules import Normalize
 
-    from mar_st.encoders import load_encoder
+    from mar_st.model.encoders import load_encoder
     from mar_st.modules import truncation
 
     stage = recipe.stages[0]
@@ -340,7 +340,7 @@ def plain_model(case: Case, recipe: Any) -> Any:
     if getattr(stage, "lora_r", None):
         from peft import LoraConfig
 
-        from mar_st.adapters import LORA_TARGETS
+        from mar_st.model.adapters import LORA_TARGETS
 
         config = LoraConfig(
             r=stage.lora_r,

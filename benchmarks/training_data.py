@@ -46,7 +46,7 @@ def peak_gb() -> float:
 def measure(path: Path, *, batch_size: int, groups: int, steps: int) -> dict[str, Any]:
     """Seconds and peak memory of every phase."""
     from mar_st.data import distinct_texts, read_source, to_dataset
-    from mar_st.schema import Data
+    from mar_st.recipes.schema import Data
     from mar_st.stages.samplers import TrainRows, train_batches
 
     found: dict[str, Any] = {"imports": {"seconds": 0.0, "peak_gb": round(peak_gb(), 2)}}

@@ -60,7 +60,7 @@ def _leaves(command: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
 
 def recipe_fields() -> str:
     """Return a page with every field that a recipe may have, from its schema."""
-    from mar_st.schema import Recipe
+    from mar_st.recipes.schema import Recipe
 
     schema = Recipe.model_json_schema()
     lines = [

@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from mar_st import MAR
-from mar_st.names import packaged_folder
+from mar_st.model.names import packaged_folder
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -92,7 +92,7 @@ def test_the_how_to_on_training_leads_from_two_files_to_triples_and_a_recipe(tmp
     """Its mining command and its recipe as they stand, on a few rows."""
     from mar_st.cli import app as mar
     from mar_st.data import read_source
-    from mar_st.recipe import load_recipe
+    from mar_st.recipes.load import load_recipe
 
     page = (ROOT / "docs" / "how-to" / "train-on-your-data.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)

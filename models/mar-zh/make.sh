@@ -18,8 +18,8 @@ import sys
 from pathlib import Path
 
 from mar_st.encode import encode_corpus
-from mar_st.family import remove_query_encoder
-from mar_st.packed import pack, unpacked_folder
+from mar_st.model.family import remove_query_encoder
+from mar_st.model.packed import pack, unpacked_folder
 
 package, ladder = Path(sys.argv[1]), Path("ladder")
 remove_query_encoder(ladder, "query-1")

@@ -13,23 +13,29 @@ if TYPE_CHECKING:
     from mar_st.encode import encode_corpus
     from mar_st.errors import MarError
     from mar_st.index import Index, Searcher, build_index
-    from mar_st.model import MAR
+    from mar_st.model.family import add_query_encoder
+    from mar_st.model.mar import MAR
+    from mar_st.model.published import assemble
     from mar_st.online import load_query_encoder
-    from mar_st.recipe import load_recipe
-    from mar_st.schema import Recipe
+    from mar_st.recipes.load import load_recipe
+    from mar_st.recipes.schema import Recipe
+    from mar_st.runs.train import train
 
     __version__: str
 
 _HOMES = {
-    "MAR": "mar_st.model",
+    "MAR": "mar_st.model.mar",
     "Index": "mar_st.index",
     "MarError": "mar_st.errors",
-    "Recipe": "mar_st.schema",
+    "Recipe": "mar_st.recipes.schema",
     "Searcher": "mar_st.index",
+    "add_query_encoder": "mar_st.model.family",
+    "assemble": "mar_st.model.published",
     "build_index": "mar_st.index",
     "encode_corpus": "mar_st.encode",
     "load_query_encoder": "mar_st.online",
-    "load_recipe": "mar_st.recipe",
+    "load_recipe": "mar_st.recipes.load",
+    "train": "mar_st.runs.train",
 }
 
 __all__ = [
@@ -39,10 +45,13 @@ __all__ = [
     "Recipe",
     "Searcher",
     "__version__",
+    "add_query_encoder",
+    "assemble",
     "build_index",
     "encode_corpus",
     "load_query_encoder",
     "load_recipe",
+    "train",
 ]
 
 

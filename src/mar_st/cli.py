@@ -46,7 +46,7 @@ def recipes(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the recipes that come with the package."""
-    from mar_st.recipe import load_recipe, recipe_names
+    from mar_st.recipes.load import load_recipe, recipe_names
 
     found = {name: load_recipe(name).description for name in recipe_names()}
     if as_json:
@@ -113,7 +113,7 @@ def train(
 
     An interrupted run resumes where it stopped.
     """
-    from mar_st.recipe import load_recipe
+    from mar_st.recipes.load import load_recipe
 
     if dtype is not None and not tiny:
         raise typer.BadParameter("--dtype is for --tiny; a recipe says it by backbone, --set query.dtype=...")
@@ -126,7 +126,7 @@ def train(
         rehearsal(loaded, out, tiny=tiny, dtype=dtype, say=lambda line: print(line, flush=True))
         return
     if tiny:
-        from mar_st.tiny import shrink
+        from mar_st.rehearsal.tiny import shrink
 
         loaded = shrink(loaded, dtype)
     folder = out or Path("runs") / loaded.name
@@ -135,10 +135,10 @@ def train(
     if fresh and folder.exists():
         _delete_run(folder)
     if push_to_hub is not None:
-        from mar_st.hub import check_repository
+        from mar_st.model.hub import check_repository
 
         check_repository(push_to_hub)  # not after hours of training
-    from mar_st.train import train as run
+    from mar_st.runs.train import train as run
 
     trained = run(
         loaded,
@@ -152,7 +152,7 @@ def train(
         fit=fit,
     )
     if push_to_hub is not None and os.environ.get("RANK", "0") == "0":
-        from mar_st.hub import push as upload
+        from mar_st.model.hub import push as upload
 
         print(f"pushed: {upload(trained, push_to_hub)}")
 
@@ -167,7 +167,7 @@ def push(
     ] = None,
 ) -> None:
     """Upload a finished model to the Hugging Face Hub."""
-    from mar_st.hub import push as upload
+    from mar_st.model.hub import push as upload
 
     print(upload(model, repository, public=public, revision=revision))
 
@@ -203,7 +203,7 @@ def plan(
     The estimate is made before any weights are loaded.
     """
     from mar_st.commands import plan as commands
-    from mar_st.recipe import load_recipe
+    from mar_st.recipes.load import load_recipe
 
     found = commands.make(
         load_recipe(recipe, overrides), gpu=gpu, world=world, mfu=mfu, calibrate=calibrate, trial=trial,
@@ -243,7 +243,7 @@ def info(
     model: Annotated[str, typer.Argument(help="Folder of a saved MAR, or a packaged name such as mar-mini.")],
 ) -> None:
     """Show the parts of a saved MAR without loading weights."""
-    from mar_st.describe import describe
+    from mar_st.model.describe import describe
 
     print(json.dumps(describe(model), ensure_ascii=False, indent=2))
 

@@ -56,7 +56,7 @@ def char_bigrams(text: str) -> list[str]:
 
 def jieba_words(text: str) -> list[str]:
     """Words of the normalised text as jieba's default dictionary segments it."""
-    from mar_st.words import segmenter
+    from mar_st.text.words import segmenter
 
     return [word for word in segmenter().lcut(normalise(text)) if not word.isspace()]
 

@@ -331,7 +331,7 @@ def edition_build(
 #: Errors of the user whose modules are costly to import.
 _USER_ERRORS = (
     ("medteb_mteb.folders.problems", "FolderError"),
-    ("medteb_mteb.build.records", "BuildError"),
+    ("medteb_mteb.curation.files.records", "BuildError"),
     ("medteb_mteb.local_models", "ModelFolderError"),
     ("mar_st.errors", "MarError"),
 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from mteb.models import ModelMeta
 
 from mar_st.errors import MarError
-from mar_st.names import (
+from mar_st.model.names import (
     HOME_VARIABLE,
     PACKAGED,
     PUBLISHED,
@@ -23,8 +23,8 @@ from mar_st.names import (
     packaged_folder,
     trained_folder,
 )
-from mar_st.names import home as mar_home
-from mar_st.packed import count_packed
+from mar_st.model.names import home as mar_home
+from mar_st.model.packed import count_packed
 from medteb_mteb import _autoload
 from medteb_mteb._model_folder import describe_folder, folder_revision, widths
 from medteb_mteb.bm25 import BM25Model
@@ -126,7 +126,7 @@ def load_large(
     logger.warning(message)
     warnings.warn(message, UserWarning, stacklevel=2)
     try:
-        from mar_st.published import assemble
+        from mar_st.model.published import assemble
 
         model = assemble(source, device=device, **kwargs)
     except Exception as error:  # offline, not found, gated, other shape: the Hub client has many types for it

@@ -45,4 +45,4 @@ def test_run_again_it_does_what_is_missing_and_prints_the_tables(work, capsys):
     assert {name for name in after if after[name] != before[name]} == {"index.json"}
     printed = capsys.readouterr().out
     assert "| `mar index " in printed
-    assert "| `mar_st.published.assemble` |" in printed
+    assert "| `mar_st.model.published.assemble` |" in printed

@@ -8,7 +8,7 @@ import torch
 from safetensors import safe_open
 from transformers import AutoModel, AutoTokenizer, Qwen2Tokenizer, XLMRobertaTokenizer
 
-from mar_st.encoders import load_encoder
+from mar_st.model.encoders import load_encoder
 from tests.conftest import DOCUMENTS
 
 NAMES = [shapes.GTE, shapes.QWEN_4B]

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from mar_st.encode.processor import processor
-from mar_st.native import exact, runtime
+from mar_st.kernels import exact
+from mar_st.kernels.processor import processor
+from mar_st.online import native_runtime as runtime
 
 #: After those of the project; the last that is given counts.
 FLAGS = ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")

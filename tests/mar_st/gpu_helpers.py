@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import CONFIG_MAPPING, AutoModel
 
-from mar_st.encoders import write_encoder
-from mar_st.tokenizers import train_tokenizer
+from mar_st.model.encoders import write_encoder
+from mar_st.model.tokenizers import train_tokenizer
 from tests.mar_st.conftest import make_config
 from tests.mar_st.train_helpers import QUESTIONS, SYMPTOMS
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from mar_st.cli import main
-from mar_st.recipe import recipe_names
+from mar_st.recipes.load import recipe_names
 
 
 @pytest.fixture

@@ -112,8 +112,8 @@ def recipe_file(tmp_path_factory):
 def finished(recipe_file, tmp_path_factory):
     """The run folder of one uninterrupted run."""
     # Here, for `tests.mar_st.conftest` imports this file where what training needs may be missing.
-    from mar_st.recipe import load_recipe
-    from mar_st.train import train
+    from mar_st.recipes.load import load_recipe
+    from mar_st.runs.train import train
 
     out = tmp_path_factory.mktemp("runs") / "finished"
     assert train(load_recipe(recipe_file), out, save_steps=1000, say=silent) == out / "model"

@@ -12,9 +12,10 @@ from mteb.types import PromptType
 from torch.utils.data import DataLoader
 from transformers import BertConfig, Qwen3Config
 
-from mar_st import MAR, names
-from mar_st.prompts import PUBLISHED_PROMPTS
-from mar_st.tokenizers import train_tokenizer
+from mar_st import MAR
+from mar_st.model import names
+from mar_st.model.prompts import PUBLISHED_PROMPTS
+from mar_st.model.tokenizers import train_tokenizer
 from medteb_mteb import models
 from medteb_mteb._model_folder import describe_folder, folder_revision
 from medteb_mteb.models import MAREncoder, ModelUnavailableError
@@ -259,11 +260,11 @@ def test_mini_without_weights(tmp_path, monkeypatch):
 
 
 def test_a_model_that_is_a_package_of_its_own(saved, tmp_path, monkeypatch, data_root):
-    from mar_st.packed import pack
+    from mar_st.model.packed import pack
 
     monkeypatch.setenv("MAR_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("MAR_HOME", raising=False)
-    monkeypatch.setattr("mar_st.names.find_spec", lambda name: None)
+    monkeypatch.setattr("mar_st.model.names.find_spec", lambda name: None)
     absent = models._installed_meta("medteb/mar-zh")
     assert (absent.revision, absent.n_parameters) == ("not-installed", models.ZH_PARAMETERS)
     with pytest.raises(ModelUnavailableError, match="pip install mar-zh"):
@@ -300,9 +301,9 @@ def test_a_trained_folder_comes_before_the_published_weights(saved, monkeypatch)
 
 
 def published(monkeypatch, assemble) -> None:
-    module = types.ModuleType("mar_st.published")
+    module = types.ModuleType("mar_st.model.published")
     module.assemble = assemble
-    monkeypatch.setitem(sys.modules, "mar_st.published", module)
+    monkeypatch.setitem(sys.modules, "mar_st.model.published", module)
 
 
 def test_published_weights_show_their_licence(mar, monkeypatch, tmp_path):

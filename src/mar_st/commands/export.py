@@ -66,7 +66,7 @@ def export(
     """
     from mar_st.export.run import FORMATS, PRECISIONS, Limits
     from mar_st.export.run import export as run
-    from mar_st.texts import read_texts
+    from mar_st.text.texts import read_texts
 
     if format_ in ("numpy", "lookup-json"):
         if auto or task is not None or calibrate is not None:

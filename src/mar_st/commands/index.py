@@ -159,7 +159,7 @@ def _settings(given: list[str]) -> dict[str, Any]:
 
 
 def _query_vectors(path: Path) -> Any:
-    from mar_st.arrays import load_array
+    from mar_st.files.arrays import load_array
     from mar_st.index.errors import IndexingError
 
     if path.is_dir():

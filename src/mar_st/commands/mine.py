@@ -102,7 +102,7 @@ def mine(
     from pydantic import ValidationError
 
     from mar_st.mining import MiningError, Rules, mine_to
-    from mar_st.schema import Data
+    from mar_st.recipes.schema import Data
 
     rules = Rules(
         negatives=negatives,

@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mar_st.devices import DEVICES
-from mar_st.fit import keeps_gradients
-from mar_st.launch import DEEPSPEED
-from mar_st.plan import MFU, Plan, PlanError, StagePlan, plan
+from mar_st.planning.devices import DEVICES
+from mar_st.planning.fit import keeps_gradients
+from mar_st.planning.launch import DEEPSPEED
+from mar_st.planning.plan import MFU, Plan, PlanError, StagePlan, plan
 
 if TYPE_CHECKING:
-    from mar_st.schema import Recipe
+    from mar_st.recipes.schema import Recipe
 
 __all__ = ["DEVICES", "MFU", "as_text", "make"]
 
@@ -62,11 +62,11 @@ def make(
     if trial:
         if world > 1:
             raise PlanError("--trial trains on one device; leave out --world.")
-        from mar_st.trial import try_stages
+        from mar_st.rehearsal.trial import try_stages
 
         plan(recipe, device=device)  # what cannot be planned is said before minutes are spent
         return plan(recipe, device=device, trials=try_stages(recipe, say=note or (lambda _: None)))
-    from mar_st.calibrate import measure
+    from mar_st.rehearsal.calibrate import measure
 
     def measured(shape: Any, training: Any, length: int) -> Any:
         speed = measure(shape, training, length, compiled=recipe.compile and training.mode != "frozen")

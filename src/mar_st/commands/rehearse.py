@@ -7,13 +7,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mar_st.rehearse import rehearse
-from mar_st.tiny import shrink, write_evaluation
+from mar_st.rehearsal.rehearse import rehearse
+from mar_st.rehearsal.tiny import shrink, write_evaluation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mar_st.schema import Recipe
+    from mar_st.recipes.schema import Recipe
 
 
 def run(
@@ -26,7 +26,7 @@ def run(
         out: Folder that is kept; default a folder below `runs/` that goes when all is well.
         tiny: On small random encoders and packaged data.
         say: Receives the lines.
-        dtype: What the small encoders are held in, see `mar_st.tiny.shrink`.
+        dtype: What the small encoders are held in, see `mar_st.rehearsal.tiny.shrink`.
 
     Raises:
         MarError: A stage failed; its name and the reason. The folder is kept.

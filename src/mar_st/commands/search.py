@@ -66,7 +66,7 @@ def search(
     if queries is None and (out is not None or qrels is not None):
         raise typer.BadParameter("--out and --qrels belong to --queries.")
     if out is not None:
-        from mar_st.trec import check_run_name
+        from mar_st.data.trec import check_run_name
 
         check_run_name(out)  # before anything is searched
     from mar_st.index import Searcher
@@ -103,8 +103,8 @@ def _run(
     import json
     import sys
 
+    from mar_st.data.trec import write_run
     from mar_st.index.runs import evaluate, read_qrels, read_queries, search_all
-    from mar_st.trec import write_run
 
     texts = read_queries(queries)
     grades = None if qrels is None else read_qrels(qrels)

@@ -31,13 +31,13 @@ def verify(
     import sys
 
     from mar_st.files import printable
-    from mar_st.verify import verify as run
+    from mar_st.integrity.verify import verify as run
 
     if source is not None and (not repair or len(folders) != 1):
         raise typer.BadParameter("--source goes with --repair and one folder.")
     results = [run(folder) for folder in folders]
     if repair:
-        from mar_st.repair import repair as mend
+        from mar_st.integrity.repair import repair as mend
 
         for place, result in enumerate(results):
             if not result.whole:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mar_st.data.records import Source, Triple
-    from mar_st.inputs import VocabularyCut
-    from mar_st.schema import Data
+    from mar_st.recipes.inputs import VocabularyCut
+    from mar_st.recipes.schema import Data
 
 #: Settings of a data entry that change what is read of its files.
 READING = {"form", "columns", "where", "limit", "role", "instruction"}

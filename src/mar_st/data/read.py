@@ -35,13 +35,13 @@ from mar_st.data.records import DataError, Source, Triple
 from mar_st.data.rows import Position, file_rows, hub_data, hub_rows, json_rows, locate
 from mar_st.data.sequences import TEXTS, TRIPLES, Texts, Triples
 from mar_st.data.triples import NAMES, ignored_columns, is_column, triple_of
-from mar_st.texts import join_document
+from mar_st.text.texts import join_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from mar_st.schema import Data
+    from mar_st.recipes.schema import Data
 
 
 #: Scored pairs from here on count as positives.
@@ -78,7 +78,7 @@ def read_triples(name: str) -> Triples:
         DataError: Bad JSON, a missing column, an unknown id, or a triple without a positive; the message
             names file and line.
     """
-    from mar_st.schema import Data
+    from mar_st.recipes.schema import Data
 
     return Triples.of(read_source(Data(name="data", path=name, instruction="")).triples)
 

@@ -11,7 +11,7 @@ from mar_st.errors import MarError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mar_st.schema import Data
+    from mar_st.recipes.schema import Data
 
 
 class DataError(MarError):

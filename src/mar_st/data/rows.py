@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from mar_st.data.records import DataError
-from mar_st.names import check_dataset
+from mar_st.model.names import check_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -16,7 +16,7 @@ import re
 from typing import Any
 
 from mar_st.data.records import DataError, Triple
-from mar_st.texts import join_document
+from mar_st.text.texts import join_document
 
 QUERIES = ("query", "anchor")
 POSITIVES = ("positive", "positives", "pos", "positive_passages")

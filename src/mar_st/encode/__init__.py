@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from mar_st.encode.folder import VectorFolder, VectorsError, write_vectors
     from mar_st.encode.run import encode_corpus
     from mar_st.encode.settings import Settings
-    from mar_st.encode.space import space_of
 
 __all__ = [
     "CorpusError",
@@ -25,7 +24,6 @@ __all__ = [
     "VectorsError",
     "encode_corpus",
     "read_corpus",
-    "space_of",
     "write_vectors",
 ]
 
@@ -38,7 +36,6 @@ _HOMES = {
     "VectorsError": "folder",
     "encode_corpus": "run",
     "read_corpus": "corpus",
-    "space_of": "space",
     "write_vectors": "folder",
 }
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from mar_st.errors import MarError
 from mar_st.files import printable
-from mar_st.names import check_dataset
+from mar_st.model.names import check_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -55,7 +55,7 @@ class Entry(NamedTuple):
 
     @property
     def document(self) -> str:
-        """The encoded text: title, newline, text, or the text alone (`mar_st.texts.join_document`)."""
+        """The encoded text: title, newline, text, or the text alone (`mar_st.text.texts.join_document`)."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 

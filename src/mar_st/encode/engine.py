@@ -22,11 +22,11 @@ import torch.nn.functional as functional
 from sentence_transformers.base.modules import Normalize, Transformer
 from tqdm import tqdm
 
-from mar_st.encode.attention import can_pack, packed
 from mar_st.encode.pipeline import ahead
 from mar_st.encode.tokens import Window, front_end
 from mar_st.errors import MarError
-from mar_st.routes import DOCUMENT_PROMPTS, route
+from mar_st.kernels.attention import can_pack, packed
+from mar_st.model.routes import DOCUMENT_PROMPTS, route
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -97,7 +97,7 @@ class VectorFolder:
 
     @property
     def space(self) -> str | None:
-        """Digest of the document space (`mar_st.encode.space`), if it is known."""
+        """Digest of the document space (`mar_st.model.space`), if it is known."""
         space = self.manifest.get("space")
         return str(space) if space else None
 

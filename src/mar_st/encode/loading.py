@@ -6,15 +6,15 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mar_st.describe import count_parameters
-from mar_st.encode.space import WEIGHTS, document_parts, space_of
 from mar_st.errors import MarError
+from mar_st.model.describe import count_parameters
+from mar_st.model.space import WEIGHTS, document_parts, space_of
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-    from mar_st.encode.linear import Kernel
     from mar_st.encode.settings import Precision
+    from mar_st.kernels.linear import Kernel
 
 #: Files of a model that its vectors depend on, besides weights.
 _SETTINGS = (".json", ".txt", ".model", ".jinja")
@@ -26,7 +26,7 @@ def resolve(source: str | Path) -> Path:
     Raises:
         MarError: There is no such model, or it has no document side.
     """
-    from mar_st.native_gte import fetch
+    from mar_st.model.native_gte import fetch
 
     folder = fetch(source)
     if document_parts(folder) is None:
@@ -128,7 +128,7 @@ def load_model(
     """
     import torch
 
-    from mar_st.encode.linear import use_kernel
+    from mar_st.kernels.linear import use_kernel
 
     folder = resolve(source)
     dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}.get(precision)
@@ -136,7 +136,7 @@ def load_model(
         dtype = torch.float32
     options: dict[str, Any] = {"device": device, "model_kwargs": {"dtype": dtype} if dtype else {}}
     if (folder / "router_config.json").is_file():
-        from mar_st.model import MAR
+        from mar_st.model.mar import MAR
 
         model: SentenceTransformer = MAR.from_pretrained(folder, routes="document", **options)
     else:

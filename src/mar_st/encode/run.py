@@ -38,7 +38,7 @@ from mar_st.files import check_file, make_folder, refuse_links, write_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mar_st.encode.linear import Kernel
+    from mar_st.kernels.linear import Kernel
 
 Executor: TypeAlias = Literal["local", "ray"]
 
@@ -197,7 +197,7 @@ def _kernel(root: Path, settings: Settings, kinds: set[str]) -> Kernel:
         return found
     import torch
 
-    from mar_st.encode.linear import best_kernel
+    from mar_st.kernels.linear import best_kernel
 
     return best_kernel(torch.bfloat16 if settings.precision == "bf16" else torch.float32)
 

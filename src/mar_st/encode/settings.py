@@ -10,7 +10,7 @@ from mar_st.encode.folder import SHARD_ROWS
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
-    from mar_st.encode.linear import Kernel
+    from mar_st.kernels.linear import Kernel
 
 Precision: TypeAlias = Literal["auto", "fp32", "bf16"]
 
@@ -27,7 +27,7 @@ class Settings:
         dtype: How vectors are stored: `float32`, `float16`, `int8` (a scale per vector), `binary`.
         precision: What the model computes in. `auto`: on a CPU float32, on a GPU what the weights are stored
             in. On a CPU the fastest kernel of the precision computes linear layers
-            (`mar_st.encode.linear`); `fp32` is float32 by torch's own.
+            (`mar_st.kernels.linear`); `fp32` is float32 by torch's own.
         prompt: Put before every document; default the model's stored one.
         max_length: Tokens per document at most; default the model's.
         shard: Documents per shard. They are sorted by length together, and a kill loses one shard at most.

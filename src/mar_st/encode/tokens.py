@@ -97,7 +97,7 @@ class TokenFrontEnd:
         task: `document`, `query` or none.
         max_length: Tokens per text at most; default the module's.
         rows: Texts of a batch at most.
-        packed: Lay texts end to end instead of padding them (`mar_st.encode.attention`).
+        packed: Lay texts end to end instead of padding them (`mar_st.kernels.attention`).
     """
 
     def __init__(

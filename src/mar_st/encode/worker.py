@@ -11,7 +11,7 @@ from mar_st.encode.folder import SHARDS, text_digests
 from mar_st.encode.pipeline import behind
 from mar_st.encode.scan import Scan, ShardReader
 from mar_st.encode.shards import write_shard
-from mar_st.heap import keep, trim
+from mar_st.kernels.heap import keep, trim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from mar_st.encode.corpus import Entry
-    from mar_st.encode.linear import Kernel
     from mar_st.encode.settings import Settings
+    from mar_st.kernels.linear import Kernel
 
 
 @dataclass(frozen=True)

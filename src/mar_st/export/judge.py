@@ -74,8 +74,8 @@ def open_judge(
         DataError: A file of the task is missing or broken.
         ExportError: The folder of vectors lacks documents.
     """
-    from mar_st.scored_set import Task
-    from mar_st.study.tasks import load_task
+    from mar_st.evaluation.scored_set import Task
+    from mar_st.evaluation.tasks import load_task
 
     data = load_task(Task(name="task", path=str(task), split=split, metric="ndcg@10"))
     if data.type != "retrieval":
@@ -100,13 +100,13 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 
 def _encoded(model: str, texts: list[str]) -> np.ndarray:
     from mar_st.encode.engine import Engine
-    from mar_st.names import model_source
+    from mar_st.model.names import model_source
     from mar_st.online.torch_encoder import has_routes
 
     loaded: Any
     model = model_source(model)
     if has_routes(model):
-        from mar_st.model import MAR
+        from mar_st.model.mar import MAR
 
         loaded = MAR.from_pretrained(model, routes="document")
     else:

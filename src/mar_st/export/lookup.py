@@ -18,7 +18,7 @@ from mar_st.export.measure import TIMED, cosines, timings
 from mar_st.export.run import check_place, move, packaged_queries
 from mar_st.files import entry_of
 from mar_st.lookup.module import LookupEncoder
-from mar_st.names import model_source
+from mar_st.model.names import model_source
 from mar_st.online.lookup import DICTIONARY, TABLES, WEIGHTS, LookupListing, NumpyLookupEncoder
 from mar_st.online.torch_encoder import TorchEncoder
 

@@ -1,4 +1,4 @@
-"""The encoder in the form that `mar_st.native` computes: a description, and weights as kernels read them."""
+"""The encoder in the form that `mar_st.kernels` computes: a description, and weights as kernels read them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import nn
 
 from mar_st.export.graph import ExportError, parameters_of, position_offset
 from mar_st.files import open_reserved
-from mar_st.native.description import ACTIVATIONS, STEPS
-from mar_st.native.runtime import kernels
 from mar_st.online.listing import Variant
+from mar_st.online.native_description import ACTIVATIONS, STEPS
+from mar_st.online.native_runtime import kernels
 from mar_st.online.protocol import EncoderError
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ _FAMILIES: dict[str, Callable[[_Describer], dict[str, Any]]] = {
 
 
 class NativeGraphs:
-    """Writes the one variant of an encoder that `mar_st.native` computes: int8 throughout.
+    """Writes the one variant of an encoder that `mar_st.kernels` computes: int8 throughout.
 
     Args:
         graph: The encoder.

@@ -24,7 +24,7 @@ from mar_st.export.judge import Judge, open_judge
 from mar_st.export.measure import cosines, measure
 from mar_st.export.source import check_tokens, open_source, write_front
 from mar_st.files import entry_of, move_folder
-from mar_st.names import model_source
+from mar_st.model.names import model_source
 from mar_st.online.front import Front
 from mar_st.online.listing import FILE, Listing, Variant
 from mar_st.online.runtimes import processors
@@ -196,8 +196,8 @@ def _wanted(formats: Sequence[str], precisions: Sequence[str], *, calibrated: bo
 
 def packaged_queries() -> list[str]:
     """Return the queries that are measured on where none are given."""
-    from mar_st.scored_set import Task
-    from mar_st.study.tasks import load_task
+    from mar_st.evaluation.scored_set import Task
+    from mar_st.evaluation.tasks import load_task
 
     return list(load_task(Task(name="queries", path=PACKAGED_QUERIES)).queries.values())
 

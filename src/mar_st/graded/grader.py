@@ -9,7 +9,7 @@ from mar_st.errors import MarError
 from mar_st.files.digests import entry_of
 from mar_st.files.reading import read_json
 from mar_st.graded.thresholds import Thresholds
-from mar_st.reranker import Reranker
+from mar_st.model.reranker import Reranker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

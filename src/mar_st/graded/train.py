@@ -271,8 +271,8 @@ def _trained(
 def _model(base: str | Path, how: GraderSettings) -> CrossEncoder:
     from sentence_transformers import CrossEncoder
 
-    from mar_st.encoders import check_source
-    from mar_st.names import model_source
+    from mar_st.model.encoders import check_source
+    from mar_st.model.names import model_source
 
     check_source(str(base), what="base")
     kept = {} if how.layers is None else {"num_hidden_layers": how.layers}

@@ -32,7 +32,7 @@ from mar_st.index.manifest import (
 )
 from mar_st.index.source import FolderSource, unit
 from mar_st.index.tune import LADDERS, calibrate, trial
-from mar_st.words import TOKENS
+from mar_st.text.words import TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,7 +1,7 @@
 """Exact search: inner products with all vectors, or with some of them.
 
 Where the processor has AVX-512 and there is a C++ compiler (or the compiled kernel of an earlier time), large
-searches are done by `mar_st.native.exact`; otherwise, and for small ones, by FAISS and matrix products.
+searches are done by `mar_st.kernels.exact`; otherwise, and for small ones, by FAISS and matrix products.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mar_st.index.errors import need
-from mar_st.native.exact import exact_search, takes
+from mar_st.kernels.exact import exact_search, takes
 from mar_st.online.runtimes import processors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mar_st.index.mask import Mask
-    from mar_st.native.exact import ExactSearch
+    from mar_st.kernels.exact import ExactSearch
 
 #: Vectors that are compared at once where they have to be copied (other type, or picked rows).
 BLOCK = 8192

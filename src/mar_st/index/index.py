@@ -64,7 +64,7 @@ class Index(ABC):
         name: Folder or address.
         dim: Dimensions of the vectors.
         similarity: `cosine` or `dot`; for cosine, queries are brought to length 1.
-        space: Digest of the document space, if it is known (`mar_st.encode.space`).
+        space: Digest of the document space, if it is known (`mar_st.model.space`).
         kind: Kind of index.
         model: Name or folder of the model that encoded the documents, if it is known.
         fields: Names and types of the metadata fields.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from mar_st.arrays import load_array
+from mar_st.files.arrays import load_array
 from mar_st.index import flat
 from mar_st.index.errors import IndexingError, need
 

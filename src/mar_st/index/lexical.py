@@ -27,7 +27,7 @@ from mar_st.index import flat
 from mar_st.index.errors import IndexingError
 from mar_st.online.runtimes import processors
 from mar_st.online.waiting import check_deadline
-from mar_st.words import TOKENS
+from mar_st.text.words import TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

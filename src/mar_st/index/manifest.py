@@ -27,7 +27,7 @@ from mar_st.files import (
 from mar_st.index.errors import IndexingError
 from mar_st.index.filters import FieldType
 from mar_st.index.kinds import KINDS
-from mar_st.words import TOKENS
+from mar_st.text.words import TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,8 +13,8 @@ from mar_st.index.filters import parse_filter
 from mar_st.index.index import Index, checked_k
 from mar_st.index.results import Hit, Hits, Leg, Ranked, fuse, one_leg
 from mar_st.index.snippets import snippet
+from mar_st.model.reranker import Reranker
 from mar_st.online.waiting import check_deadline
-from mar_st.reranker import Reranker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from mar_st.index.documents import Stored
     from mar_st.index.index import Key, Where
     from mar_st.index.results import Match
+    from mar_st.model.reranker import RerankerSource
     from mar_st.online import QueryEncoder
-    from mar_st.reranker import RerankerSource
 
 #: Documents that each leg of a hybrid search gives to the fusion, at least.
 DEPTH = 100

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mar_st.arrays import load_array
 from mar_st.files import check_file
+from mar_st.files.arrays import load_array
 from mar_st.index.documents import Documents
 from mar_st.index.errors import IndexingError
 from mar_st.index.kinds import Searchable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from mar_st.words import query_terms
+from mar_st.text.words import query_terms
 
 #: Characters of a snippet at least (where the text has them) and at most, marks of omission left out.
 SHORTEST, LONGEST = 80, 120

@@ -13,16 +13,16 @@ import numpy as np
 import torch
 
 from mar_st.mining.rules import MiningError
-from mar_st.reranker import Reranker
-from mar_st.words import TOKENS
+from mar_st.model.reranker import Reranker
+from mar_st.text.words import TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from sentence_transformers import SentenceTransformer
 
-    from mar_st.reranker import RerankerSource
-    from mar_st.schema import Side
+    from mar_st.model.reranker import RerankerSource
+    from mar_st.recipes.schema import Side
     from mar_st.teachers import ModelTeacher
 
 #: Vectors of a corpus are kept in memory up to this size (bytes); beyond they are read block by block.
@@ -155,7 +155,7 @@ class Dense:
 
     Args:
         model: A model, a folder or a Hub name.
-        store: Folder of the vectors (`mar_st.store`), shared with other runs; default: kept in memory only.
+        store: Folder of the vectors (`teachers.store`), shared with other runs; default: kept in memory only.
         prompt: Put before queries; default the model's own.
         symmetric: Encode documents as queries (paraphrases).
         precision: `bf16` encodes under autocast.
@@ -245,10 +245,10 @@ class Dense:
         if self._teacher is None:
             from sentence_transformers import SentenceTransformer
 
-            from mar_st.encoders import check_source
-            from mar_st.names import model_source
-            from mar_st.store import TeacherStore
+            from mar_st.model.encoders import check_source
+            from mar_st.model.names import model_source
             from mar_st.teachers import Ask, ModelTeacher
+            from mar_st.teachers.store import TeacherStore
 
             model: Any = self._given
             if isinstance(model, str | Path):
@@ -297,7 +297,7 @@ class CrossScorer:
 
     def identity(self) -> dict[str, Any]:
         """Its weights."""
-        from mar_st.modules_digest import modules_digest
+        from mar_st.model.modules_digest import modules_digest
 
         return {"kind": "cross-encoder", "modules": modules_digest(list(self._reranker.open().children()))}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
 
 from mar_st.errors import MarError
-from mar_st.normalisation import normalise
+from mar_st.text.normalisation import normalise
 
 if TYPE_CHECKING:
     from collections import Counter

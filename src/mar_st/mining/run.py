@@ -14,14 +14,14 @@ from mar_st.files import move_folder
 from mar_st.mining.mine import Mined, Miner
 from mar_st.mining.retrievers import BM25, CrossScorer, Dense
 from mar_st.mining.rules import REASONS, MiningError, Rules
-from mar_st.texts import read_texts
+from mar_st.text.texts import read_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mar_st.data import Triple
     from mar_st.mining.retrievers import Retriever, Scorer
-    from mar_st.schema import Data
+    from mar_st.recipes.schema import Data
 
 TRIPLES = "triples.jsonl"
 MANIFEST = "manifest.json"
@@ -65,7 +65,7 @@ def mine_to(
     Raises:
         MarError: Data, a corpus or a model are missing, or `out` holds something else.
     """
-    from mar_st.store import store_root
+    from mar_st.teachers.store import store_root
 
     rules, out = rules or Rules(), Path(out)
     if out.suffix in (".jsonl", ".json", ".parquet"):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mar_st.arrays import load_array
+from mar_st.files.arrays import load_array
 from mar_st.online.listing import TABLES, TOKENIZER
 from mar_st.online.packages import optional
 from mar_st.online.protocol import EncoderError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mar_st.names import model_folder
+from mar_st.model.names import model_folder
 from mar_st.online.protocol import EncoderError, encoder_name
 
 if TYPE_CHECKING:

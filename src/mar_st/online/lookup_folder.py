@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from mar_st.encode.space import space_of
 from mar_st.files import read_json
-from mar_st.fingerprint import Weight, fingerprint
 from mar_st.lookup.saved import CONFIG_KEYS, DICTIONARY, saved_features
+from mar_st.model.fingerprint import Weight, fingerprint
+from mar_st.model.space import space_of
 from mar_st.modules.layout import is_query_route, query_routes, routers, saved_chain
 from mar_st.online.lookup import LookupListing, NumpyLookupEncoder
 from mar_st.online.protocol import EncoderError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from mar_st.fingerprint import Described
+    from mar_st.model.fingerprint import Described
     from mar_st.modules.layout import SavedModule
 
 #: How saved models name the classes.
@@ -108,7 +108,7 @@ def _parts(folder: Path, query: str | None) -> tuple[str | None, list[SavedModul
 def _identity(
     chain: Sequence[SavedModule], config: dict[str, Any], weights: dict[str, np.ndarray], dtype: str
 ) -> str:
-    """The digest that `mar_st.modules_digest.modules_digest` gives for the loaded modules."""
+    """The digest that `mar_st.model.modules_digest.modules_digest` gives for the loaded modules."""
 
     def described() -> Iterator[Described]:
         tensors = (

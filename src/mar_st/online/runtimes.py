@@ -105,7 +105,7 @@ class OnnxRuntime:
 
 
 def _native(path: Path, options: dict[str, Any], threads: int) -> Runtime:
-    from mar_st.native.runtime import NativeRuntime
+    from mar_st.online.native_runtime import NativeRuntime
 
     return NativeRuntime(path, options, threads)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from mar_st.names import KNOWN, model_source
+from mar_st.model.names import KNOWN, model_source
 from mar_st.online.protocol import EncoderError, find_prompt
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class TorchEncoder:
     def __init__(self, model: Any, *, space: str | None = None, query: str | None = None) -> None:
         from sentence_transformers.base.modules import Normalize
 
-        from mar_st.routes import route
+        from mar_st.model.routes import route
 
         self.model, self.space, self.query = model, space, query
         self.modules = route(model, "query")
@@ -70,7 +70,7 @@ class TorchEncoder:
         source = model_source(source)
         routed = has_routes(source)
         if routed:
-            from mar_st.model import MAR
+            from mar_st.model.mar import MAR
 
             model: Any = MAR.from_pretrained(source, routes="query", query=query)
         else:
@@ -84,7 +84,7 @@ class TorchEncoder:
     @cached_property
     def identity(self) -> str:
         """Digest of the modules that encode queries; computed when it is asked for, over every weight."""
-        from mar_st.modules_digest import modules_digest
+        from mar_st.model.modules_digest import modules_digest
 
         return modules_digest(self.modules)
 
@@ -140,6 +140,6 @@ def _space(source: str) -> str | None:
     """Digest of the document space of a folder; that of a Hub name is not known."""
     if not Path(source).is_dir():
         return None
-    from mar_st.encode.space import space_of
+    from mar_st.model.space import space_of
 
     return space_of(source)

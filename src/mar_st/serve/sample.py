@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
-from mar_st.names import installed_folder, model_folder
+from mar_st.model.names import installed_folder, model_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

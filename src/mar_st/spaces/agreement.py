@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
-from mar_st.study.stats import Scores, bootstrap
+from mar_st.evaluation.statistics import Scores, bootstrap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mar_st.store import Vectors
+    from mar_st.teachers.store import Vectors
 
 #: Documents that are ranked at most.
 MOST_DOCUMENTS = 100_000

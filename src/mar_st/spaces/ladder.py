@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from transformers import set_seed
 
-from mar_st.family import add_query_encoder
 from mar_st.lookup import fit_lookup
-from mar_st.model import MAR
-from mar_st.routes import route
+from mar_st.model.family import add_query_encoder
+from mar_st.model.mar import MAR
+from mar_st.model.routes import route
 from mar_st.spaces import rung_report
 from mar_st.spaces.options import Options
 from mar_st.spaces.records import card, claim, summary
@@ -37,9 +37,9 @@ from mar_st.teachers import ModelTeacher
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mar_st.schema import Side
+    from mar_st.evaluation.tasks import TaskData
+    from mar_st.recipes.schema import Side
     from mar_st.spaces.rungs import Choice, Rung
-    from mar_st.study.tasks import TaskData
 
 REPORT, FIGURE = "ladder.json", "ladder.png"
 

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from mar_st.scored_set import Task
+from mar_st.evaluation.scored_set import Task
+from mar_st.evaluation.statistics import bootstrap
+from mar_st.evaluation.tasks import load_task, score_vectors
 from mar_st.spaces.agreement import RESAMPLES
 from mar_st.spaces.space import SpaceError
-from mar_st.study.stats import bootstrap
-from mar_st.study.tasks import load_task, score_vectors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mar_st.model import MAR
+    from mar_st.evaluation.statistics import Scores
+    from mar_st.evaluation.tasks import TaskData
+    from mar_st.model.mar import MAR
     from mar_st.spaces.space import Space
-    from mar_st.study.stats import Scores
-    from mar_st.study.tasks import TaskData
 
 
 def load_tasks(folders: Sequence[str], split: str) -> list[TaskData]:

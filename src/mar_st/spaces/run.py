@@ -14,13 +14,13 @@ from pydantic import ValidationError
 from transformers import set_seed
 
 from mar_st.data import Source, column_texts, numbered, read_triples
-from mar_st.encode.space import SPACE_FILE, space_of
-from mar_st.encoders import check_source
 from mar_st.files import move_folder, write_digests
-from mar_st.identity import model_digest
 from mar_st.losses import StoredInfoNCELoss
-from mar_st.native_gte import fetch
-from mar_st.schema import AlignStage, Data, JointStage
+from mar_st.model.encoders import check_source
+from mar_st.model.identity import model_digest
+from mar_st.model.native_gte import fetch
+from mar_st.model.space import SPACE_FILE, space_of
+from mar_st.recipes.schema import AlignStage, Data, JointStage
 from mar_st.spaces.agreement import agreement
 from mar_st.spaces.options import Options
 from mar_st.spaces.records import FORMAT, MANIFEST, card, claim, digest, summary
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
     from sentence_transformers.base.modules.module import Module
 
-    from mar_st.model import MAR
-    from mar_st.schema import Side
+    from mar_st.model.mar import MAR
+    from mar_st.recipes.schema import Side
     from mar_st.teachers import Teacher
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from mar_st.model import MAR
+    from mar_st.model.mar import MAR
 
 #: How the times are taken; goes into the report.
 METHOD = (

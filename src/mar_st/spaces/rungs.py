@@ -10,10 +10,10 @@ import numpy as np
 from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.modules import Transformer
 
-from mar_st.dropout import set_dropout
-from mar_st.encoders import keep_layers
+from mar_st.model.dropout import set_dropout
+from mar_st.model.encoders import keep_layers
+from mar_st.model.routes import route
 from mar_st.modules import is_truncation, truncation
-from mar_st.routes import route
 from mar_st.spaces.space import SpaceError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules.module import Module
 
-    from mar_st.schema import Side
+    from mar_st.recipes.schema import Side
 
 #: The rung without a transformer, and the copy of the teacher.
 LOOKUP, FULL = "lookup", "full"

@@ -11,20 +11,20 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from mar_st.encoders import check_source
 from mar_st.errors import MarError
-from mar_st.names import model_source
-from mar_st.store import TeacherStore, store_root
+from mar_st.model.encoders import check_source
+from mar_st.model.names import model_source
 from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher, Teacher, is_vector_folder
 from mar_st.teachers.endpoint import PREFIX
-from mar_st.texts import read_ids, read_texts
+from mar_st.teachers.store import TeacherStore, store_root
+from mar_st.text.texts import read_ids, read_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mar_st.schema import Side
+    from mar_st.recipes.schema import Side
     from mar_st.spaces.options import Options
-    from mar_st.store import Vectors
+    from mar_st.teachers.store import Vectors
 
 #: How far from 1 the length of a vector may be that counts as normalised (half precision rounds).
 UNIT = 1e-2

@@ -13,16 +13,16 @@ from sentence_transformers.sentence_transformer.modules import Transformer
 from sentence_transformers.util import is_sentence_transformer_model
 from transformers import AutoConfig
 
-from mar_st.dropout import set_dropout
-from mar_st.encoders import check_source, linear_projection, load_encoder
 from mar_st.errors import MarError
 from mar_st.files import move_folder, write_text
-from mar_st.model import MAR
+from mar_st.model.dropout import set_dropout
+from mar_st.model.encoders import check_source, linear_projection, load_encoder
+from mar_st.model.mar import MAR
+from mar_st.model.names import model_source
+from mar_st.model.prompts import PROMPT_NAMES
+from mar_st.model.routes import route
+from mar_st.model.tokenizers import train_tokenizer
 from mar_st.modules import truncation
-from mar_st.names import model_source
-from mar_st.prompts import PROMPT_NAMES
-from mar_st.routes import route
-from mar_st.tokenizers import train_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -30,7 +30,7 @@ class AccumulatingTrainer(ResumableTrainer):
     """A trainer whose steps may be several passes.
 
     Args:
-        sizes: Rows of each pass of this process, see `mar_st.launch.pass_sizes`.
+        sizes: Rows of each pass of this process, see `mar_st.planning.launch.pass_sizes`.
         **kwargs: Those of the trainer.
     """
 

@@ -17,7 +17,7 @@ from mar_st.errors import MarError
 from mar_st.losses import AlignmentLoss
 from mar_st.stages.labels import labelled, with_vectors
 from mar_st.stages.trainer import fit
-from mar_st.store import TeacherStore, store_root
+from mar_st.teachers.store import TeacherStore, store_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
     from mar_st.data import Source
-    from mar_st.model import MAR
-    from mar_st.schema import AlignStage, Side
+    from mar_st.model.mar import MAR
+    from mar_st.recipes.schema import AlignStage, Side
     from mar_st.stages.settings import Settings
-    from mar_st.store import Vectors
     from mar_st.teachers import Teacher
+    from mar_st.teachers.store import Vectors
 
 
 #: Column of the second text of a row.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sentence_transformers import SentenceTransformerTrainingArguments
 
-from mar_st.launch import Launch, LaunchError, check_stage
+from mar_st.planning.launch import Launch, LaunchError, check_stage
 from mar_st.stages.loading import worker_count
 from mar_st.stages.reports import OWN
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from mar_st.schema import Stage
+    from mar_st.recipes.schema import Stage
     from mar_st.stages.settings import Settings
 
 #: The trainer's name of each schedule; all of them come after a linear warm-up.

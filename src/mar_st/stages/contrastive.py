@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.utils import logging
 
-from mar_st.adapters import add_lora, merge_lora
 from mar_st.losses import AsymInfoNCELoss
+from mar_st.model.adapters import add_lora, merge_lora
 from mar_st.stages.trainer import fit, read_columns
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
     from mar_st.data import Source
-    from mar_st.schema import ContrastiveStage, DistillStage, JointStage
+    from mar_st.recipes.schema import ContrastiveStage, DistillStage, JointStage
     from mar_st.stages.settings import Settings
 
 logger = logging.get_logger(__name__)

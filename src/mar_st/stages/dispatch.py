@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mar_st.schema import AlignStage, ContrastiveStage, DistillStage, JointStage, RetroMAEStage
+from mar_st.recipes.schema import AlignStage, ContrastiveStage, DistillStage, JointStage, RetroMAEStage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from mar_st.data import Source
     from mar_st.modules.retromae_decoder import MLMHead
-    from mar_st.schema import Stage
+    from mar_st.recipes.schema import Stage
     from mar_st.stages.settings import Settings
 
 

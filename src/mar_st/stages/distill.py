@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder, SentenceTransformer
 
     from mar_st.data import Source
-    from mar_st.schema import DistillStage
+    from mar_st.recipes.schema import DistillStage
     from mar_st.stages.settings import Settings
 
 

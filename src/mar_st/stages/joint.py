@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mar_st.errors import MarError
 from mar_st.losses import AsymInfoNCELoss, ScoreDistillLoss
 from mar_st.modules import is_truncation
-from mar_st.rules import reads_documents
+from mar_st.recipes.rules import reads_documents
 from mar_st.stages.contrastive import (
     add_stage_lora,
     column_prompts,
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder, SentenceTransformer
 
     from mar_st.data import Source
-    from mar_st.model import MAR
-    from mar_st.schema import JointStage
+    from mar_st.model.mar import MAR
+    from mar_st.recipes.schema import JointStage
     from mar_st.stages.settings import Settings
 
 #: Parameters of the document route, as a loss names them.
@@ -48,7 +48,7 @@ def train_joint(
     """Train the routes in place with Asym-InfoNCE over hard and in-batch negatives.
 
     Frozen documents are encoded once, before the first step, and read from a store (HARNESS-LM, phase three),
-    see `mar_st.rules.reads_documents`.
+    see `mar_st.recipes.rules.reads_documents`.
 
     The document encoder is trained through LoRA where `stage.lora_r` is given (the adapter is merged at the
     end), in full otherwise. With `stage.freeze` one side keeps its weights: it has neither gradients nor

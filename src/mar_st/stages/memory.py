@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
-from mar_st.heap import trim
+from mar_st.kernels.heap import trim
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,8 +18,8 @@ import torch
 from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Router, Transformer
 
-from mar_st.costs import Training, training_flops
 from mar_st.errors import MarError
+from mar_st.planning.costs import Training, training_flops
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ class StepCost:
 
 
 def step_costs(model: nn.Module) -> dict[str, StepCost]:
-    """Cost of each encoder of a model, by route, as `mar plan` reckons it (`mar_st.costs.training_flops`).
+    """Cost of each encoder of a model, by route, as `mar plan` reckons it (`planning.costs.training_flops`).
 
     An encoder whose architecture that does not know is left out.
     """
@@ -67,7 +67,7 @@ def step_costs(model: nn.Module) -> dict[str, StepCost]:
 
 
 def _step_cost(encoder: Any) -> StepCost:
-    from mar_st.backbones import Shape
+    from mar_st.planning.backbones import Shape
 
     trained = [name for name, parameter in encoder.named_parameters() if parameter.requires_grad]
     if not trained:
@@ -89,7 +89,7 @@ def peak_flops(device_name: str, *, bf16: bool) -> float | None:
 
     The entry with the most pieces in the CUDA name counts: `NVIDIA H100 PCIe` is an H100-PCIe, not an H100.
     """
-    from mar_st.devices import DEVICES
+    from mar_st.planning.devices import DEVICES
 
     compact = device_name.replace(" ", "").upper()
     pieces = {name: name.upper().split("-") for name in DEVICES}

@@ -11,7 +11,7 @@ from mar_st.data import dataset_of, distinct, distinct_texts, drawn_rows
 from mar_st.errors import MarError
 from mar_st.files import finished
 from mar_st.losses.retromae import RetroMAELoss
-from mar_st.rules import HEAD, head_file
+from mar_st.recipes.rules import HEAD, head_file
 from mar_st.stages.trainer import fit
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from mar_st.data import Source
     from mar_st.modules.retromae_decoder import MLMHead
-    from mar_st.schema import RetroMAEStage
+    from mar_st.recipes.schema import RetroMAEStage
     from mar_st.stages.settings import Settings
 
 
@@ -48,7 +48,7 @@ def train_retromae(
         stage: Hyperparameters and mask rates.
         settings: Run folder, seed, precision.
         prompts: Not used; texts are read bare.
-        head: Head to start from where the stage has no `resume_head`, see `mar_st.mlm_head.source_head`;
+        head: Head to start from where the stage has no `resume_head`, see `model.mlm_head.source_head`;
             default random weights. The decoder is new in either case.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mar_st.schema import Evaluation
+    from mar_st.recipes.schema import Evaluation
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Settings:
 
     Attributes:
         folder: Where checkpoints, metrics and plots go.
-        seed: Seed of the stage, see `mar_st.rules.stage_seed`.
+        seed: Seed of the stage, see `mar_st.recipes.rules.stage_seed`.
         precision: `fp32`, or `bf16` for autocast.
         save_steps: Steps between checkpoints.
         evaluation: Retrieval on a development set while training.

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from sentence_transformers import CrossEncoder
 
 from mar_st.errors import MarError
-from mar_st.routes import DOCUMENT_PROMPTS
+from mar_st.model.routes import DOCUMENT_PROMPTS
 from mar_st.stages.labels import with_scores, with_vectors
-from mar_st.store import TeacherStore, store_root
 from mar_st.teachers import Ask, CrossEncoderTeacher, ModelTeacher
+from mar_st.teachers.store import TeacherStore, store_root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
     from mar_st.data import Source
-    from mar_st.schema import Data, DistillStage, JointStage, Side
+    from mar_st.recipes.schema import Data, DistillStage, JointStage, Side
     from mar_st.stages.settings import Settings
-    from mar_st.store import Vectors
+    from mar_st.teachers.store import Vectors
 
 
 class DistillError(MarError):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from sentence_transformers.base.modules import Router, Transformer
 
-from mar_st.backbones import PLACED
 from mar_st.errors import MarError
+from mar_st.planning.backbones import PLACED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

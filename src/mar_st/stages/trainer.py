@@ -18,7 +18,7 @@ from transformers.utils import logging
 
 from mar_st.data import to_dataset, with_negatives
 from mar_st.errors import MarError
-from mar_st.launch import pass_sizes
+from mar_st.planning.launch import pass_sizes
 from mar_st.stages.accumulation import PASSES, WEIGHT, AccumulatingTrainer
 from mar_st.stages.arguments import training_arguments
 from mar_st.stages.batches import RECORD, RecordingCollator, check_mixture
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from mar_st.data import Source
-    from mar_st.schema import Evaluation, Stage
+    from mar_st.recipes.schema import Evaluation, Stage
     from mar_st.stages.samplers import TrainBatches
     from mar_st.stages.settings import Settings
 
@@ -116,7 +116,7 @@ class StageTrainer(AccumulatingTrainer):
         return [name for name in names if name not in scalars]
 
     def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
-        """No automatic model card; `mar_st.card` writes one."""
+        """No automatic model card; `mar_st.runs.card` writes one."""
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Batches of `self.batches`, split over the processes."""
@@ -346,7 +346,7 @@ def _callbacks(settings: Settings) -> list[Any]:
 def _evaluator(evaluation: Evaluation | None) -> Any:
     if evaluation is None:
         return None
-    from mar_st.evaluation import evaluator_of
+    from mar_st.evaluation.evaluators import evaluator_of
 
     return evaluator_of(evaluation)
 

@@ -6,15 +6,15 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from mar_st.identity import model_digest
+from mar_st.evaluation.tasks import score_run
 from mar_st.mining import retrievers
-from mar_st.study.tasks import score_run
+from mar_st.model.identity import model_digest
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
+    from mar_st.evaluation.tasks import TaskData
     from mar_st.study.schema import Row
-    from mar_st.study.tasks import TaskData
 
 #: What `model` of a row says for BM25 over character bigrams.
 BM25 = "bm25"
@@ -37,7 +37,7 @@ def load_finished(row: Row) -> SentenceTransformer:
     """
     from sentence_transformers import SentenceTransformer
 
-    from mar_st.native_gte import fetch
+    from mar_st.model.native_gte import fetch
 
     model = SentenceTransformer(str(fetch(str(row.model)))).float().eval()
     model.prompts = {**model.prompts, **row.prompts}

@@ -17,12 +17,12 @@ from transformers.utils import logging
 from mar_st.data import read_source
 from mar_st.data.content import source_digest
 from mar_st.errors import MarError
+from mar_st.evaluation.tasks import load_task, score
 from mar_st.files import finished, write_text
-from mar_st.lineage import encoder_digest, stage_digests
+from mar_st.runs.lineage import encoder_digest, stage_digests
 from mar_st.study.finished import BM25, finished_digest, load_finished, score_bm25
 from mar_st.study.schema import StudyError, row_recipes
 from mar_st.study.table import make_table, write_table
-from mar_st.study.tasks import load_task, score
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from mar_st.data import Source
-    from mar_st.schema import Data, Recipe, Side
+    from mar_st.evaluation.tasks import TaskData
+    from mar_st.recipes.schema import Data, Recipe, Side
     from mar_st.study.schema import Study
-    from mar_st.study.tasks import TaskData
 
 logger = logging.get_logger(__name__)
 
@@ -167,7 +167,7 @@ class Grid:
                 "mar ablate runs in one process per device. Start it once per device with the same --out and "
                 "another CUDA_VISIBLE_DEVICES; the processes share the work."
             )
-        from mar_st.sides import check_models
+        from mar_st.runs.sides import check_models
 
         self.out.mkdir(parents=True, exist_ok=True)
         marker = self.out / "study.json"
@@ -205,7 +205,7 @@ class Grid:
         return self._data[key]
 
     def digests(self, recipe: Recipe) -> list[str]:
-        """Digests of the stages of a recipe, see `mar_st.lineage`."""
+        """Digests of the stages of a recipe, see `mar_st.runs.lineage`."""
         contents = {}
         for entry in recipe.data:
             key = (recipe.seed, entry.model_dump_json())
@@ -261,7 +261,7 @@ class Grid:
         """The model of a row, trained where it is not finished; `None` for BM25."""
         from sentence_transformers import SentenceTransformer
 
-        from mar_st.train import train
+        from mar_st.runs.train import train
 
         if row not in self.recipes:
             self.say(f"{place}: {self.study.row(row).model}, as it is")

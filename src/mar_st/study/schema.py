@@ -11,12 +11,12 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from mar_st.errors import MarError
+from mar_st.evaluation.scored_set import NAME, Task
 from mar_st.files.yaml_text import YamlError, parse_yaml
-from mar_st.recipe import RECIPES, load_recipe
-from mar_st.scored_set import NAME, Task
+from mar_st.recipes.load import RECIPES, load_recipe
 
 if TYPE_CHECKING:
-    from mar_st.schema import Recipe
+    from mar_st.recipes.schema import Recipe
 
 STUDIES = RECIPES / "studies"
 

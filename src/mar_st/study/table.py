@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
-from mar_st.study.plot import plot
-from mar_st.study.stats import (
+from mar_st.evaluation.statistics import (
     bootstrap,
     difference,
     holm,
@@ -19,14 +18,15 @@ from mar_st.study.stats import (
     rank_agreement,
     seed_variances,
 )
+from mar_st.study.plot import plot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from mar_st.evaluation.statistics import Scores
+    from mar_st.evaluation.tasks import TaskData
     from mar_st.study.schema import Published, Study
-    from mar_st.study.stats import Scores
-    from mar_st.study.tasks import TaskData
 
 #: Percentiles of the 95 % interval.
 _INTERVAL = (2.5, 97.5)
@@ -45,7 +45,7 @@ def make_table(
     Every row gets, for each task and for the mean over the tasks: the mean and the standard deviation over
     the seeds, a bootstrap interval over the queries, and the p-value of a paired randomisation test over the
     queries against the full model. The mean over tasks also gets a test in which seeds and queries are both
-    random (`mar_st.study.stats.mixed`), and its p-value adjusted for the number of rows, after Holm.
+    random (`evaluation.statistics.mixed`), and its p-value adjusted for the number of rows, after Holm.
 
     Args:
         study: The study.

@@ -1,7 +1,7 @@
 """Teachers: sources of the vectors that a query encoder is aligned to.
 
 A teacher is anything that returns vectors of texts: a local model (`ModelTeacher`), vectors encoded earlier
-(`FolderTeacher`), an embeddings endpoint (`EndpointTeacher`). All return a `mar_st.store.Vectors`: rows on
+(`FolderTeacher`), an embeddings endpoint (`EndpointTeacher`). All return a `teachers.store.Vectors`: rows on
 disk, whatever their number. A `CrossEncoderTeacher` returns scores of pairs instead.
 """
 
@@ -17,8 +17,8 @@ from mar_st.teachers.model import Ask, ModelTeacher
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mar_st.schema import Side
-    from mar_st.store import Vectors
+    from mar_st.recipes.schema import Side
+    from mar_st.teachers.store import Vectors
 
 __all__ = [
     "Ask",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from mar_st.errors import MarError
-from mar_st.modules_digest import modules_digest
+from mar_st.model.modules_digest import modules_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import numpy as np
     from sentence_transformers import CrossEncoder
 
-    from mar_st.schema import Side
-    from mar_st.store import TeacherStore, Vectors
+    from mar_st.recipes.schema import Side
+    from mar_st.teachers.store import TeacherStore, Vectors
 
 
 class CrossEncoderTeacher:

@@ -12,14 +12,14 @@ import numpy as np
 from tqdm import tqdm
 
 from mar_st.errors import MarError
-from mar_st.journal import Journal, JournalError
-from mar_st.store import Vectors, text_keys
+from mar_st.teachers.journal import Journal, JournalError
+from mar_st.teachers.store import Vectors, text_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from mar_st.schema import Side
+    from mar_st.recipes.schema import Side
 
 PREFIX = "openai:"
 #: Variable with the key for any endpoint, and the one for OpenAI's own address, which is sent to no other.

@@ -11,14 +11,14 @@ import numpy as np
 from mar_st.encode.folder import SHARDS, VectorFolder
 from mar_st.encode.shards import shard_name
 from mar_st.errors import MarError
-from mar_st.store import KeyIndex, Part, Vectors, text_keys
-from mar_st.texts import read_rows
+from mar_st.teachers.store import KeyIndex, Part, Vectors, text_keys
+from mar_st.text.texts import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from mar_st.schema import Side
+    from mar_st.recipes.schema import Side
 
 #: Types of a safetensors file that numpy can read.
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}

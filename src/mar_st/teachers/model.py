@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Self
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
-from mar_st.modules_digest import modules_digest
-from mar_st.routes import DOCUMENT_PROMPTS, route
+from mar_st.model.modules_digest import modules_digest
+from mar_st.model.routes import DOCUMENT_PROMPTS, route
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy as np
 
-    from mar_st.model import MAR
-    from mar_st.schema import Side
-    from mar_st.store import TeacherStore, Vectors
+    from mar_st.model.mar import MAR
+    from mar_st.recipes.schema import Side
+    from mar_st.teachers.store import TeacherStore, Vectors
 
 
 @dataclass(frozen=True)

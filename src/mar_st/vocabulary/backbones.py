@@ -6,10 +6,10 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from mar_st.backbones import BackboneError, source_shape
 from mar_st.data import DataError, Texts, locate
 from mar_st.data.content import source_digest, vocabulary_cut
-from mar_st.identity import model_digest
+from mar_st.model.identity import model_digest
+from mar_st.planning.backbones import BackboneError, source_shape
 from mar_st.vocabulary.errors import VocabularyError
 from mar_st.vocabulary.folders import trim
 from mar_st.vocabulary.texts import file_texts, source_texts
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mar_st.data import Source
-    from mar_st.processes import Processes
-    from mar_st.schema import Backbone, Recipe, Side
+    from mar_st.files.processes import Processes
+    from mar_st.recipes.schema import Backbone, Recipe, Side
 
 #: Raised when the same settings keep other pieces.
 FORMAT = 1

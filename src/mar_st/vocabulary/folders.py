@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from transformers import AutoTokenizer
 
 from mar_st.files import move_folder, refresh_digests
+from mar_st.model.native_gte import fetch, native
+from mar_st.model.tokenizers import with_backend
 from mar_st.modules.layout import routers, saved_chain
-from mar_st.native_gte import fetch, native
-from mar_st.tokenizers import with_backend
 from mar_st.vocabulary.choose import Fit, choose, fit_of, usage_of
 from mar_st.vocabulary.errors import VocabularyError
 from mar_st.vocabulary.pieces import Pieces, mapped_rows

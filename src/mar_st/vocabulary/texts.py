@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mar_st.data import DataError, Source, Texts, Triples, locate, read_source
 from mar_st.data.rows import Position, file_rows
-from mar_st.inputs import Data
+from mar_st.recipes.inputs import Data
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,9 +13,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
-from mar_st.backbones import Shape
 from mar_st.files import listed_path
-from mar_st.native_gte import native_gte_config
+from mar_st.model.native_gte import native_gte_config
+from mar_st.planning.backbones import Shape
 from mar_st.vocabulary.errors import VocabularyError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from medteb_mteb.build.training import HeldOut
+    from medteb_mteb.curation.training import HeldOut
 
 __all__ = ["AgainstOption", "KeepAwayOption", "ThresholdOption", "held_out"]
 
@@ -40,6 +40,6 @@ def held_out(against: list[str] | None, threshold: float) -> HeldOut:
         BuildError: A source that cannot be used, or an impossible threshold.
         FolderError: Rows that cannot be used.
     """
-    from medteb_mteb.build.training import read_held_out
+    from medteb_mteb.curation.training import read_held_out
 
     return read_held_out(against or (), threshold)

@@ -11,8 +11,8 @@ import typer
 from medteb_mteb.commands.columns import ColumnOption, parse_columns
 
 if TYPE_CHECKING:
-    from medteb_mteb.build.anonymize.evaluate import Quality
-    from medteb_mteb.build.anonymize.step import Anonymised
+    from medteb_mteb.curation.anonymize.evaluate import Quality
+    from medteb_mteb.curation.anonymize.step import Anonymised
 
 
 def anonymize(
@@ -94,7 +94,7 @@ def anonymize(
         return
     if source is None or out is None:
         raise UserError("expected IN and OUT, or --check FILE")
-    from medteb_mteb.build.anonymize.step import anonymize as run
+    from medteb_mteb.curation.anonymize.step import anonymize as run
 
     result = run(
         source,
@@ -138,8 +138,8 @@ def _review(
     *,
     quiet: bool,
 ) -> None:
-    from medteb_mteb.build.anonymize.known import read_known
-    from medteb_mteb.build.anonymize.sheet import write_sheet
+    from medteb_mteb.curation.anonymize.known import read_known
+    from medteb_mteb.curation.anonymize.sheet import write_sheet
 
     listed = read_known(known) if known is not None else None
     count = write_sheet(
@@ -154,9 +154,9 @@ def _review(
 def _check(
     file: Path, kinds: list[str] | None, known: Path | None, *, strict: bool, errors: bool, as_json: bool
 ) -> None:
-    from medteb_mteb.build.anonymize.evaluate import quality, read_marked
-    from medteb_mteb.build.anonymize.find import Finder
-    from medteb_mteb.build.anonymize.known import read_known
+    from medteb_mteb.curation.anonymize.evaluate import quality, read_marked
+    from medteb_mteb.curation.anonymize.find import Finder
+    from medteb_mteb.curation.anonymize.known import read_known
 
     sentences = read_marked(file)
     finder = Finder(kinds, read_known(known) if known is not None else None, strict=strict)

@@ -52,11 +52,11 @@ def assemble(
 
     Writes a retrieval edition, a reranking edition, and training triples of the remaining queries.
     """
-    from medteb_mteb.build.assemble import Assembly
-    from medteb_mteb.build.assemble import assemble as run
-    from medteb_mteb.build.grades import read_labels
-    from medteb_mteb.build.read import read_texts
-    from medteb_mteb.build.training import training_queries
+    from medteb_mteb.curation.edition.assemble import Assembly
+    from medteb_mteb.curation.edition.assemble import assemble as run
+    from medteb_mteb.curation.files.read import read_texts
+    from medteb_mteb.curation.labels.grades import read_labels
+    from medteb_mteb.curation.training import training_queries
 
     how = Assembly(
         name=name,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from medteb_mteb.build.audit import Audit, Benchmark
+    from medteb_mteb.curation.labels.audit import Audit, Benchmark
 
 
 def audit(
@@ -55,16 +55,16 @@ def audit(
     The same command resumes an interrupted audit, and no judgement is paid for twice. The exit code is 1 if
     judgements are still missing.
     """
-    from mar_st.store import store_root
-    from medteb_mteb.build import judge as judging
-    from medteb_mteb.build.agreement import agreement
-    from medteb_mteb.build.audit import audit as compare
-    from medteb_mteb.build.audit import read_benchmark, write_corrected
-    from medteb_mteb.build.consensus import Rule, consensus
-    from medteb_mteb.build.folder import write_text
-    from medteb_mteb.build.grades import read_judging
-    from medteb_mteb.build.pool import Pooling, open_retriever, pool
-    from medteb_mteb.build.records import BuildError
+    from mar_st.teachers.store import store_root
+    from medteb_mteb.curation import judge as judging
+    from medteb_mteb.curation.files.folder import write_text
+    from medteb_mteb.curation.files.records import BuildError
+    from medteb_mteb.curation.labels.agreement import agreement
+    from medteb_mteb.curation.labels.audit import audit as compare
+    from medteb_mteb.curation.labels.audit import read_benchmark, write_corrected
+    from medteb_mteb.curation.labels.consensus import Rule, consensus
+    from medteb_mteb.curation.labels.grades import read_judging
+    from medteb_mteb.curation.pooling.pool import Pooling, open_retriever, pool
 
     benchmark = _part(read_benchmark(folder), queries, seed)
     made = Rule(kind=rule)  # type: ignore[arg-type]
@@ -134,7 +134,7 @@ def _part(benchmark: Benchmark, number: int | None, seed: int) -> Benchmark:
 
 def _write_texts(benchmark: Benchmark, folder: Path) -> tuple[Path, Path]:
     """Queries and documents as files that the judging reads."""
-    from medteb_mteb.build.layout import write_texts
+    from medteb_mteb.curation.files.layout import write_texts
 
     queries, documents = folder / "queries.jsonl", folder / "documents.jsonl"
     write_texts(queries, benchmark.queries.values(), titles=False)

@@ -12,7 +12,7 @@ import typer
 from medteb_mteb.commands.repairing import RepairFlag, repair_answers, repair_judgements
 
 if TYPE_CHECKING:
-    from medteb_mteb.build.pipeline import Build, BuildReport, Forecast, Planned
+    from medteb_mteb.curation.pipeline import Build, BuildReport, Forecast, Planned
 
 __all__ = ["build"]
 
@@ -46,7 +46,7 @@ def build(
     The exit code is 1 if a judge or writer stopped, for instance at its budget (the same command resumes), or
     if the build's training data contains queries of its tests.
     """
-    from medteb_mteb.build import pipeline as building
+    from medteb_mteb.curation import pipeline as building
 
     if repair:
         _repair(building.Build.open(pipeline))
@@ -87,8 +87,8 @@ def build(
 
 def _repair(opened: Build) -> None:
     """Repair those journals of a build that there are."""
-    from medteb_mteb.build.judge import journal_path
-    from medteb_mteb.build.llm import answers_path
+    from medteb_mteb.curation.judge import journal_path
+    from medteb_mteb.curation.llm import answers_path
 
     inside = opened.root / "step"
     if journal_path(inside, opened.journal).is_file():
@@ -101,7 +101,7 @@ def forecast_text(found: Forecast) -> str:
     """Return the forecast as text: a line per step and LLM, and the sum.
 
     Args:
-        found: Result of `medteb_mteb.build.pipeline.forecast`.
+        found: Result of `medteb_mteb.curation.pipeline.forecast`.
     """
     width = max(len(step.name) for step in found.steps)
     lines = []
@@ -141,7 +141,7 @@ def report_text(report: BuildReport) -> str:
     """Return the report as text, a line per step.
 
     Args:
-        report: Result of `medteb_mteb.build.pipeline.build`.
+        report: Result of `medteb_mteb.curation.pipeline.build`.
     """
     width = max((len(step.name) for step in report.steps), default=0)
     lines = [

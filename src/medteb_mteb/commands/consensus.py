@@ -48,8 +48,8 @@ def consensus(
 
     Also reports how well the judges agree.
     """
-    from medteb_mteb.build.consensus import Rule
-    from medteb_mteb.build.labelling import write_labels
+    from medteb_mteb.curation.labels.consensus import Rule
+    from medteb_mteb.curation.labels.labelling import write_labels
 
     made = Rule(
         kind=rule,  # type: ignore[arg-type]
@@ -78,9 +78,9 @@ def export_command(
     ] = None,
 ) -> None:
     """Write a sheet of unlabelled pairs for clinicians to fill in."""
-    from medteb_mteb.build.grades import read_labels
-    from medteb_mteb.build.read import read_texts
-    from medteb_mteb.build.review import export_review, key_of
+    from medteb_mteb.curation.files.read import read_texts
+    from medteb_mteb.curation.labels.grades import read_labels
+    from medteb_mteb.curation.labels.review import export_review, key_of
 
     number = export_review(
         read_labels(labels),
@@ -101,8 +101,8 @@ def import_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Compare the answers of clinicians with the labels."""
-    from medteb_mteb.build.records import BuildError
-    from medteb_mteb.build.review import import_review
+    from medteb_mteb.curation.files.records import BuildError
+    from medteb_mteb.curation.labels.review import import_review
 
     names = {path.stem: path for path in answered}
     if len(names) < len(answered):
@@ -126,7 +126,7 @@ def import_command(
 
 
 def _weight(entry: str) -> tuple[str, float]:
-    from medteb_mteb.build.records import BuildError
+    from medteb_mteb.curation.files.records import BuildError
 
     name, _, number = entry.rpartition("=")
     try:

@@ -26,8 +26,8 @@ def dedup(
 
     Texts are compared by their character n-grams. An interrupted run resumes.
     """
-    from medteb_mteb.build.near_duplicates import NearDuplicates
-    from medteb_mteb.build.step import run_step
+    from medteb_mteb.curation.files.step import run_step
+    from medteb_mteb.curation.texts.near_duplicates import NearDuplicates
 
     step = NearDuplicates(threshold, width)
     report = run_step(step, source, out, columns=parse_columns(column), show_progress=not quiet)

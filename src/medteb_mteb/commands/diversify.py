@@ -11,7 +11,7 @@ import typer
 from medteb_mteb.commands.columns import ColumnOption, parse_columns
 
 if TYPE_CHECKING:
-    from medteb_mteb.build.diversify import VectorSource
+    from medteb_mteb.curation.diversify import VectorSource
 
 #: The encoder that the published filter uses.
 MODEL = "Alibaba-NLP/gte-multilingual-base"
@@ -70,8 +70,8 @@ def diversify(
     the first --seed-size texts are always kept. Dropped texts are written to a file of their own, with their
     nearest neighbour. An interrupted run resumes.
     """
-    from medteb_mteb.build.diversify import THRESHOLDS, Encoded, Given, Rule, Search, run_diversify
-    from medteb_mteb.build.read import read_texts
+    from medteb_mteb.curation.diversify import THRESHOLDS, Encoded, Given, Rule, Search, run_diversify
+    from medteb_mteb.curation.files.read import read_texts
 
     rule = Rule(THRESHOLDS[kind] if threshold is None else threshold, k, tolerated, seed_size)
     search = Search(index, lists, probes)
@@ -80,7 +80,7 @@ def diversify(
     if vectors is not None:
         given = Given(vectors, [text.id for text in read_texts(source, columns)])
     else:
-        from mar_st.store import store_root
+        from mar_st.teachers.store import store_root
 
         given = Encoded(model, kind, store or store_root(out), batch_size=batch_size, show_progress=not quiet)
     report, measured = run_diversify(

@@ -12,7 +12,7 @@ import typer
 from medteb_mteb.commands.repairing import RepairFlag, repair_judgements
 
 if TYPE_CHECKING:
-    from medteb_mteb.build.judge import Estimate, JudgeReport
+    from medteb_mteb.curation.judge import Estimate, JudgeReport
 
 __all__ = ["judge"]
 
@@ -57,7 +57,7 @@ def judge(
     The exit code is 1 if pairs are left to grade or a judge failed on too many pairs. Answers are kept, and
     the same command resumes.
     """
-    from medteb_mteb.build import judge as judging
+    from medteb_mteb.curation import judge as judging
 
     if repair:
         repair_judgements(out, journal)
@@ -119,7 +119,7 @@ def report_text(report: JudgeReport) -> str:
     """Return the report as text, some lines per judge.
 
     Args:
-        report: Result of `medteb_mteb.build.judge.judge`.
+        report: Result of `medteb_mteb.curation.judge.judge`.
     """
     lines = []
     for result in report.judges:

@@ -43,12 +43,12 @@ def pool(
     The pools are written as one row per query. An existing run, in TREC's format or the JSON of `mar search`,
     can take the place of a retriever.
     """
-    from mar_st.store import store_root
-    from mar_st.trec import is_run
-    from medteb_mteb.build.folder import read_json
-    from medteb_mteb.build.pool import Pooling, open_retriever
-    from medteb_mteb.build.pool import pool as run
-    from medteb_mteb.build.read import MANIFEST, read_texts
+    from mar_st.data.trec import is_run
+    from mar_st.teachers.store import store_root
+    from medteb_mteb.curation.files.folder import read_json
+    from medteb_mteb.curation.files.read import MANIFEST, read_texts
+    from medteb_mteb.curation.pooling.pool import Pooling, open_retriever
+    from medteb_mteb.curation.pooling.pool import pool as run
 
     how = Pooling(size=size, depth=depth, merge=merge)  # type: ignore[arg-type]
     vectors = store or store_root(out)

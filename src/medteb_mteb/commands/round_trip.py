@@ -11,7 +11,7 @@ import typer
 from medteb_mteb.commands.against import AgainstOption, ThresholdOption, held_out
 
 if TYPE_CHECKING:
-    from medteb_mteb.build.training import RoundTripReport
+    from medteb_mteb.curation.training import RoundTripReport
 
 __all__ = ["round_trip"]
 
@@ -45,10 +45,10 @@ def round_trip(
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
 ) -> None:
     """Keep pairs whose document is retrieved for its query."""
-    from mar_st.store import store_root
-    from medteb_mteb.build.pool import open_retriever
-    from medteb_mteb.build.training import RoundTrip
-    from medteb_mteb.build.training import round_trip as run
+    from mar_st.teachers.store import store_root
+    from medteb_mteb.curation.pooling.pool import open_retriever
+    from medteb_mteb.curation.training import RoundTrip
+    from medteb_mteb.curation.training import round_trip as run
 
     how = RoundTrip(depth=depth, negatives=negatives, top=top, seed=seed)
     report = run(
@@ -69,7 +69,7 @@ def report_text(report: RoundTripReport) -> str:
     """Return the report as some lines of text.
 
     Args:
-        report: Result of `medteb_mteb.build.training.round_trip`.
+        report: Result of `medteb_mteb.curation.training.round_trip`.
     """
     share = report.kept / report.read if report.read else 0.0
     lines = [f"{report.kept:,} of {report.read:,} pairs kept ({share:.1%}), {report.rows['kept']:,} rows"]

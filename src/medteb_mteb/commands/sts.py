@@ -13,7 +13,7 @@ from medteb_mteb.commands.errors import UserError
 from medteb_mteb.commands.repairing import RepairFlag, repair_answers
 
 if TYPE_CHECKING:
-    from medteb_mteb.build.sts import Estimate, Report
+    from medteb_mteb.curation.sts import Estimate, Report
 
 __all__ = ["sts"]
 
@@ -79,8 +79,8 @@ def sts(
 
     The exit code is 1 if requests are left to send; answers are kept, and the same command resumes.
     """
-    from medteb_mteb.build import sts as building
-    from medteb_mteb.build.training import training_queries
+    from medteb_mteb.curation import sts as building
+    from medteb_mteb.curation.training import training_queries
 
     if repair:
         repair_answers(out, journal)

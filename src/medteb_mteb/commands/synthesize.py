@@ -14,8 +14,8 @@ from medteb_mteb.commands.columns import ColumnOption, parse_columns
 from medteb_mteb.commands.repairing import RepairFlag, repair_answers
 
 if TYPE_CHECKING:
-    from medteb_mteb.build.llm import Cost
-    from medteb_mteb.build.synthetic import SynthesisReport
+    from medteb_mteb.curation.llm import Cost
+    from medteb_mteb.curation.synthetic import SynthesisReport
 
 __all__ = ["synthesize_app"]
 
@@ -83,7 +83,7 @@ def queries_command(
 
     The exit code is 1 if requests are left to send; answers are kept, and the same command resumes.
     """
-    from medteb_mteb.build import synthetic
+    from medteb_mteb.curation import synthetic
 
     if repair:
         repair_answers(out, journal)
@@ -147,7 +147,7 @@ def tasks_command(
 
     The exit code is 1 if requests are left to send; answers are kept, and the same command resumes.
     """
-    from medteb_mteb.build import synthetic
+    from medteb_mteb.curation import synthetic
 
     if repair:
         repair_answers(out, journal)

@@ -28,7 +28,7 @@ def run(
 
     `medteb run --save-predictions` saves mteb's predictions, which are also accepted.
     """
-    from mar_st.trec import check_run_name, read_run, write_run
+    from mar_st.data.trec import check_run_name, read_run, write_run
 
     check_run_name(out)
     found = read_run(source, split=split, subset=subset)
@@ -44,7 +44,7 @@ def qrels(
     split: Annotated[str, typer.Option(help="Split of the qrels.")] = "test",
 ) -> None:
     """Write the qrels of an edition or data folder as TREC qrels."""
-    from mar_st.trec import write_qrels
+    from mar_st.data.trec import write_qrels
     from medteb_mteb.commands.edition import resolve
     from medteb_mteb.commands.errors import UserError
     from medteb_mteb.folders import read_folder

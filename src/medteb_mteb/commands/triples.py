@@ -12,8 +12,8 @@ import typer
 from medteb_mteb.commands.repairing import RepairFlag, repair_answers
 
 if TYPE_CHECKING:
-    from medteb_mteb.build.llm import Cost
-    from medteb_mteb.build.training import TriplesReport
+    from medteb_mteb.curation.llm import Cost
+    from medteb_mteb.curation.training import TriplesReport
 
 __all__ = ["triples"]
 
@@ -70,7 +70,7 @@ def triples(
 
     The exit code is 1 if requests are left to send; answers are kept, and the same command resumes.
     """
-    from medteb_mteb.build import training
+    from medteb_mteb.curation import training
 
     how = training.TwoLists(
         depth=depth,
@@ -121,7 +121,7 @@ def cost_text(cost: Cost) -> str:
     """Return the estimate as one line of text.
 
     Args:
-        cost: Result of `medteb_mteb.build.training.estimate_triples`.
+        cost: Result of `medteb_mteb.curation.training.estimate_triples`.
     """
     of = f" of {cost.budget:g}" if cost.budget is not None else ""
     return (
@@ -135,7 +135,7 @@ def report_text(report: TriplesReport) -> str:
     """Return the report as some lines of text.
 
     Args:
-        report: Result of `medteb_mteb.build.training.make_triples`.
+        report: Result of `medteb_mteb.curation.training.make_triples`.
     """
     counts = report.counts
     lines = [

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def jieba_words(text: str) -> list[str]:
     """Words by jieba, without white space."""
-    from mar_st.words import segmenter
+    from mar_st.text.words import segmenter
 
     return [word for word in segmenter().cut(text) if word.strip()]
 

@@ -6,8 +6,8 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from medteb_mteb.build.read import STEP
-from medteb_mteb.build.records import BuildError
+from medteb_mteb.curation.files.read import STEP
+from medteb_mteb.curation.files.records import BuildError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from mar_st.normalisation import normalise
-from medteb_mteb.build.intervals import smallest_difference
-from medteb_mteb.build.near_duplicates import THRESHOLD as DOCUMENTS_THRESHOLD
-from medteb_mteb.build.near_duplicates import NearDuplicates
-from medteb_mteb.build.records import BuildError, Dropped, Text
-from medteb_mteb.build.split import THRESHOLD, clusters
+from mar_st.text.normalisation import normalise
+from medteb_mteb.curation.files.records import BuildError, Dropped, Text
+from medteb_mteb.curation.labels.intervals import smallest_difference
+from medteb_mteb.curation.texts.near_duplicates import THRESHOLD as DOCUMENTS_THRESHOLD
+from medteb_mteb.curation.texts.near_duplicates import NearDuplicates
+from medteb_mteb.curation.texts.split import THRESHOLD, clusters
 from medteb_mteb.validate.findings import Finding
 
 if TYPE_CHECKING:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from medteb_mteb.build.agreement import agreement
-from medteb_mteb.build.records import BuildError
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.labels.agreement import agreement
 from medteb_mteb.validate.findings import Finding, Table, worst
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from medteb_mteb.build.agreement import Estimate
-    from medteb_mteb.build.grades import Judgement
+    from medteb_mteb.curation.labels.agreement import Estimate
+    from medteb_mteb.curation.labels.grades import Judgement
     from medteb_mteb.validate.findings import Number, Verdict
     from medteb_mteb.validate.material import Material
 

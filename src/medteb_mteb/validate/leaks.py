@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from medteb_mteb.build.redundancy import leakage
+from medteb_mteb.curation.texts.redundancy import leakage
 from medteb_mteb.validate.findings import Finding
 
 if TYPE_CHECKING:

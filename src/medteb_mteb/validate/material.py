@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from medteb_mteb.build.grades import Judgement
+    from medteb_mteb.curation.labels.grades import Judgement
     from medteb_mteb.folders.layout import Layout
     from medteb_mteb.folders.retrieval import RetrievalData
 
@@ -164,7 +164,7 @@ def _check_file(folder: Path, path: Path, most: int) -> None:
 
 
 def _judgements(source: Path | None, queries: set[str]) -> tuple[Judgement, ...] | None:
-    from medteb_mteb.build.grades import read_judgements
+    from medteb_mteb.curation.labels.grades import read_judgements
 
     if source is None:
         return None
@@ -172,8 +172,8 @@ def _judgements(source: Path | None, queries: set[str]) -> tuple[Judgement, ...]
 
 
 def _experts(sources: Sources) -> dict[tuple[str, str], int] | None:
-    from medteb_mteb.build.records import BuildError
-    from medteb_mteb.build.review import read_experts
+    from medteb_mteb.curation.files.records import BuildError
+    from medteb_mteb.curation.labels.review import read_experts
 
     if (sources.review is None) != (not sources.answered):
         raise BuildError(
@@ -183,7 +183,7 @@ def _experts(sources: Sources) -> dict[tuple[str, str], int] | None:
 
 
 def _training(sources: Sequence[str]) -> tuple[str, ...] | None:
-    from medteb_mteb.build.training import training_texts
+    from medteb_mteb.curation.training import training_texts
 
     if not sources:
         return None

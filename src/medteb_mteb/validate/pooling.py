@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from medteb_mteb.build.intervals import interval
+from medteb_mteb.curation.labels.intervals import interval
 from medteb_mteb.folders.judged import Judged
 from medteb_mteb.measures import ENOUGH_JUDGED, means, score_queries
 from medteb_mteb.report.intervals import MeanSample

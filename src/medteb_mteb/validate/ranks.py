@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from medteb_mteb.build.judge.pools import pool_files
-from medteb_mteb.build.records import BuildError
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.judge.pools import pool_files
 from medteb_mteb.folders.problems import Problems
 from medteb_mteb.folders.rows import as_id, iter_rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.build.records import BuildError
+from medteb_mteb.curation.files.records import BuildError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,7 @@ def read_runs(names: Sequence[str], data: RetrievalData) -> dict[str, Run]:
         BuildError: Two runs of one name.
         RunError: A file that is not a run, or a run of other queries or documents.
     """
-    from mar_st.trec import read_run
+    from mar_st.data.trec import read_run
 
     queries, documents = {row["id"] for row in data.queries}, {row["id"] for row in data.corpus}
     runs: dict[str, Run] = {}

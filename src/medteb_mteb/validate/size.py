@@ -6,7 +6,7 @@ from itertools import combinations
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
-from medteb_mteb.build.intervals import smallest_difference
+from medteb_mteb.curation.labels.intervals import smallest_difference
 from medteb_mteb.validate.findings import Finding
 
 if TYPE_CHECKING:

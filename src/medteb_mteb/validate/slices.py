@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from medteb_mteb.build.intervals import interval
+from medteb_mteb.curation.labels.intervals import interval
 from medteb_mteb.measures import means
 from medteb_mteb.report.intervals import MeanSample
 from medteb_mteb.validate.findings import Finding, Table

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from medteb_mteb.build.consensus import Rule, consensus
+from medteb_mteb.curation.labels.consensus import Rule, consensus
 from medteb_mteb.folders.judged import Judged
 from medteb_mteb.measures import score_queries
 from medteb_mteb.validate.findings import Finding, Table, worst
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from medteb_mteb.build.grades import Judgement
+    from medteb_mteb.curation.labels.grades import Judgement
     from medteb_mteb.validate.findings import Number, Verdict
     from medteb_mteb.validate.material import Material
 

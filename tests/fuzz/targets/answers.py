@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from medteb_mteb.build.llm.prompt import Rejected
-from medteb_mteb.build.llm.tolerant import Members, json_object, json_values, spoken
+from medteb_mteb.curation.llm.prompt import Rejected
+from medteb_mteb.curation.llm.tolerant import Members, json_object, json_values, spoken
 from tests.fuzz.engine import Target
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mar_st.native import exact
+from mar_st.kernels import exact
 from tests.fuzz import sanitized
 from tests.fuzz.engine import Target
 

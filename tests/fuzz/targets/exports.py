@@ -9,9 +9,9 @@ import numpy as np
 
 from mar_st.errors import MarError
 from mar_st.files import entry_of
+from mar_st.integrity.verify import verify
 from mar_st.online.listing import Listing
 from mar_st.online.lookup import LookupListing, NumpyLookupEncoder
-from mar_st.verify import verify
 from tests.fuzz.engine import Target
 from tests.fuzz.folders import Changed, relist_files
 

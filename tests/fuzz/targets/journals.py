@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mar_st.errors import MarError
-from mar_st.journal import CHECKS, HEADER, RECORDS, Journal
-from mar_st.store import text_keys
-from mar_st.verify import verify
-from medteb_mteb.build.diversify.journal import Journal as Decisions
-from medteb_mteb.build.journals import repair_found, verify_journal
-from medteb_mteb.build.judge.entries import JudgeAccount, Request
-from medteb_mteb.build.judge.journal import Journal as Judgements
-from medteb_mteb.build.llm import Account
-from medteb_mteb.build.llm.database import settings_digest
-from medteb_mteb.build.llm.journal import Answer, AnswerJournal
-from medteb_mteb.build.records import BuildError
+from mar_st.integrity.verify import verify
+from mar_st.teachers.journal import CHECKS, HEADER, RECORDS, Journal
+from mar_st.teachers.store import text_keys
+from medteb_mteb.curation.diversify.journal import Journal as Decisions
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.journals import repair_found, verify_journal
+from medteb_mteb.curation.judge.entries import JudgeAccount, Request
+from medteb_mteb.curation.judge.journal import Journal as Judgements
+from medteb_mteb.curation.llm import Account
+from medteb_mteb.curation.llm.database import settings_digest
+from medteb_mteb.curation.llm.journal import Answer, AnswerJournal
 from tests.fuzz.engine import Target
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mar_st.data.read import read_triples
 from mar_st.encode.corpus import read_corpus
 from mar_st.errors import MarError
-from mar_st.texts import read_texts
+from mar_st.text.texts import read_texts
 from tests.fuzz.engine import Target
 
 if TYPE_CHECKING:

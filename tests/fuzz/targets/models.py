@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
 from mar_st.files import write_digests
+from mar_st.integrity.verify import verify
+from mar_st.model.packed import verify as verify_packed
 from mar_st.modules.layout import listed_modules, query_routes, saved_chain
-from mar_st.packed import verify as verify_packed
-from mar_st.verify import verify
 from tests.fuzz.engine import Target
 from tests.fuzz.folders import Changed, relist_files
 

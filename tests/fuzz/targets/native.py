@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mar_st.native import runtime
+from mar_st.online import native_runtime as runtime
 from mar_st.online.protocol import EncoderError
 from tests.fuzz import sanitized
 from tests.fuzz.engine import Target

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
-from mar_st.recipe import RECIPES, load_recipe
+from mar_st.recipes.load import RECIPES, load_recipe
 from mar_st.study.schema import STUDIES, load_study
-from medteb_mteb.build.judge.config import load_judges
-from medteb_mteb.build.pipeline.schema import load_pipeline
-from medteb_mteb.build.records import BuildError
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.judge.config import load_judges
+from medteb_mteb.curation.pipeline.schema import load_pipeline
 from tests.fuzz.engine import Target
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mar_st.trec import RunError, read_run, write_run
+from mar_st.data.trec import RunError, read_run, write_run
 from tests.fuzz.engine import Target
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 
 from mar_st.encode import VectorFolder, write_vectors
 from mar_st.errors import MarError
-from mar_st.verify import verify
+from mar_st.integrity.verify import verify
 from tests.fuzz.engine import Target
 from tests.fuzz.folders import Changed
 

@@ -8,10 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from mar_st.cli import app
-from mar_st.encode import space_of, write_vectors
+from mar_st.encode import write_vectors
 from mar_st.errors import MarError
 from mar_st.index import Searcher, build_index
 from mar_st.index.manifest import read_manifest
+from mar_st.model.space import space_of
 from tests.mar_st.lookup.conftest import family, fitted, make_texts, teach, texts, vectors  # noqa: F401
 
 

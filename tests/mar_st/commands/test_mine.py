@@ -8,7 +8,7 @@ import pytest
 
 from mar_st.cli import main
 from mar_st.data import read_source, read_triples, to_dataset
-from mar_st.schema import Data
+from mar_st.recipes.schema import Data
 
 
 @pytest.fixture

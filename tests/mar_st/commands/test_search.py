@@ -11,9 +11,10 @@ import typer
 
 from mar_st import MAR
 from mar_st.commands.search import search
-from mar_st.encode import space_of, write_vectors
+from mar_st.encode import write_vectors
 from mar_st.index import IndexingError, build_index
-from mar_st.names import model_folder
+from mar_st.model.names import model_folder
+from mar_st.model.space import space_of
 
 TASK = Path(__file__).resolve().parents[3] / "tasks" / "MedTEBRetrieval"
 
@@ -67,7 +68,7 @@ def test_one_query(data, capsys):
 
 
 def test_the_suffix_decides_the_form_of_a_run(data, capsys):
-    from mar_st.trec import RunError, read_run
+    from mar_st.data.trec import RunError, read_run
 
     root, corpus, _, _ = data
     for file in ("run.trec", "run.json"):

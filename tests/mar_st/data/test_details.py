@@ -10,8 +10,8 @@ import pytest
 
 from mar_st.data import DataError, Source, Triple, locate, read_source, read_triples, to_dataset
 from mar_st.data.content import data_digest
-from mar_st.recipe import RecipeError, load_recipe
-from mar_st.schema import Data
+from mar_st.recipes.load import RecipeError, load_recipe
+from mar_st.recipes.schema import Data
 
 
 def _write(path, rows):

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from mar_st.data import DataError, Triple, read_source, to_dataset
-from mar_st.schema import Data
+from mar_st.recipes.schema import Data
 from mar_st.stages.trainer import read_columns
 
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from mar_st.data import DataError, Triple, read_source
-from mar_st.schema import Data
+from mar_st.recipes.schema import Data
 
 ROWS = [
     Triple("头疼怎么办", ("多休息", "喝水"), ("打球",)),

@@ -13,7 +13,7 @@ from mar_st.data import DataError, Triple, cache, distinct_texts, numbered, read
 from mar_st.data.content import source_digest
 from mar_st.data.records import row_line
 from mar_st.data.sequences import Texts, Triples
-from mar_st.schema import Data
+from mar_st.recipes.schema import Data
 from mar_st.stages.samplers import TrainRows, train_batches
 
 ROWS = [

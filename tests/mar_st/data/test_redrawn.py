@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mar_st.data import Source, Triple, column_texts, read, read_source, to_dataset
-from mar_st.schema import Data
+from mar_st.recipes.schema import Data
 from mar_st.stages.samplers import TrainRows, text_columns, train_batches
 
 #: 1 to 4 positives and 1 to 6 negatives each; documents name their triple.

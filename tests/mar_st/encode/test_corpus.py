@@ -15,7 +15,7 @@ import pytest
 
 from mar_st.encode import CorpusError, Entry, read_corpus
 from mar_st.encode.scan import ShardReader, scan_corpus
-from mar_st.texts import join_document
+from mar_st.text.texts import join_document
 
 ROWS: list[dict[str, Any]] = [
     {"_id": "d1", "title": "头疼", "text": "吃药", "department": "神经内科", "year": 2024, "tags": ["a"]},
@@ -145,7 +145,8 @@ def test_a_hub_name_that_cannot_be_reached_is_said(monkeypatch: pytest.MonkeyPat
 
 def test_reading_does_not_import_torch(file: Path) -> None:
     code = (
-        "import sys; from mar_st.encode import read_corpus, VectorFolder, space_of; "
+        "import sys; from mar_st.encode import read_corpus, VectorFolder; "
+        "from mar_st.model.space import space_of; "
         f"print(len(list(read_corpus({str(file)!r})))); "
         "assert not {'torch', 'transformers', 'sentence_transformers'} & set(sys.modules)"
     )

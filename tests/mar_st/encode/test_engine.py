@@ -15,8 +15,8 @@ from mar_st import MAR
 from mar_st.encode import Engine
 from mar_st.encode.batches import token_batches
 from mar_st.encode.pipeline import ahead, behind
-from mar_st.encoders import load_encoder
 from mar_st.errors import MarError
+from mar_st.model.encoders import load_encoder
 from tests.mar_st.conftest import ALPHABET, make_config, make_tokenizer
 
 

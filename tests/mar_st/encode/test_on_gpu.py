@@ -12,7 +12,7 @@ from sentence_transformers.base.modules import Normalize
 
 from mar_st import MAR
 from mar_st.encode import Engine
-from mar_st.encoders import load_encoder
+from mar_st.model.encoders import load_encoder
 from tests.mar_st.gpu_helpers import WIDTHS, texts, write_side, write_sides
 
 pytestmark = pytest.mark.gpu

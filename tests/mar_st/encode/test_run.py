@@ -19,16 +19,16 @@ import torch
 from filelock import FileLock
 
 from mar_st import MAR
-from mar_st.describe import count_parameters
-from mar_st.encode import CorpusError, Settings, VectorFolder, encode_corpus, space_of, write_vectors
+from mar_st.encode import CorpusError, Settings, VectorFolder, encode_corpus, write_vectors
 from mar_st.encode import loading as loading_module
 from mar_st.encode import local as local_module
 from mar_st.encode import run as run_module
 from mar_st.encode.folder import text_digests
 from mar_st.encode.run import EncodeError
-from mar_st.encode.space import document_parts
 from mar_st.encode.worker import Worker
 from mar_st.errors import MarError
+from mar_st.model.describe import count_parameters
+from mar_st.model.space import document_parts, space_of
 from tests.mar_st.conftest import ALPHABET
 from tests.mar_st.encode.older import without_digests
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SETTINGS = Settings(shard=16, tokens=128)
-#: Of default vectors of these small models, whose weights are large (`mar_st.encode.amx`).
+#: Of default vectors of these small models, whose weights are large (`mar_st.kernels.amx`).
 ATOL = 1e-4
 
 

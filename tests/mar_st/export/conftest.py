@@ -8,7 +8,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from mar_st.encoders import load_encoder
+from mar_st.model.encoders import load_encoder
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 TEXTS = ["头疼吃什么药", "感冒", "感冒发热怎么办呢", "高血压医生你好", "a", "头疼" * 40]

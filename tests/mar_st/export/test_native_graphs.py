@@ -14,16 +14,16 @@ from sentence_transformers.base.modules import Dense, Normalize
 from sentence_transformers.sentence_transformer.modules import LayerNorm
 from torch import nn
 
-from mar_st.encoders import load_encoder
 from mar_st.export import ExportError, export
 from mar_st.export.graph import PackedEncoder, parts_of
 from mar_st.export.native_graphs import NativeGraphs, pack
 from mar_st.export.source import Source, write_front
-from mar_st.native import runtime
-from mar_st.native.description import Description
-from mar_st.native.runtime import NativeRuntime
+from mar_st.model.encoders import load_encoder
 from mar_st.online import EncoderError, load_query_encoder
+from mar_st.online import native_runtime as runtime
 from mar_st.online.front import Front
+from mar_st.online.native_description import Description
+from mar_st.online.native_runtime import NativeRuntime
 from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.conftest import ALPHABET, make_config, make_tokenizer
 from tests.mar_st.export.conftest import FAMILIES, TEXTS, make_model
@@ -326,7 +326,7 @@ CORRUPTED = """
 import copy, json, random, sys
 from pathlib import Path
 import numpy as np
-from mar_st.native.runtime import NativeRuntime
+from mar_st.online.native_runtime import NativeRuntime
 from mar_st.online import EncoderError
 
 folder, seed = Path(sys.argv[1]), int(sys.argv[2])

@@ -16,7 +16,7 @@ import pytest
 from mar_st.encode import VectorFolder, write_vectors
 from mar_st.files import sync_folder, write_json
 from mar_st.index import Index, add, build_index, compact, delete
-from mar_st.verify import verify
+from mar_st.integrity.verify import verify
 from tests.mar_st.files.power import Disk
 from tests.mar_st.index.conftest import make_library
 from tests.mar_st.index.test_update import part

@@ -13,9 +13,9 @@ from mar_st.errors import MarError
 from mar_st.files import JsonError, one_line, printable, read_digests, read_json
 from mar_st.index import Hit, Index
 from mar_st.index.results import Leg
+from mar_st.integrity.verify import verify
 from mar_st.modules.layout import listed_modules, query_routes, saved_chain
 from mar_st.online.listing import Listing
-from mar_st.verify import verify
 
 if TYPE_CHECKING:
     from pathlib import Path

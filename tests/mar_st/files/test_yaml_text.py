@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mar_st.files.yaml_text import YamlError, parse_yaml
-from mar_st.recipe import RecipeError, load_recipe
+from mar_st.recipes.load import RecipeError, load_recipe
 from mar_st.study.schema import StudyError, load_study
 
 REFUSED = {

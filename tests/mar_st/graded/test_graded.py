@@ -23,7 +23,7 @@ from mar_st.graded import (
     train_grader,
     weighted_kappa,
 )
-from mar_st.reranker import Reranker
+from mar_st.model.reranker import Reranker
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 #: What a document says decides its label, whatever the query is.

@@ -6,7 +6,7 @@ import pytest
 
 from mar_st.index import flat
 from mar_st.index.mask import Mask
-from mar_st.native.exact import MOST
+from mar_st.kernels.exact import MOST
 
 GENERATOR = np.random.default_rng(0)
 VECTORS = GENERATOR.standard_normal((20_011, 24)).astype(np.float32)

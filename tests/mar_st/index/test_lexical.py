@@ -10,7 +10,7 @@ from mar_st.index import IndexingError, Searcher, build_index, lexical
 from mar_st.index.documents import Documents, DocumentWriter, Stored
 from mar_st.index.lexical import Lexical, LexicalSegment
 from mar_st.index.mask import Mask
-from mar_st.words import TOKENS
+from mar_st.text.words import TOKENS
 from tests.mar_st.index.conftest import entry, make_library
 
 TEXTS = ["高血压怎么办", "儿科看感冒", "编号17 编号17", "没有的词xyz", ""]

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from mar_st.index.snippets import LONGEST, SHORTEST, snippet
-from mar_st.words import query_terms
+from mar_st.text.words import query_terms
 
 FILLER = "这里讲的是别的事情，与所问无关，只是为了把文章写长一些。"
 LONG = FILLER * 10 + "糖尿病患者可以吃苹果吗？每天吃半个苹果，注意血糖。" + FILLER * 10

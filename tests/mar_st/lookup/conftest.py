@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from mar_st import MAR
-from mar_st.encode import space_of, write_vectors
-from mar_st.family import add_query_encoder
+from mar_st.encode import write_vectors
 from mar_st.lookup import fit_lookup
-from mar_st.texts import join_document
+from mar_st.model.family import add_query_encoder
+from mar_st.model.space import space_of
+from mar_st.text.texts import join_document
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 DIM = 32

@@ -11,8 +11,8 @@ from sentence_transformers.sentence_transformer.losses import (
 )
 from torch.nn.functional import cross_entropy, normalize
 
-from mar_st.encoders import load_encoder
 from mar_st.losses import AsymInfoNCELoss, in_batch
+from mar_st.model.encoders import load_encoder
 
 QUERIES = ["头疼吃什么药", "高血压", "感冒发热怎么办呢", "咳嗽", "医生你好"]
 POSITIVES = ["头疼吃药好", "高血压吃什么药好", "发热", "感冒咳嗽怎么办", "你好"]

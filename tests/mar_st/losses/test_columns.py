@@ -4,10 +4,10 @@ import pytest
 import torch
 from sentence_transformers.base.losses.merged_forward import embed_columns as plain
 
-from mar_st.encoders import load_encoder
 from mar_st.losses import columns as module
 from mar_st.losses.columns import embed_columns
-from mar_st.model import MAR
+from mar_st.model.encoders import load_encoder
+from mar_st.model.mar import MAR
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 TEXTS = ["头疼吃什么药" * (1 + 7 * (i % 5 == 3)) for i in range(24)]

@@ -5,9 +5,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch.nn.functional import cross_entropy
 
-from mar_st.encoders import load_encoder
 from mar_st.losses import retromae
 from mar_st.losses.retromae import RetroMAELoss, draw_visible, draw_words, replace_tokens, word_pieces
+from mar_st.model.encoders import load_encoder
 from tests.mar_st.stages.helpers import TRIPLES, encoder
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mar_st import MAR
-from mar_st.describe import describe
-from mar_st.encode.space import space_of
 from mar_st.errors import MarError
-from mar_st.family import remove_query_encoder
+from mar_st.model.describe import describe
+from mar_st.model.family import remove_query_encoder
+from mar_st.model.space import space_of
 from mar_st.modules.layout import read_router, routers, saved_chain
 from mar_st.online import load_query_encoder
 

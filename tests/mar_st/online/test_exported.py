@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from mar_st.errors import MarError
-from mar_st.names import model_folder
+from mar_st.integrity.verify import verify
+from mar_st.model.names import model_folder
 from mar_st.online import EncoderError, MicroBatcher, load_query_encoder
-from mar_st.verify import verify
 from tests.mar_st.export.conftest import TEXTS, exported, gte_folder  # noqa: F401 -- fixtures
 
 

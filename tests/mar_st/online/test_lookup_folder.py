@@ -13,9 +13,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
-from mar_st.encode import space_of
 from mar_st.export.lookup import export_lookup
 from mar_st.lookup import LookupEncoderError
+from mar_st.model.space import space_of
 from mar_st.online import EncoderError, load_query_encoder
 from mar_st.online.lookup import NumpyLookupEncoder
 from mar_st.online.lookup_folder import open_lookup

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from mar_st.encode import space_of, write_vectors
+from mar_st.encode import write_vectors
 from mar_st.errors import MarError
 from mar_st.index import Searcher, build_index, tune_effort
 from mar_st.index.manifest import read_manifest
+from mar_st.model.space import space_of
 from mar_st.online.lookup import NumpyLookupEncoder
 from mar_st.serve import ServeSettings, create_app
 from mar_st.serve.settings import ServeError
-from mar_st.texts import join_document
+from mar_st.text.texts import join_document
 from tests.mar_st.lookup.conftest import DOCUMENTS, family, fitted, make_texts, teach, texts, vectors  # noqa: F401
 from tests.mar_st.serve.conftest import Client
 from tests.mar_st.serve.fakes import FakeEncoder, FakeSearcher

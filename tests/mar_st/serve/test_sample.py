@@ -10,12 +10,12 @@ import pytest
 from mar_st import MAR
 from mar_st.encode import encode_corpus
 from mar_st.errors import MarError
-from mar_st.family import add_query_encoder
 from mar_st.index import Searcher
 from mar_st.lookup import fit_lookup
-from mar_st.names import model_folder, packaged_folder
+from mar_st.model.family import add_query_encoder
+from mar_st.model.names import model_folder, packaged_folder
+from mar_st.model.packed import pack, unpacked_folder
 from mar_st.online.lookup import NumpyLookupEncoder
-from mar_st.packed import pack, unpacked_folder
 from mar_st.serve import ServeSettings, create_app
 from mar_st.serve.sample import sample_index
 
@@ -85,7 +85,7 @@ def test_names_find_the_installed_model(installed):
 
 
 def test_without_the_model_it_says_how_to_get_it(monkeypatch, tmp_path):
-    monkeypatch.setattr("mar_st.names.find_spec", lambda name: None)
+    monkeypatch.setattr("mar_st.model.names.find_spec", lambda name: None)
     monkeypatch.delenv("MAR_HOME", raising=False)
     with pytest.raises(MarError, match=r"pip install mar-zh.*or give an index"):
         sample_index(print)

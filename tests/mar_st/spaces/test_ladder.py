@@ -12,8 +12,8 @@ from sentence_transformers.base.modules import Normalize
 from transformers import TrainerCallback
 
 from mar_st import MAR
-from mar_st.encoders import load_encoder
-from mar_st.family import query_encoders
+from mar_st.model.encoders import load_encoder
+from mar_st.model.family import query_encoders
 from mar_st.spaces import Ladder, Options, SpaceError, align_ladder
 from mar_st.spaces import ladder as module
 from mar_st.spaces.rungs import parse_ladder

@@ -17,10 +17,10 @@ from sentence_transformers.base.modules import Normalize
 
 from mar_st import MAR
 from mar_st.encode import encode_corpus
-from mar_st.encode.space import space_of
-from mar_st.encoders import load_encoder
-from mar_st.family import add_query_encoder
 from mar_st.index import Searcher, build_index
+from mar_st.model.encoders import load_encoder
+from mar_st.model.family import add_query_encoder
+from mar_st.model.space import space_of
 from mar_st.spaces import Options, SpaceError, align_space
 from mar_st.spaces import run as module
 from mar_st.teachers import ModelTeacher

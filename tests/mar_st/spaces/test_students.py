@@ -4,7 +4,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from mar_st.encoders import load_encoder
+from mar_st.model.encoders import load_encoder
 from mar_st.spaces.students import given_encoder
 from tests.mar_st.conftest import make_config, make_tokenizer
 

@@ -9,8 +9,8 @@ from transformers import AutoModelForSequenceClassification
 
 from mar_st import MAR
 from mar_st.data import Source, Triple
-from mar_st.encoders import load_encoder
-from mar_st.schema import ContrastiveStage, Data, DistillStage, JointStage
+from mar_st.model.encoders import load_encoder
+from mar_st.recipes.schema import ContrastiveStage, Data, DistillStage, JointStage
 from mar_st.stages.settings import Settings
 from tests.mar_st.conftest import make_config, make_tokenizer
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from mar_st.data import Source
-from mar_st.launch import pass_sizes
-from mar_st.rules import HEAD
-from mar_st.schema import AlignStage, Data, RetroMAEStage
+from mar_st.planning.launch import pass_sizes
+from mar_st.recipes.rules import HEAD
+from mar_st.recipes.schema import AlignStage, Data, RetroMAEStage
 from mar_st.stages.align import train_align
 from mar_st.stages.contrastive import train_contrastive
 from mar_st.stages.retromae import train_retromae

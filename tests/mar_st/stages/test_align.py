@@ -14,14 +14,14 @@ from datasets import Dataset
 from mar_st import MAR
 from mar_st.data import Source, Triple
 from mar_st.losses import AlignmentLoss
-from mar_st.schema import AlignStage, Data
+from mar_st.recipes.schema import AlignStage, Data
 from mar_st.stages import align
 from mar_st.stages.align import AlignError, text_groups, train_align, weighted
 from mar_st.stages.labels import labelled
 from mar_st.stages.settings import Settings
 from mar_st.stages.trainer import fit
-from mar_st.store import TeacherStore
 from mar_st.teachers import ModelTeacher
+from mar_st.teachers.store import TeacherStore
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 WORDS = ["头疼", "发热", "咳嗽", "感冒", "高血压", "医生", "吃药", "怎么办"]

@@ -5,8 +5,8 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from mar_st.adapters import LoRAError, has_adapter
 from mar_st.data import DataError, Triple
+from mar_st.model.adapters import LoRAError, has_adapter
 from mar_st.stages import contrastive
 from mar_st.stages.contrastive import train_contrastive
 from tests.mar_st.stages.helpers import (

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mar_st.launch import Launch, LaunchError, check_stage
 from mar_st.losses.retromae import RetroMAELoss
-from mar_st.schema import AlignStage, RetroMAEStage
+from mar_st.planning.launch import Launch, LaunchError, check_stage
+from mar_st.recipes.schema import AlignStage, RetroMAEStage
 from mar_st.stages.align import train_align
 from mar_st.stages.contrastive import train_contrastive
 from mar_st.stages.deepspeed import LENT, lend, take_back
@@ -102,7 +102,7 @@ class Wrapper(torch.nn.Module):
 
 def test_gradcache_is_refused_with_zero_2_alone(tmp_path, monkeypatch):
     """In every kind of stage: each builds its own trainer."""
-    monkeypatch.setattr("mar_st.launch.find_spec", lambda name: object())
+    monkeypatch.setattr("mar_st.planning.launch.find_spec", lambda name: object())
     with pytest.raises(LaunchError, match=r"ZeRO 2 .* cannot be combined with mini_batch_size"):
         train_joint(
             mar(), [source()], stage("joint", mini_batch_size=4),

@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 import torch.multiprocessing as mp
 from safetensors.torch import save_file
-from mar_st.schema import AlignStage
+from mar_st.recipes.schema import AlignStage
 from mar_st.stages.align import train_align
 from mar_st.stages.contrastive import train_contrastive
 from mar_st.stages.distill import train_distill

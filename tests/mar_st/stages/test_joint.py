@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from mar_st.adapters import has_adapter
 from mar_st.losses import AsymInfoNCELoss, ScoreDistillLoss
+from mar_st.model.adapters import has_adapter
 from mar_st.stages import joint
 from mar_st.stages.joint import JointError, train_joint
 from mar_st.stages.monitor import MetricsFile

@@ -9,7 +9,7 @@ import torch
 
 from mar_st.cli import app
 from mar_st.data import Source
-from mar_st.schema import AlignStage, Data
+from mar_st.recipes.schema import AlignStage, Data
 from mar_st.stages import loading
 from mar_st.stages.align import train_align
 from mar_st.stages.batches import RecordingCollator
@@ -100,7 +100,7 @@ def test_the_option_of_the_command(monkeypatch, tmp_path):
     from typer.testing import CliRunner
 
     found = []
-    monkeypatch.setattr("mar_st.train.train", lambda recipe, out, **options: found.append(recipe) or out)
+    monkeypatch.setattr("mar_st.runs.train.train", lambda recipe, out, **options: found.append(recipe) or out)
     outcome = CliRunner().invoke(app, ["train", "mar-mini", "--out", str(tmp_path), "--workers", "3"])
     assert outcome.exit_code == 0, outcome.output
     assert found[0].workers == 3

@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from mar_st.heap import trim
+from mar_st.kernels.heap import trim
 from mar_st.stages.memory import GROWTH, SETTLE, ReturnMemory, resident
 
 GROW = """
 import torch
-from mar_st.heap import trim
+from mar_st.kernels.heap import trim
 from mar_st.stages.memory import resident
 torch.set_num_threads(1)
 kept = []

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mar_st.adapters import add_lora
-from mar_st.encoders import load_encoder
+from mar_st.model.adapters import add_lora
+from mar_st.model.encoders import load_encoder
 from mar_st.stages import monitor
 from mar_st.stages.batches import BatchRecord
 from mar_st.stages.meter import Meter, own_modules, peak_flops, peak_memory, step_costs

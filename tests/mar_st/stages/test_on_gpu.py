@@ -18,10 +18,10 @@ pytest.importorskip("filelock", reason="training needs filelock")
 
 from sentence_transformers import SentenceTransformer
 
-from mar_st.schema import Recipe
+from mar_st.recipes.schema import Recipe
+from mar_st.runs.train import train
 from mar_st.stages.compiling import has_compiler
 from mar_st.stages.monitor import MetricsFile, read_metrics
-from mar_st.train import train
 from tests.mar_st.gpu_helpers import WIDTHS, recipe_content, texts
 
 pytestmark = pytest.mark.gpu
@@ -152,8 +152,8 @@ def test_a_killed_run_resumes_to_the_weights_of_an_uninterrupted_one(gpu, tmp_pa
 #: Runs a recipe: its file, the run folder.
 SCRIPT = """
 import json, sys
-from mar_st.schema import Recipe
-from mar_st.train import train
+from mar_st.recipes.schema import Recipe
+from mar_st.runs.train import train
 
 if __name__ == "__main__":
     recipe, out = sys.argv[1:]

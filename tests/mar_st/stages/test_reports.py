@@ -10,9 +10,9 @@ import torch
 from transformers import TrainerCallback
 from transformers.integrations import integration_utils
 
-from mar_st.recipe import load_recipe
+from mar_st.recipes.load import load_recipe
+from mar_st.runs.train import train
 from mar_st.stages.reports import ReportError, check_callbacks, check_reports
-from mar_st.train import train
 from tests.mar_st.train_helpers import silent
 
 

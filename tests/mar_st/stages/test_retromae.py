@@ -9,10 +9,10 @@ from sentence_transformers import SentenceTransformer
 from transformers import set_seed
 
 from mar_st.data import Source
-from mar_st.encoders import load_encoder
 from mar_st.errors import MarError
-from mar_st.rules import HEAD
-from mar_st.schema import Data, RetroMAEStage
+from mar_st.model.encoders import load_encoder
+from mar_st.recipes.rules import HEAD
+from mar_st.recipes.schema import Data, RetroMAEStage
 from mar_st.stages.retromae import train_retromae
 from mar_st.stages.settings import Settings
 

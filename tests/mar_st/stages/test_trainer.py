@@ -8,10 +8,10 @@ import torch
 from datasets import Dataset
 from sentence_transformers.base.losses.merged_forward import embed_columns
 
-from mar_st.adapters import add_lora
 from mar_st.errors import MarError
-from mar_st.launch import LaunchError, rows_per_device
 from mar_st.losses import AsymInfoNCELoss
+from mar_st.model.adapters import add_lora
+from mar_st.planning.launch import LaunchError, rows_per_device
 from mar_st.stages.monitor import read_metrics
 from mar_st.stages.samplers import BatchError
 from tests.mar_st.stages.trainer_helpers import (
@@ -240,7 +240,7 @@ def test_a_batch_that_devices_cannot_share_is_refused():
     ],
 )
 def test_deepspeed_configurations_that_cannot_be_used(tmp_path, monkeypatch, content, message):
-    monkeypatch.setattr("mar_st.launch.find_spec", lambda name: None)
+    monkeypatch.setattr("mar_st.planning.launch.find_spec", lambda name: None)
     path = tmp_path / "ds.json"
     path.write_text(content)
     with pytest.raises(LaunchError, match=message):

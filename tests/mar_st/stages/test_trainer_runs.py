@@ -14,7 +14,7 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 
 from mar_st.errors import MarError
 from mar_st.losses import AsymInfoNCELoss
-from mar_st.schema import Evaluation
+from mar_st.recipes.schema import Evaluation
 from mar_st.stages import trainer as trainer_module
 from mar_st.stages.monitor import MetricsFile, read_metrics
 from mar_st.stages.watch import NonFiniteError

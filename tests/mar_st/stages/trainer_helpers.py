@@ -8,9 +8,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 
 from mar_st import MAR
-from mar_st.encoders import load_encoder
 from mar_st.losses import AsymInfoNCELoss
-from mar_st.schema import ContrastiveStage
+from mar_st.model.encoders import load_encoder
+from mar_st.recipes.schema import ContrastiveStage
 from mar_st.stages.monitor import MetricsFile
 from mar_st.stages.settings import Settings
 from mar_st.stages.trainer import StageTrainer, fit

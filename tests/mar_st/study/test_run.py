@@ -9,14 +9,15 @@ import yaml
 from filelock import FileLock
 from sentence_transformers import SentenceTransformer
 
-from mar_st import train as runner
 from mar_st.data import DataError
 from mar_st.errors import MarError
-from mar_st.study import StudyError, load_study, tasks
+from mar_st.evaluation import tasks
+from mar_st.evaluation.statistics import Scores
+from mar_st.evaluation.tasks import load_task, score
+from mar_st.runs import train as runner
+from mar_st.study import StudyError, load_study
 from mar_st.study import run as study_run
 from mar_st.study.run import plan_study, run_study
-from mar_st.study.stats import Scores
-from mar_st.study.tasks import load_task, score
 
 TABLE = ("table.json", "table.md")
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from mar_st.recipe import load_recipe, recipe_names
+from mar_st.recipes.load import load_recipe, recipe_names
 from mar_st.study import StudyError, load_study, study_names
 from mar_st.study.schema import row_recipes
 

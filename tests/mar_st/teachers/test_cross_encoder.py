@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from mar_st.errors import MarError
-from mar_st.store import TeacherStore
 from mar_st.teachers import CrossEncoderTeacher
+from mar_st.teachers.store import TeacherStore
 from tests.mar_st.stages.helpers import cross_encoder
 
 QUERIES = ["头疼吃什么药", "高血压", "咳嗽"]

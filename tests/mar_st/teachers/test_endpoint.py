@@ -11,9 +11,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from mar_st.store import text_keys
 from mar_st.teachers import EndpointTeacher
 from mar_st.teachers.endpoint import EndpointError
+from mar_st.teachers.store import text_keys
 
 pytest.importorskip("openai", reason="the openai client is not installed")
 
@@ -129,7 +129,7 @@ def test_several_requests_at_once_give_the_same(server, tmp_path):
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-from mar_st.journal import Journal
+from mar_st.teachers.journal import Journal
 from mar_st.teachers.endpoint import EndpointTeacher
 
 append = Journal.append

@@ -13,15 +13,15 @@ from pydantic import ValidationError
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
-from mar_st.backbones import count, shape_of
 from mar_st.data import read_source
 from mar_st.data.content import source_digest
-from mar_st.lineage import stage_digests
-from mar_st.recipe import load_recipe
-from mar_st.schema import Backbone
-from mar_st.sides import check_models
-from mar_st.tiny import shrink
-from mar_st.train import train
+from mar_st.planning.backbones import count, shape_of
+from mar_st.recipes.load import load_recipe
+from mar_st.recipes.schema import Backbone
+from mar_st.rehearsal.tiny import shrink
+from mar_st.runs.lineage import stage_digests
+from mar_st.runs.sides import check_models
+from mar_st.runs.train import train
 from mar_st.vocabulary import VocabularyError, backbones
 from tests.mar_st.train_helpers import silent, weights
 

@@ -14,9 +14,9 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, 
 
 from mar_st import MAR
 from mar_st.data import DataError
-from mar_st.describe import count_parameters
-from mar_st.encoders import load_encoder
-from mar_st.mlm_head import source_head
+from mar_st.model.describe import count_parameters
+from mar_st.model.encoders import load_encoder
+from mar_st.model.mlm_head import source_head
 from mar_st.vocabulary import VocabularyError, file_texts, trim
 from mar_st.vocabulary.choose import choose, usage_of
 from mar_st.vocabulary.pieces import Pieces

@@ -6,7 +6,7 @@ import mteb
 import pytest
 import pytrec_eval
 
-from mar_st.trec import read_run
+from mar_st.data.trec import read_run
 from medteb_mteb.folders import FolderError, read_folder, task_from_folder
 
 

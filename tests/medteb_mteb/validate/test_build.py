@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from medteb_mteb.build.records import BuildError
+from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.validate import Sources
 from medteb_mteb.validate.build import of_build
 

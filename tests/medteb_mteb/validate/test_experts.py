@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from medteb_mteb.build.records import BuildError
+from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.validate import Sources, read_material
 from medteb_mteb.validate.experts import corrected_mean, precision_of_systems
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from medteb_mteb.build.agreement import agreement
-from medteb_mteb.build.grades import read_judgements
+from medteb_mteb.curation.labels.agreement import agreement
+from medteb_mteb.curation.labels.grades import read_judgements
 from medteb_mteb.validate.judges import agreement_of_judges, self_consistency
 
 PAIRS = [f"q{i} {kind}{i}" for i in range(10) for kind in "pn"]

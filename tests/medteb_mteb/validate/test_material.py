@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from mar_st.trec import RunError
-from medteb_mteb.build.records import BuildError
+from mar_st.data.trec import RunError
+from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.folders import FolderError
 from medteb_mteb.validate import Sources, read_material
 from medteb_mteb.validate import material as module

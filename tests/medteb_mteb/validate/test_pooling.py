@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from medteb_mteb.build.records import BuildError
+from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.folders import FolderError
 from medteb_mteb.validate.pooling import holes, pool_bias
 

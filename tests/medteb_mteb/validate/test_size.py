@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 
-from medteb_mteb.build.intervals import smallest_difference
+from medteb_mteb.curation.labels.intervals import smallest_difference
 from medteb_mteb.validate import size as module
 from medteb_mteb.validate.size import size
 

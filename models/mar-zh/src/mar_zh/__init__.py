@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mar_st.packed import unpacked_folder
+from mar_st.model.packed import unpacked_folder
 
 __all__ = ["path"]
 

@@ -1,0 +1,1 @@
+"""Scores of models on sets, and statistics of them."""

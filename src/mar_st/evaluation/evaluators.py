@@ -1,0 +1,193 @@
+"""Scores on a development set while a stage trains."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from sentence_transformers.base.evaluation import BaseEvaluator
+from sentence_transformers.base.modules import Router
+
+from mar_st.data import locate
+from mar_st.errors import MarError
+from mar_st.evaluation.scored_set import Task
+from mar_st.evaluation.tasks import load_task, score
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mar_st.evaluation.tasks import TaskData
+    from mar_st.recipes.schema import Evaluation
+
+
+class DevEvaluator(BaseEvaluator):
+    """Mean score over the queries of a development set, under one name.
+
+    The numbers are those of `mar ablate`, and of mteb on the same folder. Queries and documents go through
+    the routes of the model, if it has any, with its stored prompts.
+
+    Args:
+        data: The development set.
+    """
+
+    def __init__(self, data: TaskData) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.data = data
+        self.primary_metric: str = f"dev_{data.metric}"
+
+    @property
+    def description(self) -> str:
+        """Return a name of the evaluation for the log."""
+        return f"{self.data.task.name} {self.data.metric}"
+
+    def __call__(
+        self,
+        model: Any,
+        output_path: str | None = None,
+        epoch: int = -1,
+        steps: int = -1,
+    ) -> dict[str, float]:
+        """The score of a model, `{"dev_METRIC": value}`."""
+        del output_path, epoch, steps
+        training = model.training
+        model.eval()
+        try:
+            values = score(model, self.data)
+        finally:
+            model.train(training)
+        return {self.primary_metric: float(self.data.scores([values]).per_seed()[0])}
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Settings, for the model card."""
+        return {"path": self.data.task.path, "split": self.data.task.split, "metric": self.data.metric}
+
+
+class EvaluationError(MarError):
+    """Tasks that cannot be evaluated on; the message says what to do."""
+
+
+class TaskEvaluator(BaseEvaluator):
+    """Main scores of mteb tasks, as `mteb run` gives them, and their mean.
+
+    Nothing is written into mteb's cache: the model is not finished.
+
+    Args:
+        tasks: Names of tasks that mteb knows; those of an installed plugin are among them.
+
+    Raises:
+        EvaluationError: mteb is not installed, or has no such task.
+    """
+
+    def __init__(self, tasks: Sequence[str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.tasks = mteb_tasks(tasks)
+        self.primary_metric: str = "mteb_mean"
+
+    @property
+    def description(self) -> str:
+        """Return a name of the evaluation for the log."""
+        return ", ".join(task.metadata.name for task in self.tasks)
+
+    def __call__(
+        self,
+        model: Any,
+        output_path: str | None = None,
+        epoch: int = -1,
+        steps: int = -1,
+    ) -> dict[str, float]:
+        """The scores of a model, `{"mteb_mean": value, "mteb_TASK": value, ...}`."""
+        import mteb
+
+        del output_path, epoch, steps
+        training = model.training
+        model.eval()
+        try:
+            with _queries_by_default(model):
+                results = mteb.evaluate(
+                    model, self.tasks, cache=None, co2_tracker=False, show_progress_bar=False
+                ).task_results
+        finally:
+            model.train(training)
+        scores = {f"mteb_{result.task_name}": float(result.get_score()) for result in results}
+        return {self.primary_metric: sum(scores.values()) / len(scores), **scores}
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """Settings, for the model card."""
+        return {"tasks": [task.metadata.name for task in self.tasks]}
+
+
+@contextmanager
+def _queries_by_default(model: Any) -> Iterator[None]:
+    """Send texts without a role, as those of STS, through the query route of a model that has no default."""
+    routers: list[Any] = [module for module in model.children() if isinstance(module, Router)]
+    before = [router.default_route for router in routers]
+    for router in routers:
+        if router.default_route is None and "query" in router.sub_modules:
+            router.default_route = "query"
+    try:
+        yield
+    finally:
+        for router, route in zip(routers, before, strict=True):
+            router.default_route = route
+
+
+def mteb_tasks(names: Sequence[str]) -> list[Any]:
+    """Tasks of mteb by name; their data are read when they are evaluated.
+
+    Raises:
+        EvaluationError: mteb is not installed, or has no such task.
+    """
+    try:
+        import mteb
+    except ImportError as error:
+        raise EvaluationError("evaluation on 'tasks' needs mteb: pip install mteb") from error
+    try:
+        return list(mteb.get_tasks(tasks=list(names)))
+    except (KeyError, ValueError) as error:
+        reason = str(error.args[0] if error.args else error)
+        raise EvaluationError(
+            f"evaluation: mteb has no such task ({reason[:300]}). 'mteb available-tasks' lists them, "
+            "those of installed plugins too."
+        ) from error
+
+
+def check_evaluation(evaluation: Evaluation) -> None:
+    """Make sure that what is evaluated on is there, before anything is trained.
+
+    Raises:
+        DataError: There is no such development set.
+        EvaluationError: mteb is not installed, or has no such task.
+    """
+    if evaluation.path is not None:
+        locate(evaluation.path)
+    else:
+        mteb_tasks(evaluation.tasks or ())
+
+
+def evaluator_of(evaluation: Evaluation) -> DevEvaluator | TaskEvaluator:
+    """The evaluator that a recipe asks for; `primary_metric` names the score that decides.
+
+    Raises:
+        DataError: See `dev_evaluator`.
+        StudyError: See `dev_evaluator`.
+        EvaluationError: mteb is not installed, or has no such task.
+    """
+    return dev_evaluator(evaluation) if evaluation.tasks is None else TaskEvaluator(evaluation.tasks)
+
+
+def dev_evaluator(evaluation: Evaluation) -> DevEvaluator:
+    """Evaluator of a recipe's development set.
+
+    Args:
+        evaluation: Folder in the Hub layout (retrieval: corpus.jsonl, queries.jsonl, qrels; reranking and STS
+            too) or `package:` name, split and metric.
+
+    Raises:
+        DataError: A file is missing or broken; the message names file and line.
+        StudyError: The metric does not go with the task.
+    """
+    return DevEvaluator(
+        load_task(
+            Task(name="dev", path=str(evaluation.path), split=evaluation.split, metric=evaluation.metric)
+        )
+    )

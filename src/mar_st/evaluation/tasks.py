@@ -1,0 +1,373 @@
+"""A light evaluator over folders: scores per query or pair, which is what intervals and paired tests need.
+
+The numbers are those of mteb on the same folder: retrieval and reranking by pytrec_eval, STS by correlation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from mar_st.data import DataError, locate
+from mar_st.evaluation.scored_set import TaskError
+from mar_st.evaluation.statistics import Scores
+from mar_st.text.texts import join_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from sentence_transformers import SentenceTransformer
+
+    from mar_st.evaluation.scored_set import Task
+    from mar_st.evaluation.statistics import Kind
+
+Type = Literal["retrieval", "rerank", "sts"]
+
+#: Where the packaged tasks lie.
+PACKAGED = "package:medteb_mteb/"
+DEFAULT_METRIC: dict[Type, str] = {"retrieval": "ndcg@10", "rerank": "map", "sts": "pearson"}
+_PREFIX = {"ndcg": "ndcg_cut", "recall": "recall", "p": "P"}
+_WHOLE = {"map": "map", "mrr": "recip_rank"}
+#: Documents kept per query in retrieval, at least.
+_DEPTH = 100
+#: Encoding that many texts is shown with a bar.
+_LONG = 2000
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """A task with its data.
+
+    Attributes:
+        task: Its settings.
+        type: Retrieval, rerank or sts.
+        metric: Name of the score.
+        digest: sha256 of data and settings; a stored score belongs to one.
+        queries: Text by id.
+        corpus: Text by id, title and text joined.
+        qrels: Query id -> document id -> grade.
+        candidates: Query id -> document ids to rank (rerank).
+        pairs: Text pairs (sts).
+        gold: Gold score of every pair.
+    """
+
+    task: Task
+    type: Type
+    metric: str
+    digest: str
+    queries: dict[str, str] = field(default_factory=dict)
+    corpus: dict[str, str] = field(default_factory=dict)
+    qrels: dict[str, dict[str, int]] = field(default_factory=dict)
+    candidates: dict[str, list[str]] = field(default_factory=dict)
+    pairs: list[tuple[str, str]] = field(default_factory=list)
+    gold: list[float] = field(default_factory=list)
+
+    @property
+    def kind(self) -> Kind:
+        """Kind of statistic that turns the items into a score."""
+        if self.type != "sts":
+            return "mean"
+        return "spearman" if self.metric == "spearman" else "pearson"
+
+    @property
+    def items(self) -> list[str]:
+        """Ids of what is scored: judged queries in order, or pairs by position."""
+        return list(self.qrels) if self.type != "sts" else [str(index) for index in range(len(self.pairs))]
+
+    def scores(self, values: Sequence[Sequence[float]]) -> Scores:
+        """Values of several seeds, `(seeds, items)`, as scores."""
+        gold = np.array(self.gold) if self.type == "sts" else None
+        return Scores(np.array(values, dtype=np.float64), gold, self.kind)
+
+    @property
+    def sample(self) -> list[str]:
+        """Texts that a query encoder meets here."""
+        return list(self.queries.values()) or [first for first, _ in self.pairs]
+
+
+def load_task(task: Task) -> TaskData:
+    """Read a task and check it.
+
+    Args:
+        task: Its settings; `path` is a folder in the Hub layout (see the how-to on your own data).
+
+    Raises:
+        TaskError: A metric that does not go with the type.
+        DataError: A file that is missing or broken, with file and line.
+    """
+    folder = _folder(task.path)
+    kind: Type = task.type if task.type != "auto" else _type(folder, task)
+    metric = task.metric or DEFAULT_METRIC[kind]
+    _check_metric(metric, kind, task.name)
+    settings = {"type": kind, "metric": metric, "split": task.split, "prompt": task.prompt}
+    read: dict[str, Any] = _read_sts(folder, task) if kind == "sts" else _read_retrieval(folder, task, kind)
+    content = json.dumps([settings, read], ensure_ascii=False, sort_keys=True)
+    return TaskData(task, kind, metric, hashlib.sha256(content.encode()).hexdigest(), **read)
+
+
+def score(
+    model: SentenceTransformer,
+    data: TaskData,
+    *,
+    batch_size: int = 64,
+    stored: Callable[[Callable[[], Any]], Any] | None = None,
+) -> list[float]:
+    """Score of every item of a task, in the order of `data.items`.
+
+    Args:
+        model: Any sentence-transformers model; queries and documents go by its routes if it has any.
+        data: The task.
+        batch_size: Texts encoded at a time.
+        stored: Gives the vectors of the corpus, or keeps those that the function it is given computes.
+
+    Returns:
+        One value per judged query (its metric), or per pair (its predicted similarity).
+
+    Raises:
+        TaskError: The task asks for a prompt that the model does not have.
+    """
+    if data.type == "sts":
+        prompt = _prompt(model, data, "STS")
+        first, second = (
+            _encode(model, [pair[side] for pair in data.pairs], batch_size, prompt=prompt, task="query")
+            for side in (0, 1)
+        )
+        return [float(value) for value in model.similarity_pairwise(first, second)]
+    names = ("Reranking-query", "query") if data.type == "rerank" else ("query",)
+    queries = _encode(
+        model, list(data.queries.values()), batch_size, prompt=_prompt(model, data, *names), task="query"
+    )
+
+    def encoded() -> Any:
+        return _encode(model, list(data.corpus.values()), batch_size, prompt=None, task="document")
+
+    documents = encoded() if stored is None else stored(encoded)
+    return score_vectors(data, queries, documents, model.similarity)
+
+
+def score_vectors(
+    data: TaskData, queries: Any, documents: Any, similarity: Callable[[Any, Any], Any]
+) -> list[float]:
+    """Score of every judged query of a retrieval or reranking task, from vectors.
+
+    Args:
+        data: The task.
+        queries: Tensor `(queries, dim)`, in the order of `data.queries`.
+        documents: Tensor `(documents, dim)`, in the order of `data.corpus`.
+        similarity: Scores of queries and documents, `(queries, documents)`.
+    """
+    return score_run(_rank(similarity, data, queries, documents), data)
+
+
+def _encode(
+    model: SentenceTransformer, texts: list[str], batch_size: int, *, prompt: str | None, task: str
+) -> Any:
+    options: dict[str, Any] = {
+        "batch_size": batch_size,
+        "convert_to_tensor": True,
+        "show_progress_bar": len(texts) >= _LONG,
+    }
+    if prompt is not None:
+        options["prompt"] = prompt
+    encode: Any = model.encode_query if task == "query" else model.encode_document
+    return encode(texts, **options).float()
+
+
+def _prompt(model: SentenceTransformer, data: TaskData, *names: str) -> str:
+    if data.task.prompt is not None:
+        if data.task.prompt not in model.prompts:
+            raise TaskError(
+                f"task {data.task.name} asks for the prompt {data.task.prompt!r}; the model has "
+                f"{', '.join(model.prompts) or 'none'}."
+            )
+        return str(model.prompts[data.task.prompt])
+    return next((str(model.prompts[name]) for name in names if name in model.prompts), "")
+
+
+def _rank(
+    similarity: Callable[[Any, Any], Any], data: TaskData, queries: Any, documents: Any
+) -> dict[str, dict[str, float]]:
+    """Scores of the best documents of every query, or of its candidates."""
+    ids = list(data.corpus)
+    position = {key: index for index, key in enumerate(ids)}
+    depth = min(len(ids), max(_DEPTH, _cut(data.metric) or 1000))
+    run: dict[str, dict[str, float]] = {}
+    rows = list(data.queries)
+    for start in range(0, len(rows), 64):
+        scores = similarity(queries[start : start + 64], documents)
+        for row, key in zip(scores, rows[start : start + 64], strict=True):
+            if data.type == "rerank":
+                kept = [position[document] for document in data.candidates[key]]
+                values = row[kept].tolist()
+            else:
+                top = row.topk(depth)
+                kept, values = top.indices.tolist(), top.values.tolist()
+            run[key] = {ids[index]: value for index, value in zip(kept, values, strict=True)}
+    return run
+
+
+def score_run(run: dict[str, dict[str, float]], data: TaskData) -> list[float]:
+    """Score of every judged query of a retrieval or reranking task, from ranked documents.
+
+    Args:
+        run: Query id -> document id -> score; a query without documents scores 0.
+        data: The task.
+    """
+    import pytrec_eval
+
+    name, _, cut = data.metric.partition("@")
+    wanted = f"{_PREFIX[name]}.{cut}" if cut else _WHOLE[name]
+    result = pytrec_eval.RelevanceEvaluator(data.qrels, {wanted}).evaluate(run)
+    key = wanted.replace(".", "_")
+    return [float(result[query][key]) if query in result else 0.0 for query in data.qrels]
+
+
+def _cut(metric: str) -> int | None:
+    _, _, cut = metric.partition("@")
+    return int(cut) if cut else None
+
+
+def _check_metric(metric: str, kind: Type, name: str) -> None:
+    if kind == "sts":
+        good = metric in ("pearson", "spearman")
+        choice = "pearson, spearman"
+    else:
+        good = metric in _WHOLE or re.fullmatch(r"(ndcg|recall|p)@[1-9]\d*", metric) is not None
+        choice = "ndcg@K, recall@K, p@K, map, mrr"
+    if not good:
+        raise TaskError(f"task {name}: {metric!r} is not a metric of a {kind} task; choose from {choice}.")
+
+
+# -- reading --
+
+
+def _folder(path: str) -> Path:
+    plain = Path(path).expanduser()
+    if path.startswith("package:") or (not plain.exists() and plain.name == path):
+        try:
+            return locate(path if path.startswith("package:") else PACKAGED + path)
+        except DataError as error:
+            raise _no_task(path) from error
+    if not plain.is_dir():
+        raise _no_task(path)
+    return plain
+
+
+def _no_task(path: str) -> DataError:
+    return DataError(
+        f"No task at {path}. Give a folder in the Hub layout, 'package:NAME/FOLDER' or the name of a "
+        "packaged task such as MedTEBRetrieval."
+    )
+
+
+def _type(folder: Path, task: Task) -> Type:
+    if (folder / "top_ranked.jsonl").is_file():
+        return "rerank"
+    if (folder / "corpus.jsonl").is_file():
+        return "retrieval"
+    if (folder / f"{task.split}.jsonl").is_file():
+        return "sts"
+    raise DataError(
+        f"{folder} is not a task: it has neither corpus.jsonl (retrieval) nor {task.split}.jsonl (STS)."
+    )
+
+
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Objects of a JSONL file, each with its place."""
+    if not path.is_file():
+        raise DataError(f"{path} is missing.")
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise DataError(f"{path}:{number}: not a JSON object ({error}).") from error
+            if not isinstance(row, dict):
+                raise DataError(f"{path}:{number}: expected a JSON object, got {type(row).__name__}.")
+            yield f"{path}:{number}", row
+
+
+def _texts(path: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for place, row in _rows(path):
+        key = str(row.get("_id", row.get("id", "")))
+        if not key or "text" not in row:
+            raise DataError(f"{place}: needs '_id' and 'text'; has {sorted(row)}.")
+        if key in found:
+            raise DataError(f"{place}: the id {key!r} is there twice.")
+        found[key] = join_document(row)
+    return found
+
+
+def _qrels(folder: Path, split: str) -> Iterator[tuple[str, str, str, int]]:
+    path = folder / "qrels" / f"{split}.tsv"
+    if not path.is_file() and path.with_suffix(".jsonl").is_file():
+        for place, row in _rows(path.with_suffix(".jsonl")):
+            try:
+                yield place, str(row["query-id"]), str(row["corpus-id"]), int(row["score"])
+            except (KeyError, ValueError) as error:
+                raise DataError(f"{place}: needs 'query-id', 'corpus-id' and 'score'.") from error
+        return
+    if not path.is_file():
+        raise DataError(f"{path} is missing.")
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        cells = line.split("\t")
+        if number == 1 and cells[0] == "query-id":
+            continue
+        try:
+            query, document, grade = cells
+            yield f"{path}:{number}", query, document, int(grade)
+        except ValueError as error:
+            raise DataError(f"{path}:{number}: needs query-id, corpus-id, score; has {line!r}.") from error
+
+
+def _read_retrieval(folder: Path, task: Task, kind: Type) -> dict[str, Any]:
+    corpus, queries = _texts(folder / "corpus.jsonl"), _texts(folder / "queries.jsonl")
+    qrels: dict[str, dict[str, int]] = {}
+    for place, query, document, grade in _qrels(folder, task.split):
+        for what, key, known in (("query", query, queries), ("document", document, corpus)):
+            if key not in known:
+                raise DataError(f"{place}: there is no {what} {key!r}.")
+        if grade > 0:
+            qrels.setdefault(query, {})[document] = grade
+    if not qrels:
+        raise DataError(f"{folder} judges no document as relevant.")
+    # Queries without a positive cannot be scored; mteb leaves them out as well.
+    queries = {key: queries[key] for key in qrels}
+    candidates: dict[str, list[str]] = {}
+    if kind == "rerank":
+        for place, row in _rows(folder / "top_ranked.jsonl"):
+            listed = [str(key) for key in row.get("corpus-ids", ())]
+            unknown = [key for key in listed if key not in corpus]
+            if unknown or not listed:
+                reason = f"there is no document {unknown[0]!r}" if unknown else "no candidates"
+                raise DataError(f"{place}: {reason}.")
+            candidates[str(row.get("query-id"))] = listed
+        missing = [key for key in queries if key not in candidates]
+        if missing:
+            raise DataError(f"{folder / 'top_ranked.jsonl'}: the query {missing[0]!r} has no candidates.")
+        candidates = {key: candidates[key] for key in queries}
+        used = {document for listed in candidates.values() for document in listed}
+        corpus = {key: text for key, text in corpus.items() if key in used}
+    return {"queries": queries, "corpus": corpus, "qrels": qrels, "candidates": candidates}
+
+
+def _read_sts(folder: Path, task: Task) -> dict[str, Any]:
+    pairs, gold = [], []
+    for place, row in _rows(folder / f"{task.split}.jsonl"):
+        first, second, value = row.get("sentence1"), row.get("sentence2"), row.get("score", row.get("label"))
+        if not first or not second or not isinstance(value, int | float):
+            raise DataError(f"{place}: needs 'sentence1', 'sentence2' and a number 'score'.")
+        pairs.append((str(first), str(second)))
+        gold.append(float(value))
+    if len(set(gold)) < 2:
+        raise DataError(f"{folder}: all {len(gold)} pairs have one score; a correlation needs at least two.")
+    return {"pairs": pairs, "gold": gold}

@@ -1,0 +1,138 @@
+"""Bring damaged folders back to what was written, from what they were made of; nothing else is changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mar_st.errors import MarError
+from mar_st.files import check_file, move_file, read_json, refuse_links
+from mar_st.teachers.journal import Journal, is_journal, record_type, width
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mar_st.integrity.verify import Verified
+
+
+class RepairError(MarError):
+    """A folder that cannot be repaired from this source; the message says what is missing."""
+
+
+def repair(
+    found: Verified, source: str | Path | None = None, *, say: Callable[[str], None] = lambda _: None
+) -> None:
+    """Repair what `verify` found damaged, as far as it can be made again.
+
+    Vectors: damaged shards are encoded again from the corpus. Index: damaged files of the first segment are
+    built again from the vectors, and put into place where they are what was written, to the byte. Teacher
+    vectors: damaged shards are deleted, and computed by the next run that asks for them. Journals of
+    endpoints: a torn last record is cut off.
+
+    Args:
+        found: The result of `verify`.
+        source: Vectors: the corpus; default the one that the folder names. Index: the folder of vectors.
+        say: Receives a line for each step.
+
+    Raises:
+        RepairError: It cannot be done, or the source is another one than the folder was made of.
+        MarError: The source cannot be read.
+    """
+    root = Path(found.folder)
+    refuse_links(root, RepairError)
+    if found.kind == "vectors":
+        _vectors(root, source, say)
+    elif found.kind == "index":
+        _index(root, source, say)
+    elif found.kind == "teacher vectors":
+        for place in sorted({Path(problem.file).parent for problem in found.problems}):
+            if is_journal(place):
+                _journal(place, say)
+            else:
+                shutil.rmtree(place)
+                say(f"{place} is deleted; its vectors are computed when they are asked for again")
+    elif found.kind == "journal":
+        _journal(root, say)
+    else:
+        raise RepairError(
+            f"{root}: {found.kind} cannot be made again from another folder. {found.problems[0].do}"
+        )
+
+
+def _journal(folder: Path, say: Callable[[str], None]) -> None:
+    """Cut off a torn last record; all others stay, also those that were changed."""
+    journal = Journal(folder, {})
+    with journal.lock:
+        size = journal.path.stat().st_size
+        torn = size % record_type(width(folder)).itemsize
+        if torn:
+            os.truncate(journal.path, size - torn)
+            say(f"{torn} bytes of a torn record are cut off {journal.path}")
+
+
+def _vectors(root: Path, corpus: str | Path | None, say: Callable[[str], None]) -> None:
+    from mar_st.encode import Settings, encode_corpus
+    from mar_st.encode.folder import read_manifest
+    from mar_st.encode.run import BEGUN
+
+    try:
+        begun = read_json(root / BEGUN)
+        asked = {name: begun["settings"][name] for name in Settings.__dataclass_fields__}
+        model = str(begun["model"]["name"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RepairError(
+            f"{root} does not say what it was encoded with (no readable {BEGUN}). Copy the damaged files "
+            "again, or encode into another folder."
+        ) from error
+    if corpus is None:
+        try:
+            corpus = read_manifest(root)["corpus"]["path"]
+        except (MarError, KeyError, TypeError):
+            corpus = None
+    if corpus is None:
+        raise RepairError(f"{root} does not say which corpus was encoded. Name it: --source CORPUS.")
+    encode_corpus(model, corpus, root, Settings(**asked), show_progress=False, say=say)
+
+
+def _index(root: Path, vectors: str | Path | None, say: Callable[[str], None]) -> None:
+    from mar_st.encode import VectorFolder
+    from mar_st.index.build import encoded_corpus, manifest_digest, write_documents
+    from mar_st.index.construct import construct
+    from mar_st.index.documents import Documents
+    from mar_st.index.lexical import build
+    from mar_st.index.manifest import SEGMENTS, read_manifest, writing
+    from mar_st.index.source import FolderSource
+
+    if vectors is None:
+        raise RepairError(f"An index is built again from its vectors. Name them: --source VECTORS ({root}).")
+    with writing(root):
+        manifest, folder = read_manifest(root), VectorFolder.open(vectors)
+        folder.verify()
+        if manifest["vectors"].get("digest") != manifest_digest(folder):
+            raise RepairError(f"{root} was built of other vectors than {vectors}.")
+        entry = manifest["segments"][0]
+        corpus = encoded_corpus(folder) if manifest["texts"] else None
+        if entry["name"] != "000001" or (manifest["texts"] and corpus is None):
+            what = "was compacted" if entry["name"] != "000001" else "needs the corpus that was encoded"
+            raise RepairError(f"{root} {what}, so its files cannot be made again. Build it again.")
+        place = root / SEGMENTS / entry["name"]
+        with tempfile.TemporaryDirectory(dir=root, prefix="repair-") as temporary:
+            part = Path(temporary) / entry["name"]
+            part.mkdir()
+            write_documents(part, folder, corpus, progress=False)
+            construct(part, FolderSource(folder), entry["kind"], entry["params"], progress=False)
+            if manifest["bm25"] is not None:
+                build(part, Documents(part), manifest["bm25"]["tokens"], progress=False)
+            for name, listed in entry["files"].items():
+                path = place / name
+                if path.is_file() and check_file(path, listed) is None:
+                    continue
+                if not (part / name).is_file() or check_file(part / name, listed) is not None:
+                    say(f"{path} comes out in another way than it was written; build the index again")
+                    continue
+                path.parent.mkdir(parents=True, exist_ok=True)
+                move_file(part / name, path)
+                say(f"{path} is built again")

@@ -1,0 +1,373 @@
+"""Comparing all bytes of a folder with the digests that were written with it: `mar verify`.
+
+Vectors, indexes and exported encoders list their files in a manifest, models in `digests.json`, packed models
+in `packed.json`. What carries no digest is checked in its form: the sizes that headers promise, JSON that
+can be read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mar_st.errors import MarError
+from mar_st.files import DIGESTS, check_file, files_below, listed_path, one_line, read_digests, read_json
+from mar_st.files.arrays import load_array
+from mar_st.teachers.journal import (
+    HEADER,
+    RECORDS,
+    JournalError,
+    checksums,
+    is_journal,
+    read_checks,
+    record_type,
+    width,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+#: Changed records of a journal that are listed one by one.
+MOST_RECORDS = 20
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A file that is not what was written.
+
+    Attributes:
+        file: Its path.
+        found: How it differs.
+        do: What to do.
+    """
+
+    file: str
+    found: str
+    do: str
+
+
+@dataclass
+class Verified:
+    """Result of `verify` for one folder.
+
+    Attributes:
+        folder: The folder.
+        kind: `vectors`, `index`, `export`, `model`, `packed model`, `teacher vectors` or `journal`.
+        files: Number of files compared.
+        bytes: Their total size.
+        digests: True if the folder carries digests.
+        problems: Files that are damaged or missing.
+        notes: Remarks that are not damage: files without a digest, files that no manifest lists.
+    """
+
+    folder: str
+    kind: str
+    files: int = 0
+    bytes: int = 0
+    digests: bool = True
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def whole(self) -> bool:
+        """True if nothing is damaged or missing."""
+        return not self.problems
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as JSON."""
+        return {"whole": self.whole, **asdict(self)}
+
+    def add(self, path: Path, found: str, do: str) -> None:
+        """Take a problem."""
+        self.problems.append(Problem(str(path), found, do))
+
+    def compare(self, root: Path, entries: Mapping[str, Mapping[str, Any]], listing: Path, do: str) -> None:
+        """Compare files with their entries in a listing."""
+        for name, entry in entries.items():
+            try:
+                path = listed_path(root, name, listing)
+                found = check_file(path, entry) if path.is_file() else "is missing"
+            except (MarError, OSError) as error:
+                self.add(root / name, str(error), do)
+                continue
+            self.files += 1
+            self.bytes += path.stat().st_size if path.is_file() else 0
+            if found is not None:
+                self.add(path, found, do)
+
+
+def verify(folder: str | Path) -> Verified:
+    """Compare all bytes of a folder with its digests; nothing is changed.
+
+    Args:
+        folder: Vectors (`mar encode`), an index (`mar index`), an exported encoder (`mar export`), a model,
+            a packed model, a store of teacher vectors (`MAR_STORE`), or an endpoint's journal in it.
+
+    Raises:
+        MarError: There is no such folder, or it is not one of these.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise MarError(f"There is no folder {root}.")
+    if is_journal(root):
+        found = Verified(str(root), "journal")
+        _journal(root, found)
+        return found
+    journals = sorted(path.parent for path in root.glob(f"endpoint-*/{RECORDS}"))
+    if journals or next(root.glob("*/teacher.json"), None) is not None:
+        found = Verified(str(root), "teacher vectors")
+        _teachers(root, found)
+        for journal in journals:
+            _journal(journal, found)
+        return found
+    for name, kind, check in _KINDS:
+        if (root / name).exists() and (name != "manifest.json" or _format(root) == f"mar-{kind}"):
+            found = Verified(str(root), kind)
+            check(root, found)
+            return found
+    raise MarError(
+        f"{root} is neither vectors, an index, an exported encoder nor a model. 'medteb edition verify' "
+        "is for editions, 'medteb verify' for journals of judgements and answers; an index in Milvus is "
+        "Milvus' own to check."
+    )
+
+
+def _format(root: Path) -> str | None:
+    """The format that a manifest names; one that cannot be read is told by the folder beside it."""
+    try:
+        content = read_json(root / "manifest.json")
+        return str(content["format"]) if "format" in content else None
+    except (ValueError, TypeError, KeyError):
+        folders = {"segments": "mar-index", "shards": "mar-vectors"}
+        return next((form for name, form in folders.items() if (root / name).is_dir()), None)
+
+
+def _index(root: Path, found: Verified) -> None:
+    from mar_st.index.index import FolderIndex
+    from mar_st.index.manifest import MANIFEST, SEGMENTS, files_of, read_manifest
+
+    do = "Copy the index again, or build it again with 'mar index'."
+    try:
+        manifest = read_manifest(root)
+    except MarError as error:
+        found.add(root / MANIFEST, str(error), do)
+        return
+    files = files_of(manifest)
+    found.compare(root / SEGMENTS, files, root / MANIFEST, do)
+    if found.whole:
+        try:
+            FolderIndex.open_folder(root)
+        except MarError as error:
+            found.add(root, str(error), do)
+    known = {*files, *manifest.get("retired", [])}
+    below = (path for path in (root / SEGMENTS).rglob("*") if path.is_file())
+    _note_unlisted(found, sorted({path.relative_to(root / SEGMENTS).as_posix() for path in below} - known))
+    _note_unsampled(found, files)
+
+
+def _vectors(root: Path, found: Verified) -> None:
+    from mar_st.encode.folder import MANIFEST, SHARDS, read_manifest, shard_files
+    from mar_st.encode.shards import check_shard
+
+    do = "Run the same 'mar encode' again, which encodes damaged shards again; or copy the file again."
+    try:
+        manifest = read_manifest(root)
+    except MarError as error:
+        found.add(root / MANIFEST, str(error), do)
+        return
+    entries: dict[str, dict[str, Any]] = {}
+    for number, shard in enumerate(manifest["shards"]):
+        files = shard_files(shard)
+        entries |= files
+        before = len(found.problems)
+        found.compare(root / SHARDS, files, root / MANIFEST, do)
+        if len(found.problems) == before:
+            try:
+                check_shard(root / SHARDS, number)
+            except MarError as error:
+                found.add(root / SHARDS / shard["name"], str(error), do)
+    _note_unsampled(found, entries)
+
+
+def _export(root: Path, found: Verified) -> None:
+    from mar_st.online.listing import FILE, Listing, format_of
+    from mar_st.online.lookup import LookupListing
+
+    do = "Copy the folder again, or export the encoder again with 'mar export --overwrite'."
+    try:
+        kind = LookupListing if format_of(root) == LookupListing.form else Listing
+        files = kind.read(root).files
+    except MarError as error:
+        try:  # one file is named; the others are compared, too
+            files = read_json(root / FILE)["files"]
+            found.compare(root, files, root / FILE, do)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            files = {}
+        if found.whole:
+            found.add(root / FILE, str(error), do)
+        return
+    found.compare(root, files, root / FILE, do)
+    _note_unsampled(found, files)
+
+
+def _teachers(root: Path, found: Verified) -> None:
+    do = "'mar verify --repair' deletes this shard, and the next run that asks for its texts computes them."
+    for shard in sorted(root.glob("*/*/[0-9]*-*/")):
+        before = len(found.problems)
+        try:
+            entries = read_digests(shard)
+            if entries is None:
+                found.digests = False
+                found.files += 2
+            else:
+                found.compare(shard, entries, shard / DIGESTS, do)
+            if len(found.problems) == before:
+                _check_keys(shard)
+        except (MarError, ValueError, OSError) as error:
+            found.add(shard / "keys.npy", one_line(error), do)
+    if not found.digests:
+        found.notes.append(
+            f"Some shards are older and carry no {DIGESTS}: only their form and keys were checked."
+        )
+
+
+def _journal(folder: Path, found: Verified) -> None:
+    """Compare every record of an endpoint's journal with its checksum."""
+    path = folder / RECORDS
+    found.files += 1
+    try:
+        record = record_type(width(folder))
+    except JournalError as error:
+        found.add(folder / HEADER, str(error), "Copy the file again.")
+        return
+    size = path.stat().st_size if path.is_file() else 0
+    found.bytes += size
+    rows, torn = divmod(size, record.itemsize)
+    sums = read_checks(folder)
+    there = checksums(path, record, 0, rows) if rows else np.empty(0, dtype=np.uint32)
+    wrong = np.flatnonzero(there[: len(sums)] != sums[:rows]).tolist()
+    for row in wrong[:MOST_RECORDS]:
+        found.add(
+            path,
+            f"record {row} (bytes {row * record.itemsize} to {(row + 1) * record.itemsize}) was changed",
+            "It is not used, and the next run that asks for its text buys it again. Or copy the file again.",
+        )
+    if len(wrong) > MOST_RECORDS:
+        found.add(path, f"{len(wrong)} records were changed in all", "Copy the file again.")
+    if torn:
+        found.add(
+            path,
+            f"the last record is torn: {torn} of {record.itemsize} bytes from byte {rows * record.itemsize}",
+            "'mar verify --repair' cuts it off, as the next run does.",
+        )
+    if len(sums) > rows:
+        found.add(
+            path,
+            f"{len(sums) - rows} of {len(sums)} records are missing at the end",
+            "Copy the file again, or let the next run buy them again.",
+        )
+    if len(sums) < rows:
+        found.notes.append(
+            f"{rows - len(sums)} records of {path} have no checksum; they get one when it is used."
+        )
+
+
+def _check_keys(shard: Path) -> None:
+    """Make sure that the arrays of a shard of teacher vectors fit each other and its name."""
+    from mar_st.teachers.store import KEY, Part
+
+    keys, vectors = load_array(shard / "keys.npy"), Part.npy(shard / "vectors.npy")
+    digest = hashlib.sha256(keys.tobytes()).hexdigest()
+    if keys.dtype != f"S{KEY}" or keys.shape != vectors.shape[:1]:
+        raise MarError(f"holds {keys.dtype} {keys.shape}; {vectors.shape[0]} keys are expected")
+    if not digest.startswith(shard.name.partition("-")[2]):
+        raise MarError("holds other keys than were written")
+
+
+def _packed(root: Path, found: Verified) -> None:
+    from mar_st.model.packed import MANIFEST
+    from mar_st.model.packed import verify as check
+
+    paths = [path for path in root.rglob("*") if path.is_file()]
+    found.files, found.bytes = len(paths), sum(path.stat().st_size for path in paths)
+    try:
+        check(root)
+    except MarError as error:
+        found.add(root / MANIFEST, str(error), "Install or copy the packed model again.")
+
+
+def _model(root: Path, found: Verified) -> None:
+    from mar_st.modules.layout import query_routes, saved_chain
+
+    do = "Copy the model again, or save it again from where it was trained."
+    try:
+        for route in query_routes(root) or ["query"]:
+            saved_chain(root, route)
+        entries = read_digests(root)
+    except (MarError, OSError) as error:
+        found.add(root, str(error), do)
+        return
+    there = files_below(root)
+    if entries is not None:
+        found.compare(root, entries, root / DIGESTS, do)
+        _note_unlisted(found, sorted(set(there) - set(entries)))
+        return
+    found.digests = False
+    found.notes.append(f"It carries no digests (no {DIGESTS}): only the form of its files was checked.")
+    for name in there:
+        path = root / name
+        found.files += 1
+        found.bytes += path.stat().st_size
+        damage = _form(path)
+        if damage is not None:
+            found.add(path, damage, do)
+
+
+def _form(path: Path) -> str | None:
+    """Return how a file's format is damaged: tensors beyond its end, or invalid JSON."""
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors import SafetensorError, safe_open
+
+            try:
+                with safe_open(str(path), framework="numpy"):
+                    return None
+            except SafetensorError as error:
+                return f"is damaged ({error})"
+        if path.suffix == ".json":
+            read_json(path)
+    except (OSError, ValueError) as error:
+        return f"is damaged ({error})"
+    return None
+
+
+def _note_unlisted(found: Verified, names: list[str]) -> None:
+    if names:
+        found.notes.append(
+            f"{len(names)} files are not listed, so nothing reads them ({', '.join(names[:3])}"
+            f"{', ...' if len(names) > 3 else ''}). They may be deleted."
+        )
+
+
+def _note_unsampled(found: Verified, entries: Mapping[str, Mapping[str, Any]]) -> None:
+    if any("sample" not in entry for entry in entries.values()):
+        found.notes.append(
+            "Files written by an earlier version carry a digest of the whole alone: opening the folder "
+            "compares no more than their sizes."
+        )
+
+
+#: File that tells a kind of folder, the kind, and its check; the first that is there counts.
+_KINDS: tuple[tuple[str, str, Callable[[Path, Verified], None]], ...] = (
+    ("packed.json", "packed model", _packed),
+    ("export.json", "export", _export),
+    ("manifest.json", "index", _index),
+    ("manifest.json", "vectors", _vectors),
+    ("segments", "index", _index),
+    ("shards", "vectors", _vectors),
+    ("modules.json", "model", _model),
+)

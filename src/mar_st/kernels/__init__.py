@@ -1,0 +1,1 @@
+"""C++ kernels, and what this processor can do; each has a portable fallback."""

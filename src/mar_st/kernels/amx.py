@@ -1,0 +1,101 @@
+"""Linear layers on the matrix unit (AMX) of x86 processors: 16 bits of mantissa, up to three times as fast.
+
+The method is in `amx.cpp`. The source is compiled when a user first needs it, which takes a second and a C++
+compiler; where there is none, or the processor lacks the unit, torch's own float32 is used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import threading
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from mar_st.kernels.build import BuildError
+from mar_st.kernels.build import library as compiled
+from mar_st.kernels.processor import processor
+
+logger = logging.getLogger(__name__)
+
+#: What the kernel needs of a processor, as Linux names it.
+_NEEDS = {"amx_tile", "amx_bf16", "avx512f", "avx512bw", "avx512dq", "avx512_bf16"}
+_FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512bf16", "-mamx-tile", "-mamx-bf16")
+
+#: Sizes of a layer must be multiples of this.
+_STEP = 32
+
+_rooms = threading.local()
+
+
+@lru_cache(maxsize=1)
+def kernel() -> Any | None:
+    """The compiled kernel; `None` where it cannot be had or does not compute what it should."""
+    if not processor().flags >= _NEEDS:
+        return None
+    try:
+        library = compiled(Path(__file__).with_name("amx.cpp"), _FLAGS)
+    except BuildError as error:
+        logger.info("This processor has AMX, but its kernel could not be built (%s); torch computes.", error)
+        return None
+    pointer, size = ctypes.c_void_p, ctypes.c_int
+    library.mar_amx_pack.argtypes = [pointer, size, size, pointer]
+    library.mar_amx_linear.argtypes = [pointer, size, size, size, pointer, pointer, pointer, pointer]
+    library.mar_amx_pack.restype = library.mar_amx_linear.restype = None
+    if library.mar_amx_begin() != 0 or not _computes(library):
+        return None
+    return library
+
+
+def _computes(library: Any) -> bool:
+    """Return True if the kernel's product of two test matrices agrees with torch's."""
+    generator = torch.Generator().manual_seed(0)
+    x, w = torch.randn(37, 64, generator=generator), torch.randn(96, 64, generator=generator)
+    found = PackedLinear(w, None, library)(x)
+    return bool((found - x @ w.T).abs().max() < 1e-3)
+
+
+class PackedLinear(nn.Module):
+    """A linear layer whose weights are held as the kernel reads them; inference alone.
+
+    Args:
+        weight: `(out, in)` float32, both multiples of 32.
+        bias: `(out,)` float32 or none.
+        library: `kernel()`.
+    """
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, library: Any) -> None:
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self.library = library
+        weight = weight.detach().contiguous()
+        self.packed = torch.empty(2 * weight.numel(), dtype=torch.int16)
+        library.mar_amx_pack(weight.data_ptr(), self.out_features, self.in_features, self.packed.data_ptr())
+        self.bias = None if bias is None else bias.detach().contiguous()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`(..., in)` float32 to `(..., out)`."""
+        flat = x.reshape(-1, self.in_features).contiguous()
+        found = torch.empty(len(flat), self.out_features)
+        self.library.mar_amx_linear(  # releases the interpreter's lock
+            flat.data_ptr(), len(flat), self.in_features, self.out_features, self.packed.data_ptr(),
+            None if self.bias is None else self.bias.data_ptr(), found.data_ptr(), _room(self.library),
+        )  # fmt: skip
+        return found.reshape(*x.shape[:-1], self.out_features)
+
+
+def _room(library: Any) -> int:
+    """Address of this thread's scratch memory, aligned to a cache line."""
+    if not hasattr(_rooms, "memory"):
+        _rooms.memory = torch.empty(library.mar_amx_room() + 32, dtype=torch.int16)
+    start: int = _rooms.memory.data_ptr()
+    return start + -start % 64
+
+
+def fits(layer: nn.Linear) -> bool:
+    """Return True if the kernel supports a layer of this size."""
+    return not (layer.in_features % _STEP or layer.out_features % _STEP)

@@ -1,0 +1,111 @@
+"""Compiling the C++ of this distribution on the machine that runs it, once per user."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mar_st.errors import MarError
+from mar_st.files.user_cache import is_own, user_cache
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+#: Seconds that a compiler may take.
+_PATIENCE = 120
+
+
+class BuildError(MarError):
+    """C++ that could not be compiled or loaded here; the message says what is missing."""
+
+
+def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
+    """Compile a source file, unless this user has it compiled already, and load it.
+
+    What is compiled is kept in `$XDG_CACHE_HOME/medteb` (`~/.cache/medteb`), under a name made of the source,
+    the headers beside it and the flags; a machine that has it needs no compiler. Where that folder cannot be
+    written, or others could write to it, the source is compiled into a temporary folder each time. A file
+    that is somebody else's, or a link, or that others may write to, is compiled again and never loaded.
+
+    Args:
+        source: A `.cpp` file.
+        flags: Flags of the compiler, such as the instructions it may use.
+
+    Raises:
+        BuildError: There is no compiler, or it failed.
+    """
+    if platform.system() != "Linux":
+        raise BuildError(f"C++ is compiled on Linux only; this is {platform.system()}.")
+    options = ["-O3", "-std=c++17", "-shared", "-fPIC", "-pthread", *flags]
+    cache = user_cache()
+    if cache is None:
+        with tempfile.TemporaryDirectory() as folder:  # Linux keeps a loaded library whose file is gone
+            return _load(_compile(options, source, Path(folder) / "library.so"))
+    target = cache / f"{source.stem}-{_digest(source, options)}.so"
+    if is_own(target) and target.is_file():
+        try:
+            return ctypes.CDLL(str(target))
+        except OSError:  # cut, or of another system with the same home
+            target.unlink(missing_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(dir=cache) as folder:
+            made = _compile(options, source, Path(folder) / target.name)
+            made.chmod(0o700)  # whatever the umask is
+            made.replace(target)
+    except OSError as error:
+        raise BuildError(f"{source.name} could not be compiled into {cache}: {error}") from error
+    return _load(target)
+
+
+def close_with(owner: object, close: Callable[[int], None], handle: int) -> None:
+    """Close what C++ opened when its owner goes, but not in a fork: its threads are not there to be ended."""
+    weakref.finalize(owner, _close, close, handle, os.getpid())
+
+
+def _close(close: Callable[[int], None], handle: int, opened_by: int) -> None:
+    if os.getpid() == opened_by:
+        close(handle)
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise BuildError(f"The compiled {path.name} cannot be loaded: {error}") from error
+
+
+def _compile(options: Sequence[str], source: Path, target: Path) -> Path:
+    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX") or "c++", "g++", "clang++"))), None)
+    if compiler is None:
+        raise BuildError("There is no C++ compiler. Install one (Debian, Ubuntu: apt install g++).")
+    try:
+        subprocess.run(  # noqa: S603 -- our own source
+            [compiler, *options, "-o", str(target), str(source)], check=True, capture_output=True, text=True,
+            timeout=_PATIENCE,
+        )  # fmt: skip
+    except subprocess.CalledProcessError as error:
+        reason = next((line for line in error.stderr.splitlines() if "error" in line), error.stderr[:200])
+        raise BuildError(f"{compiler} could not compile {source.name}: {reason.strip()}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{compiler} could not compile {source.name}: {error}") from error
+    return target
+
+
+def _digest(source: Path, options: Sequence[str]) -> str:
+    digest = hashlib.sha256("\0".join([platform.machine(), *options]).encode())
+    for path in _sources(source):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _sources(source: Path) -> Iterator[Path]:
+    yield source
+    yield from sorted(source.parent.glob("*.hpp"))

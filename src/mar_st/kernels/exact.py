@@ -1,0 +1,130 @@
+"""Exact search by `exact.cpp`."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import threading
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from mar_st.kernels.build import BuildError, close_with, library
+from mar_st.kernels.processor import processor
+
+_LOG = logging.getLogger(__name__)
+
+#: What it needs of a processor, as Linux names it.
+NEEDS = frozenset({"avx512f", "avx512dq", "fma"})
+_FLAGS = ("-mavx512f", "-mavx512dq", "-mfma")
+
+#: Results per query at most: each thread keeps so many for each query.
+MOST = 4096
+
+#: Queries that vectors are compared with at once; more would not stay in a processor's cache.
+_TOGETHER = 256
+
+
+class ExactSearch:
+    """A team of threads that searches for one caller at a time.
+
+    Args:
+        kernels: The compiled `exact.cpp`.
+        threads: Number of threads, the caller's among them.
+
+    Raises:
+        MemoryError: There are no more threads.
+    """
+
+    def __init__(self, kernels: ctypes.CDLL, threads: int) -> None:
+        self._kernels, self._lock = kernels, threading.Lock()
+        self._team = kernels.mar_exact_open(threads)
+        if not self._team:
+            raise MemoryError(f"The system gives no {threads} threads.")
+        close_with(self, kernels.mar_exact_close, self._team)
+
+    def search(
+        self, queries: np.ndarray, vectors: np.ndarray, k: int, bits: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The `k` vectors of highest inner product for each query.
+
+        A query's results are the same to the bit whatever it is searched with, and with any number of
+        threads.
+
+        Args:
+            queries: `(n, dim)` float32.
+            vectors: `(total, dim)` float32 or float16; may be mapped into memory. See `takes`.
+            k: Vectors per query, `MOST` at most.
+            bits: Packed bits, the lowest first: compare with vectors whose bit is set.
+
+        Returns:
+            Scores, float32, and rows, int64, `(n, k)`, by falling score, equal ones by row; -inf and -1 where
+            there are fewer.
+        """
+        queries = np.ascontiguousarray(queries, dtype=np.float32)
+        scores = np.empty((len(queries), k), dtype=np.float32)
+        rows = np.empty((len(queries), k), dtype=np.int64)
+        for start in range(0, len(queries), _TOGETHER):
+            some = slice(start, start + _TOGETHER)
+            with self._lock:
+                state = self._kernels.mar_exact_search(  # releases the interpreter's lock
+                    self._team, queries[some].ctypes.data, len(queries[some]), vectors.ctypes.data,
+                    len(vectors), vectors.shape[1], vectors.strides[0] // vectors.itemsize,
+                    int(vectors.dtype == np.float16), None if bits is None else bits.ctypes.data, k,
+                    scores[some].ctypes.data, rows[some].ctypes.data,
+                )  # fmt: skip
+            if state:
+                raise MemoryError(f"There is not enough memory for {k} results of {len(queries)} queries.")
+        return scores, rows
+
+
+def takes(vectors: np.ndarray, k: int) -> bool:
+    """Return True if `ExactSearch` supports this dtype, memory layout and k."""
+    return (
+        vectors.dtype in (np.float32, np.float16)
+        and vectors.strides[1] == vectors.itemsize
+        and vectors.strides[0] % vectors.itemsize == 0
+        and vectors.strides[0] > 0
+        and k <= MOST
+    )
+
+
+@lru_cache(maxsize=4)
+def exact_search(threads: int) -> ExactSearch | None:
+    """The search for some threads; `None` where the processor, a compiler or threads are missing."""
+    kernels = _kernels()
+    if kernels is None:
+        return None
+    try:
+        return ExactSearch(kernels, threads)
+    except MemoryError as error:
+        _LOG.info("exact search runs without its native kernel: %s", error)
+        return None
+
+
+@lru_cache(maxsize=1)
+def _kernels() -> ctypes.CDLL | None:
+    if not processor().flags >= NEEDS:
+        return None
+    try:
+        found = library(Path(__file__).with_name("exact.cpp"), _FLAGS)
+    except BuildError as error:
+        _LOG.info("exact search runs without its native kernel: %s", error)
+        return None
+    pointer, size = ctypes.c_void_p, ctypes.c_int64
+    found.mar_exact_open.argtypes = [ctypes.c_int32]
+    found.mar_exact_open.restype = pointer
+    found.mar_exact_close.argtypes = [pointer]
+    found.mar_exact_close.restype = None
+    found.mar_exact_search.argtypes = [
+        pointer, pointer, size, pointer, size, size, size, ctypes.c_int32, pointer, size, pointer, pointer,
+    ]  # fmt: skip
+    found.mar_exact_search.restype = ctypes.c_int32
+    return found
+
+
+if hasattr(os, "register_at_fork"):
+    # Threads do not come along into the new process.
+    os.register_at_fork(after_in_child=exact_search.cache_clear)

@@ -1,0 +1,158 @@
+"""Choice of the kernel for a model's linear layers on a CPU: torch, or a faster one of equal accuracy.
+
+torch multiplies float32 matrices with MKL, which leaves the 512-bit units of non-Intel processors unused;
+oneDNN, which torch ships, is about twice as fast there. On processors with a matrix unit (AMX) the kernel of
+`kernels.amx` is used. In bfloat16 torch uses oneDNN as well, but reorders the weights in every product;
+here they are reordered once, and `mar_st.kernels.cpu_attention` computes attention.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import torch
+from torch import nn
+
+from mar_st.errors import MarError
+from mar_st.kernels.cpu_attention import use_product_attention
+from mar_st.kernels.heap import page_out
+from mar_st.kernels.processor import processor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sentence_transformers import SentenceTransformer
+
+Kernel: TypeAlias = Literal["torch", "amx", "onednn"]
+
+#: Extensions of processors that multiply bfloat16.
+HALF = frozenset({"avx512_bf16", "amx_bf16"})
+
+#: Rows that oneDNN lays weights out for; it takes any number.
+_ROWS = 512
+
+
+def best_kernel(dtype: torch.dtype = torch.float32) -> Kernel:
+    """Return the fastest kernel for float32 or bfloat16 linear layers on this processor.
+
+    The choice follows the processor's flags, not a measurement, so that a resumed run makes the same one.
+    """
+    from mar_st.kernels.amx import kernel
+
+    if dtype != torch.float32:
+        return "onednn" if processor().flags & HALF and has_onednn(dtype) else "torch"
+
+    if kernel() is not None:
+        return "amx"
+    here = processor()
+    if here.maker != "GenuineIntel" and "avx512f" in here.flags and has_onednn():
+        return "onednn"
+    return "torch"
+
+
+def use_kernel(model: SentenceTransformer, kernel: Kernel) -> int:
+    """Have the linear layers of a model's transformers computed by a kernel; for inference alone, in place.
+
+    oneDNN in bfloat16 comes with attention as products.
+
+    Args:
+        model: A model on the CPU, in float32; for oneDNN in bfloat16 too.
+        kernel: One that this machine has.
+
+    Returns:
+        Number of layers replaced.
+
+    Raises:
+        MarError: This machine does not have it.
+    """
+    from sentence_transformers.base.modules import Transformer
+
+    if kernel == "torch":
+        return 0
+    dtype = model.dtype or torch.float32
+    layer = _amx_layer() if kernel == "amx" else _onednn_layer(dtype)
+    backbones = [module.model for module in model.modules() if isinstance(module, Transformer)]
+    if kernel == "onednn" and dtype == torch.bfloat16:
+        for backbone in backbones:
+            use_product_attention(backbone)
+    return sum(_replace(backbone, layer) for backbone in backbones)
+
+
+def _amx_layer() -> Callable[[nn.Linear], nn.Module | None]:
+    from mar_st.kernels.amx import PackedLinear, fits, kernel
+
+    library = kernel()
+    if library is None:
+        raise _missing("no AMX, or no C++ compiler")
+    return lambda layer: (
+        PackedLinear(layer.weight, layer.bias, library)
+        if layer.weight.dtype == torch.float32 and fits(layer)
+        else None
+    )
+
+
+def _onednn_layer(dtype: torch.dtype) -> Callable[[nn.Linear], nn.Module | None]:
+    if not has_onednn(dtype):
+        raise _missing("a torch without oneDNN")
+    return lambda layer: OneDNNLinear(layer.weight, layer.bias) if layer.weight.dtype == dtype else None
+
+
+def _missing(what: str) -> MarError:
+    return MarError(
+        f"This machine cannot compute what was begun on another ({what}). Encode with precision fp32 into "
+        "another folder."
+    )
+
+
+def _replace(model: nn.Module, make: Callable[[nn.Linear], nn.Module | None]) -> int:
+    count = 0
+    for parent in list(model.modules()):
+        for name, layer in list(parent.named_children()):
+            if type(layer) is not nn.Linear:
+                continue
+            made = make(layer)
+            if made is not None:
+                setattr(parent, name, made)
+                page_out(layer.weight.data_ptr(), layer.weight.nbytes)  # it may be mapped from a file
+                count += 1
+    return count
+
+
+class OneDNNLinear(nn.Module):
+    """A linear layer that oneDNN computes, in float32 or bfloat16; inference alone.
+
+    Args:
+        weight: `(out, in)` float32 or bfloat16.
+        bias: `(out,)` of the same type, or none.
+    """
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self.packed = _ops()._reorder_linear_weight(weight.detach().contiguous(), _ROWS)
+        self.bias = None if bias is None else bias.detach().contiguous()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """`(..., in)` to `(..., out)`, both of the type of the weight."""
+        if not x.numel():
+            return x.new_empty(*x.shape[:-1], self.out_features)
+        flat = x.reshape(-1, self.in_features).contiguous()
+        found: torch.Tensor = _ops()._linear_pointwise(flat, self.packed, self.bias, "none", [], "")
+        return found.reshape(*x.shape[:-1], self.out_features)
+
+
+def _ops() -> Any:
+    return torch.ops.mkldnn
+
+
+def has_onednn(dtype: torch.dtype = torch.float32) -> bool:
+    """Return True if this torch has oneDNN's linear layer and its results agree with torch's own."""
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return False
+    generator = torch.Generator().manual_seed(0)
+    x, w = torch.randn(5, 48, generator=generator), torch.randn(40, 48, generator=generator)
+    try:
+        found = OneDNNLinear(w.to(dtype), None)(x.to(dtype)).float()
+    except (AttributeError, RuntimeError):
+        return False
+    return bool((found - x @ w.T).abs().max() < (1e-4 if dtype == torch.float32 else 0.2))

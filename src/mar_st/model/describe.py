@@ -1,0 +1,80 @@
+"""Description of a saved MAR, read from its files without loading weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+from mar_st.errors import MarError
+from mar_st.model.names import KNOWN, model_folder
+from mar_st.modules.layout import saved_chain
+
+
+def describe(folder: str | Path) -> dict[str, Any]:
+    """Routes, architectures, widths, parameters and prompts of a saved MAR.
+
+    Args:
+        folder: A saved MAR, or a name such as `mar-mini`.
+
+    Returns:
+        A JSON-ready dict; `parameters` counts the elements of the weight files of each route.
+
+    Raises:
+        MarError: The folder is not a saved MAR, or a file of it is missing or broken.
+    """
+    root = model_folder(folder)
+    if root is None:
+        raise MarError(f"There is no folder {folder}. Give a saved MAR, or one of {', '.join(KNOWN)}.")
+    listing = root / "router_config.json"
+    if not listing.is_file():
+        raise MarError(
+            f"{root} has no router_config.json, so it is not a saved MAR. Train one with 'mar train'."
+        )
+    try:
+        return _describe(root, listing)
+    except (OSError, ValueError, KeyError) as error:
+        raise MarError(
+            f"{root} is an incomplete or broken MAR ({type(error).__name__}: {error}). Save or copy it again."
+        ) from error
+
+
+def _describe(root: Path, listing: Path) -> dict[str, Any]:
+    settings = json.loads((root / "config_sentence_transformers.json").read_text(encoding="utf-8"))
+    routes = {}
+    names = json.loads(listing.read_text(encoding="utf-8"))["structure"]
+    for route in sorted(names, key=lambda name: (name == "document", name != "query")):
+        modules = [part.path for part in saved_chain(root, route) if part.path != root]
+        present = all(path.is_dir() for path in modules)
+        routes[route] = {
+            "modules": [path.relative_to(root).as_posix() for path in modules],
+            "present": present,
+        }
+        if present:
+            config = json.loads((modules[0] / "config.json").read_text(encoding="utf-8"))
+            routes[route] |= {
+                "model_type": config["model_type"],
+                "hidden_size": config.get("hidden_size"),
+                "layers": config.get("num_hidden_layers"),
+                "parameters": sum(count_parameters(path) for path in modules if "Dense" not in path.name),
+            }
+    return {
+        "routes": routes,
+        "similarity": settings.get("similarity_fn_name"),
+        "prompts": settings.get("prompts", {}),
+    }
+
+
+def count_parameters(folder: str | Path) -> int:
+    """Number of elements in the safetensors files below `folder`, from their headers alone."""
+    total = 0
+    for path in Path(folder).rglob("*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 -- not a dict
+                size = 1
+                for length in file.get_slice(name).get_shape():
+                    size *= length
+                total += size
+    return total

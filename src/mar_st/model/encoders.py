@@ -1,0 +1,307 @@
+"""The two encoders of a MAR as lists of sentence-transformers modules, and the checks they must pass.
+
+A source is a folder or Hub name of a transformers or sentence-transformers model, or a `(config, tokenizer)`
+pair for an encoder with random weights.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from safetensors.torch import save_file
+from sentence_transformers.base.modules import Dense
+from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from torch import nn
+from transformers import AutoModel, PretrainedConfig, PreTrainedTokenizerBase
+
+from mar_st.errors import MarError
+from mar_st.model.adapters import merge_lora
+from mar_st.model.names import model_folder, model_source
+from mar_st.model.native_gte import native
+from mar_st.model.saved_modules import saved_modules
+from mar_st.model.tokenizers import append_eos
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sentence_transformers.base.modules.module import Module
+    from transformers import PreTrainedModel
+
+    from mar_st.model.saved_modules import SavedModules
+
+Role: TypeAlias = Literal["query", "document"]
+PoolingMode: TypeAlias = Literal["cls", "lasttoken", "mean"]
+EncoderSource: TypeAlias = str | Path | tuple[PretrainedConfig, PreTrainedTokenizerBase]
+
+#: Tokens per text on both sides, as in the published models.
+DEFAULT_MAX_LENGTH = 512
+
+#: Where the vector of a text is taken from, unless the recipe says otherwise.
+DEFAULT_POOLING: dict[Role, PoolingMode] = {"query": "cls", "document": "lasttoken"}
+
+
+def load_encoder(
+    source: EncoderSource,
+    role: Role,
+    *,
+    max_length: int | None = None,
+    merge_adapter: bool = True,
+    model_kwargs: dict[str, Any] | None = None,
+    revision: str | None = None,
+    pooling: PoolingMode | None = None,
+    projection: int | None = None,
+) -> list[Module]:
+    """Load one side of a MAR as `[Transformer, Pooling]`, or `[Transformer, Pooling, Dense]`.
+
+    The query encoder is pooled at its first token (CLS), the document encoder at its last (EOS; MAR, section
+    on encoders), unless `pooling` says otherwise. For `lasttoken` EOS is appended where the tokenizer does
+    not do so itself. Padding may be on either side: pooling follows the attention mask, and rotary positions
+    are relative.
+
+    Args:
+        source: Folder, Hub name, or `(config, tokenizer)` for random weights. `gte` checkpoints of the name
+            `new` are loaded by transformers' own `gte`, without remote code.
+        role: Which side this encoder is.
+        max_length: Tokens per text, special tokens included, at most; default 512. What the model takes, or a
+            sentence-transformers model was saved with, if less.
+        merge_adapter: Merge a LoRA adapter that the folder holds into the weights (default) or keep it.
+        model_kwargs: Passed to the transformers loader (`dtype`, `attn_implementation`, ...).
+        revision: Branch, tag or commit of a Hub name.
+        pooling: `cls`, `lasttoken` or `mean`; default that of the model, else that of the role.
+        projection: Width of a linear layer after pooling (with bias, without activation, so that the encoder
+            reaches any affine image of its vectors). Taken from a sentence-transformers folder that holds one
+            of this width, else new: its weights then come from torch's random numbers.
+
+    Returns:
+        Modules; the last outputs `(batch, width)` float vectors.
+
+    Raises:
+        MarError: The tokenizer lacks the token that this side is pooled at, or does not fit the embeddings,
+            or the folder has a linear layer that the projection asked for is not.
+    """
+    if not isinstance(source, tuple):
+        source = model_source(source)
+    saved = None if isinstance(source, tuple) else saved_modules(source, revision)
+    dense = None if saved is None else _saved_projection(saved, revision)
+    transformer = _transformer(source, saved, revision, dict(model_kwargs or {}))
+    if merge_adapter:
+        merge_lora(transformer)
+    name = str(source) if isinstance(source, str | Path) else type(source[0]).__name__
+    own = saved.pooling if saved is not None else {}
+    mode = pooling or _saved_mode(own, name) or DEFAULT_POOLING[role]
+    _prepare_tokenizer(transformer, role, mode, name)
+    limit = transformer.max_seq_length or DEFAULT_MAX_LENGTH
+    transformer.max_seq_length = min(limit, max_length or DEFAULT_MAX_LENGTH)
+    width: int = transformer.get_embedding_dimension()
+    modules: list[Module] = [
+        transformer,
+        Pooling(width, mode, include_prompt=own.get("include_prompt", True)),
+    ]
+    if dense is not None:
+        if projection != dense.out_features:
+            raise MarError(
+                f"{name} ends in a linear layer of width {dense.out_features}, but the projection asked for "
+                f"is {projection or 'none'}. Set projection: {dense.out_features}, or give an encoder "
+                "without one."
+            )
+        modules.append(dense)
+    elif projection is not None:
+        modules.append(linear_projection(width, projection))
+    return modules
+
+
+def _transformer(
+    source: EncoderSource, saved: SavedModules | None, revision: str | None, model_kwargs: dict[str, Any]
+) -> Transformer:
+    transformer: Transformer
+    hub = {"revision": revision} if revision is not None else {}
+    if isinstance(source, tuple):
+        with tempfile.TemporaryDirectory() as folder:
+            random: PreTrainedModel = AutoModel.from_config(source[0])  # type: ignore[no-untyped-call]
+            write_encoder(random, source[1], Path(folder))
+            del random  # large ones do not fit twice
+            transformer = Transformer(folder, model_kwargs=model_kwargs)
+        return transformer
+    with native(transformer_folder(str(source)), revision) as loadable:
+        if saved is None:
+            transformer = Transformer(
+                loadable,
+                model_kwargs={**model_kwargs, **hub},
+                processor_kwargs=dict(hub),
+                config_kwargs=dict(hub),
+            )
+        else:
+            # Its settings (length, lower case, ...) are in a file of its own, which `load` reads.
+            below = "" if Path(loadable).is_dir() else saved.transformer
+            transformer = Transformer.load(
+                loadable, subfolder=below, revision=revision, model_kwargs=model_kwargs
+            )
+    return transformer
+
+
+def linear_projection(in_features: int, out_features: int) -> Dense:
+    """A linear layer after pooling, `(batch, in_features)` to `(batch, out_features)`; random weights."""
+    return Dense(in_features, out_features, bias=True, activation_function=nn.Identity())
+
+
+def check_source(name: str, revision: str | None = None, *, what: str) -> None:
+    """Make sure that a folder or Hub name holds a model, without loading weights.
+
+    Args:
+        name: Folder or Hub name.
+        revision: Branch, tag or commit of a Hub name.
+        what: What it is for, for the message.
+
+    Raises:
+        MarError: Neither a folder with a model nor a name that the Hub (or its local cache) knows.
+    """
+    try:
+        folder = model_folder(name)
+    except MarError as error:
+        raise MarError(f"{what}: {error}") from None
+    if folder is not None:
+        if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
+            raise MarError(f"{what}: the folder {name} holds no model (no config.json, no modules.json).")
+        return
+    from transformers.utils.hub import cached_file
+
+    try:
+        found = cached_file(name, "config.json", revision=revision)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise MarError(
+            f"{what}: {name} is not a folder, and the Hub does not give it ({reason[:200]}). Give the folder "
+            "of a model, or download it first."
+        ) from error
+    if found is None:
+        raise MarError(f"{what}: {name} has no config.json, so it is not a model.")
+
+
+def keep_layers(
+    encoder: Sequence[Module], layers: Sequence[int], *, what: str = "layers_of_document"
+) -> None:
+    """Cut a transformer to some of its layers, in place (KALE; Wang & Lyu).
+
+    Args:
+        encoder: Modules that start with a Transformer.
+        layers: Indices of the layers to keep, in their new order.
+        what: The setting that asks for them, for the message.
+
+    Raises:
+        MarError: The architecture keeps its layers in no list that can be found, or has fewer layers.
+    """
+    transformer: Any = encoder[0]
+    model = transformer.model
+    count = model.config.num_hidden_layers
+    found = [
+        (name, module)
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList)
+        and len(module) == count
+        and name.rpartition(".")[2] in ("layers", "layer", "h")
+    ]
+    if not found:
+        raise MarError(f"{what}: {type(model).__name__} has no list of {count} layers to choose from.")
+    if not layers or min(layers) < 0 or max(layers) >= count or len(set(layers)) < len(layers):
+        raise MarError(
+            f"{what} is {list(layers)}; the encoder has {count} layers, 0 to {count - 1}, and each can be "
+            "kept once."
+        )
+    name, stack = found[0]
+    kept = nn.ModuleList(stack[index] for index in layers)
+    for position, layer in enumerate(kept):
+        part: Any
+        for part in layer.modules():
+            if hasattr(part, "layer_idx"):
+                part.layer_idx = position
+    parent, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(parent), attribute, kept)
+    kinds = getattr(model.config, "layer_types", None)
+    model.config.num_hidden_layers = len(kept)
+    if kinds is not None:
+        model.config.layer_types = [kinds[index] for index in layers]
+
+
+def write_encoder(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Write an encoder from which `load_encoder` loads.
+
+    Unlike `save_pretrained` it writes in every process of a distributed launch, each into its own folder.
+
+    Args:
+        model: The encoder.
+        tokenizer: Its tokenizer.
+        folder: An existing folder.
+    """
+    model.config.architectures = [type(model).__name__]
+    model.config.save_pretrained(folder)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    tokenizer.save_pretrained(folder)
+
+
+def transformer_folder(source: str) -> str:
+    """The first module's folder of a sentence-transformers folder; any other source itself.
+
+    Raises:
+        MarError: The folder does not start with a transformer.
+    """
+    saved = saved_modules(source) if Path(source).is_dir() else None
+    return source if saved is None else str(Path(source) / saved.transformer)
+
+
+def _saved_projection(saved: SavedModules, revision: str | None) -> Dense | None:
+    """The linear layer of a sentence-transformers model, if it has one."""
+    if saved.dense is None:
+        return None
+    return Dense.load(saved.name, subfolder=saved.dense, revision=revision)
+
+
+def _saved_mode(pooling: dict[str, Any], name: str) -> PoolingMode | None:
+    """Return the pooling mode of a sentence-transformers model, if it declares one."""
+    mode = pooling.get("pooling_mode")
+    if mode is not None and mode not in get_args(PoolingMode):
+        raise MarError(
+            f"{name} pools by {mode!r}; an encoder takes {', '.join(get_args(PoolingMode))}. Name one with "
+            "'pooling' to train it so, or give another model."
+        )
+    return mode
+
+
+def _prepare_tokenizer(transformer: Transformer, role: Role, mode: PoolingMode, name: str) -> None:
+    """Check vocabulary sizes and the pooled token; append EOS, and set a padding token, where needed."""
+    tokenizer = transformer.tokenizer
+    if tokenizer is None:
+        raise MarError(f"{name} has no tokenizer; save one beside the weights.")
+    embedding: Any = transformer.model.get_input_embeddings()
+    rows = embedding.weight.shape[0]
+    if len(tokenizer) > rows:
+        raise MarError(
+            f"The tokenizer of {name} has {len(tokenizer)} tokens but its embedding has {rows} rows; "
+            "they belong to different models. Use the tokenizer the weights were trained with."
+        )
+    if mode == "cls":
+        first = tokenizer("a")["input_ids"][0]
+        if first not in {tokenizer.cls_token_id, tokenizer.bos_token_id} - {None}:
+            raise MarError(
+                f"The {role} encoder is pooled at its first token, but the tokenizer of {name} does not "
+                "start a text with a CLS (or BOS) token. Give an encoder of the BERT family, or another "
+                "pooling."
+            )
+    elif mode == "lasttoken":
+        if tokenizer.eos_token_id is None:
+            raise MarError(
+                f"The {role} encoder is pooled at its EOS token, but the tokenizer of {name} defines none. "
+                "Set tokenizer.eos_token, or give another pooling."
+            )
+        if not _ends_in_special_token(tokenizer):
+            tokenizer = transformer.processor = append_eos(tokenizer)
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.unk_token or tokenizer.eos_token
+
+
+def _ends_in_special_token(tokenizer: Any) -> bool:
+    """Return True if every text ends in a special token: EOS, or another (Qwen3-Embedding)."""
+    empty, text = (tokenizer(words)["input_ids"] for words in ("", "a"))
+    return bool(empty) and empty[-1] == text[-1] and empty[-1] in tokenizer.all_special_ids

@@ -1,0 +1,367 @@
+"""MAR, the asymmetric retriever: a sentence-transformers model with a query route and a document route."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Normalize, Router
+from sentence_transformers.util.decorators import deprecated_kwargs
+
+from mar_st.errors import MarError
+from mar_st.model.encoders import load_encoder
+from mar_st.model.loading import check_folder, load_further, load_routes
+from mar_st.model.names import model_folder, model_source
+from mar_st.model.prompts import PROMPT_NAMES, PUBLISHED_PROMPTS, source_prompts
+from mar_st.modules import OWN, arrange, is_truncation, restore, route_chain, truncation
+from mar_st.modules.layout import read_router, routers, write_router
+from mar_st.text.texts import join_document
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sentence_transformers.base.modules.module import Module
+
+    from mar_st.model.encoders import EncoderSource
+    from mar_st.model.prompts import Task
+    from mar_st.text.texts import Document
+
+Routes: TypeAlias = Literal["both", "query", "document"]
+
+#: Route of texts without a role (`encode` without a task) in new models: none, so that the call is an error.
+#: Wrappers that know no roles would else encode documents with the query encoder and say nothing.
+DEFAULT_ROUTE: Literal["query", "document"] | None = None
+
+
+class MAR(SentenceTransformer):
+    """An asymmetric retriever: queries by a small encoder, documents by a large one, one vector space.
+
+    The saved form is a plain sentence-transformers folder (`SentenceTransformer(folder)` loads it). This
+    class adds building from two encoders, loading of one route alone, `encode_queries` and `encode_corpus`,
+    and the checks that make a mismatch fail early.
+
+    Example:
+        ```python
+        from mar_st import MAR
+
+        mar = MAR.from_pretrained("mar")                       # both routes
+        online = MAR.from_pretrained("mar", routes="query")    # touches no document weight
+        scores = online.similarity(online.encode_queries(["头疼吃什么药"]), mar.encode_corpus(documents))
+        ```
+    """
+
+    #: Modules of this package that sentence-transformers may load without `trust_remote_code`.
+    _module_classes = OWN
+
+    def __init__(self, model_name_or_path: str | Path | None = None, **kwargs: Any) -> None:
+        source = model_source(model_name_or_path) if model_name_or_path else None
+        super().__init__(source, **kwargs)
+        router: Any = self[0]
+        if source is not None and isinstance(router, Router):
+            for name, chain in load_further(source, kwargs).items():
+                router.sub_modules[name] = chain.to(self.device)
+        if not isinstance(router, Router) or not {"query", "document"} & set(self.routes):
+            raise MarError(
+                "A MAR starts with a Router that has a 'query' or a 'document' route; this model starts with "
+                f"{type(router).__name__}. Load it with SentenceTransformer, or build a MAR with "
+                "MAR.from_encoders."
+            )
+        self._settle()
+        self._check_widths()
+
+    def _settle(self) -> None:
+        """Put the cut where every loader keeps its dtype, and give layers the dtype of their encoder.
+
+        Folders of earlier versions hold the cut inside the first router, in float32.
+        """
+        router: Any = self[0]
+        chains = {name: self.route_modules(name) for name in self.routes}
+        linear = any(isinstance(module, Dense) for module in chains.get("document", ()))
+        if linear and not (len(self) > 1 and isinstance(self[1], Router)):
+            modules = arrange(chains, router.default_route)
+            self._modules = OrderedDict((str(index), module) for index, module in enumerate(modules))
+        for name in self.routes:
+            encoder, *rest = self.route_modules(name)
+            weights = [weight for weight in encoder.parameters() if weight.is_floating_point()]
+            for module in rest:
+                if isinstance(module, Dense) and weights:
+                    module.to(weights[0].dtype)
+                if is_truncation(module):
+                    restore(module)
+
+    # -- building and loading --
+
+    @classmethod
+    def from_encoders(
+        cls,
+        query: EncoderSource,
+        document: EncoderSource,
+        *,
+        dim: int | None = None,
+        renormalise: bool = True,
+        prompts: Mapping[str, str] | None = None,
+        default_route: Literal["query", "document"] | None = DEFAULT_ROUTE,
+        max_length: int | None = None,
+        merge_adapter: bool = True,
+        device: str | None = None,
+        model_kwargs: dict[str, Any] | None = None,
+    ) -> Self:
+        """Build a MAR from a query encoder and a document encoder.
+
+        The document vector is cut to `dim` (its first dimensions, Matryoshka), there is no projection layer.
+
+        Args:
+            query: BERT-style encoder (`gte`, `bert`, `xlm-roberta`, `modernbert`, ...): folder, Hub name or
+                `(config, tokenizer)`. Pooled at CLS.
+            document: Causal LM (`qwen3`, `qwen2`, ...) in the same forms. EOS is appended and pooled.
+            dim: Width of the shared space; default the query encoder's hidden size, which it must equal.
+            renormalise: Cut before the L2 normalisation, so that scores are cosines (default). `False` cuts
+                after it and scores by dot product, as the released code of the authors does.
+            prompts: Stored prompts by name, see `model.prompts.PROMPT_NAMES`; default those that the models
+                were saved with by sentence-transformers (for queries those of the query encoder, else of the
+                document encoder), else the published ones.
+            default_route: Route of texts that are encoded without a task. By default there is none, and
+                `encode(texts)` raises an error that names the routes.
+            max_length: Tokens per text on both sides, default 512 or what the models take.
+            merge_adapter: Merge LoRA adapters found in the folders (default) or keep them as adapters.
+            device: Device of the model; default the best one present.
+            model_kwargs: Passed to transformers for both sides (`dtype`, `attn_implementation`, ...).
+
+        Returns:
+            The model, in evaluation mode, both routes loaded.
+
+        Raises:
+            MarError: Widths do not fit, or a tokenizer does not fit its encoder (sizes in the message).
+        """
+        options: dict[str, Any] = {
+            "max_length": max_length, "merge_adapter": merge_adapter, "model_kwargs": model_kwargs
+        }  # fmt: skip
+        if prompts is None:
+            prompts = source_prompts(query, document)
+        query_modules = load_encoder(query, "query", **options)
+        document_modules = load_encoder(document, "document", **options)
+        return cls.from_modules(
+            query_modules,
+            document_modules,
+            dim=dim,
+            renormalise=renormalise,
+            prompts=prompts,
+            default_route=default_route,
+            device=device,
+        )
+
+    @classmethod
+    def from_modules(
+        cls,
+        query: Sequence[Module],
+        document: Sequence[Module],
+        *,
+        dim: int | None = None,
+        renormalise: bool = True,
+        prompts: Mapping[str, str] | None = None,
+        default_route: Literal["query", "document"] | None = DEFAULT_ROUTE,
+        device: str | None = None,
+    ) -> Self:
+        """Build a MAR from the modules of both sides, as `mar_st.model.encoders.load_encoder` gives them.
+
+        The other arguments and the errors are those of `from_encoders`.
+        """
+        width, full = query[-1].get_embedding_dimension(), document[-1].get_embedding_dimension()
+        dim = dim or width
+        if width != dim or full < dim:
+            raise MarError(
+                f"A MAR of {dim} dimensions needs a query encoder of {dim} and a document encoder of at "
+                f"least {dim} dimensions; the query encoder has {width}, the document encoder {full}."
+            )
+        cut = [truncation(full, dim)] if full > dim else []
+        before, after = ([], [Normalize()]) if renormalise else ([Normalize()], [])
+        chains = {"query": [*query, *before, *after], "document": [*document, *before, *cut, *after]}
+        modules = arrange(chains, default_route)
+        return cls(
+            modules=modules,
+            prompts={"document": "", **(PUBLISHED_PROMPTS if prompts is None else prompts)},
+            similarity_fn_name="cosine" if renormalise else "dot",
+            device=device,
+        ).eval()
+
+    @classmethod
+    def from_pretrained(
+        cls, path: str | Path, *, routes: Routes = "both", query: str | None = None, **kwargs: Any
+    ) -> Self:
+        """Load a saved MAR, whole or one route of it.
+
+        With `routes="query"` neither the weights nor the files of the document encoder are opened; its
+        folders may be absent. The same holds for all query encoders but the one that `query` names.
+
+        Args:
+            path: Folder, a name of this project (`mar-mini`, see `mar_st.model.names`), or Hub name.
+            routes: Which side to load.
+            query: Name of the query encoder to load as the query route, where the folder holds several for
+                one document space (`query-small`, ...; see `mar_st.model.family`). Default `query`; with
+                `routes="both"` and no name, all are loaded.
+            **kwargs: As for `SentenceTransformer` (`device`, `backend`, `model_kwargs`, `token`, ...).
+
+        Raises:
+            MarError: `routes` is unknown, or the folder has no such route or is not a MAR.
+        """
+        if routes not in ("both", "query", "document"):
+            raise MarError(f"routes is 'both', 'query' or 'document'; got {routes!r}.")
+        if query is not None and routes == "document":
+            raise MarError(f"query={query!r} names a query encoder, but routes='document' loads none.")
+        if (folder := model_folder(path)) is not None:
+            check_folder(path := folder)
+        if routes == "both" and query is None:
+            return cls(str(path), **kwargs).eval()
+        saved = {"query": query or "query", "document": "document"}
+        wanted = {name: saved[name] for name in saved if routes in ("both", name)}
+        hub = {key: kwargs.pop(key, None) for key in ("token", "cache_folder", "revision")}
+        hub["local_files_only"] = kwargs.pop("local_files_only", False)
+        loading = {
+            key: kwargs.pop(key, None) for key in ("model_kwargs", "processor_kwargs", "config_kwargs")
+        }
+        loading["backend"] = kwargs.get("backend", "torch")
+        modules, config = load_routes(str(path), wanted, hub=hub, loading=loading)
+        prompts = {**config.get("prompts", {}), **(kwargs.pop("prompts", None) or {})}
+        kwargs.setdefault("similarity_fn_name", config.get("similarity_fn_name"))
+        return cls(modules=modules, prompts=prompts, **kwargs).eval()
+
+    # -- what it is made of --
+
+    @property
+    def routes(self) -> tuple[str, ...]:
+        """Names of the loaded routes, `query` first and `document` last."""
+        router: Any = self[0]
+        names = getattr(router, "sub_modules", ())
+        return tuple(sorted(names, key=lambda name: (name == "document", name != "query")))
+
+    def route_modules(self, route: str) -> list[Module]:
+        """Modules of one route, in order, those that the routes share included.
+
+        Raises:
+            MarError: The route is not loaded.
+        """
+        if route not in self.routes:
+            raise MarError(
+                f"The {route} route is not loaded (loaded: {', '.join(self.routes)}). "
+                f"Load it with MAR.from_pretrained(path, routes='both') or routes={route!r}."
+            )
+        modules: list[Any] = route_chain(self.children(), route)
+        return modules
+
+    def encoder(self, route: str) -> SentenceTransformer:
+        """One side as a symmetric sentence-transformers model that shares its weights.
+
+        It has neither truncation nor prompts.
+        """
+        modules: list[Any] = [
+            module
+            for module in self.route_modules(route)
+            if not is_truncation(module) and not isinstance(module, Normalize)
+        ]
+        return SentenceTransformer(modules=[*modules, Normalize()], device=str(self.device))
+
+    def save(self, path: str, *args: Any, **kwargs: Any) -> None:
+        """Save as sentence-transformers does; see `mar_st.modules.layout` for modules of this package."""
+        super().save(path, *args, **kwargs)
+        for folder in routers(Path(path)):
+            write_router(folder, read_router(folder))
+
+    def _check_widths(self) -> None:
+        widths = {}
+        for route in self.routes:
+            sized: list[Any] = [m for m in self.route_modules(route) if hasattr(m, "get_embedding_dimension")]
+            widths[route] = sized[-1].get_embedding_dimension()
+        if len(set(widths.values())) > 1:
+            sizes = ", ".join(f"{route} {width}" for route, width in widths.items())
+            raise MarError(
+                f"The routes end in different widths ({sizes}); scores between them are undefined. "
+                "Cut the wider one with mar_st.modules.truncation, or build with MAR.from_encoders(dim=...)."
+            )
+
+    def _get_model_config(self) -> dict[str, Any]:
+        # What is saved must load where only sentence-transformers is installed.
+        return {**super()._get_model_config(), "model_type": SentenceTransformer.__name__}
+
+    # -- encoding --
+
+    def encode(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Encode texts as `SentenceTransformer.encode` does, and return float32 whatever encoders compute in.
+
+        Scores between the routes need one dtype.
+
+        Raises:
+            ValueError: No `task` is given and the model has no default route.
+        """
+        return _float32(super().encode(inputs, *args, **kwargs))
+
+    def encode_queries(
+        self, queries: str | Sequence[str], *, task: Task = "retrieval", **kwargs: Any
+    ) -> np.ndarray:
+        """Encode queries with the query encoder.
+
+        Args:
+            queries: One text or several.
+            task: Chooses the stored prompt: `retrieval`, `rerank` or `sts`.
+            **kwargs: As for `SentenceTransformer.encode` (`batch_size`, `convert_to_tensor`, `prompt`, ...).
+
+        Returns:
+            float32 array `(len(queries), dim)`, or `(dim,)` for a single text.
+
+        Raises:
+            MarError: The query route is not loaded, or the task is unknown.
+        """
+        self.route_modules("query")
+        if task not in PROMPT_NAMES:
+            raise MarError(f"Unknown task {task!r}; choose one of {', '.join(PROMPT_NAMES)}.")
+        name = PROMPT_NAMES[task]
+        if "prompt" not in kwargs and name in self.prompts:
+            kwargs.setdefault("prompt_name", name)
+        vectors: np.ndarray = self.encode(queries, task="query", **kwargs)
+        return vectors
+
+    @deprecated_kwargs(sentences="inputs")
+    def encode_document(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """`SentenceTransformer.encode_document`, of `{title, text}` dicts too, as in `encode_corpus`."""
+        if isinstance(inputs, Mapping):
+            inputs = join_document(inputs)
+        elif not isinstance(inputs, str):
+            inputs = [join_document(entry) if isinstance(entry, Mapping) else entry for entry in inputs]
+        return super().encode_document(inputs, *args, **kwargs)
+
+    def encode_corpus(self, documents: Document | Sequence[Document], **kwargs: Any) -> np.ndarray:
+        """Encode documents with the document encoder, after the stored prompt `document`, if it has one.
+
+        Args:
+            documents: One document or several; each a string or a `{title, text}` dict (joined by a newline).
+            **kwargs: As for `SentenceTransformer.encode`.
+
+        Returns:
+            float32 array `(len(documents), dim)`, or `(dim,)` for a single document.
+
+        Raises:
+            MarError: The document route is not loaded.
+        """
+        self.route_modules("document")
+        if "prompt" not in kwargs and self.prompts.get("document"):
+            kwargs.setdefault("prompt_name", "document")
+        single = isinstance(documents, str) or hasattr(documents, "get")
+        entries: Any = [documents] if single else documents
+        vectors = self.encode([join_document(entry) for entry in entries], task="document", **kwargs)
+        found: np.ndarray = vectors[0] if single else vectors
+        return found
+
+
+def _float32(vectors: Any) -> Any:
+    """Vectors of half precision as float32, whatever holds them; anything else as it is."""
+    if isinstance(vectors, list):
+        return [_float32(vector) for vector in vectors]
+    if isinstance(vectors, torch.Tensor) and vectors.dtype in (torch.float16, torch.bfloat16):
+        return vectors.float()
+    if isinstance(vectors, np.ndarray) and vectors.dtype == np.float16:
+        return vectors.astype(np.float32)
+    return vectors

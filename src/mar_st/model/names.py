@@ -1,0 +1,167 @@
+"""Names of models, and the folders that they stand for on this machine.
+
+Names under `medteb/`, and their short forms, belong to this project and not to the Hub, where anyone could
+take them. They are looked up here and never asked of the Hub.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+
+from mar_st.errors import MarError
+
+ORGANISATION = "medteb"
+
+#: Names the folder that holds trained models by their short names.
+HOME_VARIABLE = "MAR_HOME"
+
+#: The model that ships with the package, by its short name.
+PACKAGED = "mar-mini"
+
+#: Short names of models that are trained, or built from their authors' published weights (Hub names).
+PUBLISHED = {"mar-0.3b-4b": "PhilipGAQ/CARE-0.3B-4B", "mar-0.3b-8b": "PhilipGAQ/CARE-0.3B-8B"}
+
+#: Short names of models that are packages of their own, and the names of these packages.
+INSTALLABLE = {"mar-zh": "mar_zh"}
+
+#: Short names of all models; each may stand after `medteb/`.
+KNOWN = (PACKAGED, *INSTALLABLE, *PUBLISHED)
+
+
+def model_folder(source: str | Path) -> Path | None:
+    """The folder of a model on this machine: the one given, or that of a name of this project.
+
+    `mar-mini` is the packaged model, `mar-zh` that of the package of this name, `mar-0.3b-4b` and
+    `mar-0.3b-8b` are folders of `$MAR_HOME`. A folder in the working directory wins over a model of the same
+    name.
+
+    Args:
+        source: A folder, or a name.
+
+    Returns:
+        The folder; `None` for what can only be a Hub name.
+
+    Raises:
+        MarError: A path to a folder that is not there, or a name of this project that is unknown or whose
+            model is not on this machine.
+    """
+    text = str(source)
+    try:
+        folder = Path(source).expanduser()
+        there = folder.is_dir()
+    except (OSError, RuntimeError, ValueError):  # too long, an unknown user, a null byte
+        folder, there = Path(source), False
+    if there:
+        return folder
+    if is_ours(text):
+        return _known_folder(text)
+    if isinstance(source, Path) or folder.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1:
+        raise MarError(
+            f"There is no folder {text}. Give the folder of a model, a Hub name or one of {', '.join(KNOWN)}."
+        )
+    return None
+
+
+def is_ours(name: str) -> bool:
+    """Tells whether a name belongs to this project: a known short name, or any name under `medteb/`."""
+    return name in KNOWN or name.casefold().startswith(f"{ORGANISATION}/")  # names of the Hub ignore case
+
+
+def check_dataset(name: str) -> None:
+    """Refuse to ask the Hub for a data set whose name belongs to this project.
+
+    Raises:
+        MarError: It does.
+    """
+    if is_ours(name):
+        raise MarError(
+            f"names under {ORGANISATION}/ are this project's own and are not asked of the Hub; packaged data "
+            "are folders, which `medteb edition list` shows"
+        )
+
+
+def model_source(source: str | Path) -> str:
+    """Return what a loader of sentence-transformers takes: a folder here, or a Hub name.
+
+    Raises:
+        MarError: See `model_folder`.
+    """
+    return str(model_folder(source) or source)
+
+
+def packaged_folder() -> Path:
+    """Return the folder of the packaged model, which an installation may lack."""
+    return Path(__file__).parents[1] / "models" / PACKAGED
+
+
+def home() -> Path | None:
+    """The folder that `$MAR_HOME` names."""
+    value = os.environ.get(HOME_VARIABLE)
+    return Path(value).expanduser() if value else None
+
+
+def trained_folder(short: str) -> Path | None:
+    """The folder `$MAR_HOME/<short>` if it holds a saved model."""
+    root = home()
+    folder = root / short if root is not None else None
+    return folder if folder is not None and (folder / "modules.json").is_file() else None
+
+
+def installed_folder(short: str) -> Path | None:
+    """The packed folder of a model that is a package of its own; `None` where it is not installed.
+
+    `mar_st.model.packed.unpacked_folder` makes a model folder of it.
+    """
+    module = INSTALLABLE[short]
+    found = find_spec(module)
+    if found is None or not found.submodule_search_locations:
+        return None
+    return Path(next(iter(found.submodule_search_locations))) / "model"
+
+
+def _installed(short: str) -> Path:
+    folder = trained_folder(short)
+    if folder is not None:
+        return folder
+    packed = installed_folder(short)
+    if packed is None:
+        raise MarError(
+            f"{short} is not on this machine. Install its package (pip install {short}, or ./models/{short} "
+            f"of the repository), or train it with `mar train mar-zh` and put the model's folder at "
+            f"${HOME_VARIABLE}/{short}."
+        )
+    from mar_st.model.packed import unpacked_folder
+
+    return unpacked_folder(packed, short)
+
+
+def _known_folder(name: str) -> Path:
+    short = name.removeprefix(f"{ORGANISATION}/")
+    if short not in KNOWN:
+        known = ", ".join(f"{ORGANISATION}/{known}" for known in KNOWN)
+        raise MarError(
+            f"There is no model {name}. Names under {ORGANISATION}/ are this project's own and are not asked "
+            f"of the Hub; known are {known}."
+        )
+    if short == PACKAGED:
+        folder = packaged_folder()
+        if not (folder / "modules.json").is_file():
+            raise MarError(
+                f"{short} is not in this installation (looked for {folder}). Reinstall medteb, or train it "
+                f"with `mar train {short}` and give the folder."
+            )
+        return folder
+    if short in INSTALLABLE:
+        return _installed(short)
+    found = trained_folder(short)
+    if found is None:
+        root = home()
+        place = f"{root / short} holds no saved model" if root is not None else f"${HOME_VARIABLE} is not set"
+        raise MarError(
+            f"{short} is not on this machine ({place}). Train it with `mar train {short}` and put the "
+            f"model's folder at ${HOME_VARIABLE}/{short}, or build that folder from the published weights: "
+            f"mar_st.model.published.assemble({PUBLISHED[short]!r}).save_pretrained(FOLDER)."
+        )
+    return found

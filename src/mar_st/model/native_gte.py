@@ -1,0 +1,124 @@
+"""Checkpoints of `gte` that carry the name `new` and ask for remote code, loaded by the native model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mar_st.errors import MarError
+from mar_st.model.names import model_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def native(source: str, revision: str | None = None) -> Iterator[str]:
+    """A source that needs no remote code: itself, or a temporary folder of links to its files.
+
+    Args:
+        source: Folder, or Hub name.
+        revision: Branch, tag or commit of a Hub name.
+
+    Raises:
+        MarError: A `new` checkpoint that cannot be downloaded, or of a variant that the native model lacks.
+    """
+    config = _config(source, revision)
+    if config.get("model_type") != "new":
+        yield source
+        return
+    folder = fetch(source, revision)
+    with tempfile.TemporaryDirectory() as scratch:
+        links = Path(scratch) / folder.name
+        links.mkdir()
+        for file in folder.iterdir():
+            if file.is_file() and file.suffix != ".py" and file.name != "config.json":
+                _link_or_copy(file, links / file.name)
+        (links / "config.json").write_text(json.dumps(native_gte_config(config)), encoding="utf-8")
+        yield str(links)
+
+
+def fetch(source: str | Path, revision: str | None = None) -> Path:
+    """The folder of a model: the one given, that of a name such as `mar-mini`, or a download from the Hub.
+
+    Raises:
+        MarError: There is no such folder, or it cannot be downloaded.
+    """
+    if (folder := model_folder(source)) is not None:
+        return folder
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(
+            snapshot_download(
+                str(source), revision=revision, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model"]
+            )
+        )
+    except Exception as error:  # whatever the Hub client raises, the way out is the same
+        raise MarError(
+            f"Cannot download {source} ({type(error).__name__}: {error}). Download it where there is a "
+            "network and give the folder."
+        ) from error
+
+
+def _config(source: str, revision: str | None) -> dict[str, Any]:
+    """`config.json` of a source; empty where there is none, which its loader then says better."""
+    from transformers.utils.hub import cached_file
+
+    try:
+        path = cached_file(source, "config.json", revision=revision)
+        config: dict[str, Any] = json.loads(Path(str(path)).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return config
+
+
+def native_gte_config(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of a `new` checkpoint as transformers' native `gte` names it.
+
+    Raises:
+        MarError: The checkpoint uses a variant that the native model does not have.
+    """
+    if (
+        config.get("position_embedding_type", "rope") != "rope"
+        or config.get("layer_norm_type", "layer_norm") != "layer_norm"
+    ):
+        raise MarError(
+            "This checkpoint is not of the gte form with rotary positions and layer norm "
+            f"(position_embedding_type {config.get('position_embedding_type')!r}, "
+            f"layer_norm_type {config.get('layer_norm_type')!r})."
+        )
+    drop = {
+        "architectures",
+        "auto_map",
+        "layer_norm_type",
+        "logn_attention_clip1",
+        "logn_attention_scale",
+        "pack_qkv",
+        "position_embedding_type",
+        "rope_scaling",
+        "rope_theta",
+        "unpad_inputs",
+        "use_memory_efficient_attention",
+    }
+    native = {key: value for key, value in config.items() if key not in drop}
+    scaling = config.get("rope_scaling") or {}
+    native["model_type"] = "gte"
+    native["architectures"] = ["GteModel"]
+    native["rope_parameters"] = {
+        "rope_theta": config.get("rope_theta", 10_000.0),
+        "rope_type": scaling.get("type", "default"),
+        **{key: value for key, value in scaling.items() if key != "type"},
+    }
+    return native
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        target.symlink_to(source.resolve())
+    except OSError:
+        shutil.copy2(source, target)

@@ -1,0 +1,95 @@
+"""The authors' published weights in MAR's saved form.
+
+The published repositories hold two transformers folders: a BERT-style query encoder (`gte`; older checkpoints
+carry the name `new` and ask for remote code) and a Qwen3 document encoder (merged weights, or a LoRA adapter
+beside the name of its base). Their code scores differently from the paper: the document vector is normalised
+over its full width, then cut to the query encoder's width and not normalised again, and the score is a dot
+product. The assembled model does the same. These weights themselves have not been run by this project: no
+copy was at hand, the assembling is tested on folders of that shape with random weights.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from mar_st.errors import MarError
+from mar_st.model.encoders import load_encoder
+from mar_st.model.mar import MAR
+from mar_st.model.native_gte import fetch
+from mar_st.model.prompts import PUBLISHED_PROMPTS
+
+_QUERY_TYPES = ("new", "gte", "bert", "xlm-roberta", "modernbert")
+_DOCUMENT_TYPES = ("qwen3", "qwen2")
+
+
+def assemble(
+    source: str | Path, *, revision: str | None = None, device: str | None = None, **model_kwargs: Any
+) -> MAR:
+    """Assemble the published two-folder form into a MAR with the authors' own scoring.
+
+    Args:
+        source: Hub name (downloaded) or a folder with the same content.
+        revision: Revision of the Hub repository.
+        device: Device of the model.
+        **model_kwargs: Passed to transformers for both encoders (`dtype`, `attn_implementation`, ...).
+
+    Returns:
+        A MAR that scores by dot product; documents are cut after normalisation and not renormalised.
+
+    Raises:
+        MarError: Not exactly one query encoder and one document encoder were found, or the name cannot be
+            downloaded.
+    """
+    root = fetch(source, revision)
+    folders = find_encoders(root)
+    query = load_encoder(folders["query"], "query", model_kwargs=model_kwargs)
+    document = load_encoder(folders["document"], "document", model_kwargs=model_kwargs)
+    document[0].tokenizer.padding_side = "left"
+    width = query[-1].get_embedding_dimension()
+    return MAR.from_modules(
+        query, document, dim=width, renormalise=False, prompts=PUBLISHED_PROMPTS, device=device
+    )  # fmt: skip
+
+
+def find_encoders(root: Path) -> dict[str, Path]:
+    """Folders of the query and the document encoder below `root`, told apart by their architecture.
+
+    Raises:
+        MarError: There is not exactly one of each.
+    """
+    found: dict[str, list[Path]] = {"query": [], "document": []}
+    for folder in sorted(
+        {path.parent for path in [*root.rglob("config.json"), *root.rglob("adapter_config.json")]}
+    ):
+        kind = _model_type(folder)
+        if kind in _QUERY_TYPES:
+            found["query"].append(folder)
+        elif kind in _DOCUMENT_TYPES:
+            found["document"].append(folder)
+    if any(len(folders) != 1 for folders in found.values()):
+        seen = "; ".join(
+            f"{side}: {[str(f.relative_to(root)) for f in folders]}" for side, folders in found.items()
+        )
+        raise MarError(
+            f"{root} should hold one query encoder ({', '.join(_QUERY_TYPES)}) and one document encoder "
+            f"({', '.join(_DOCUMENT_TYPES)}), each in a folder with config.json; found {seen}. "
+            "Build the model from the two folders yourself with MAR.from_encoders(query=..., document=...)."
+        )
+    return {side: folders[0] for side, folders in found.items()}
+
+
+def _model_type(folder: Path) -> str | None:
+    """Architecture of a transformers folder; of an adapter that of its base, or what its name says."""
+    for name in ("config.json", "adapter_config.json"):
+        file = folder / name
+        if file.is_file():
+            config = json.loads(file.read_text(encoding="utf-8"))
+            if "model_type" in config:
+                return str(config["model_type"])
+            base = str(config.get("base_model_name_or_path") or "")
+            if (Path(base) / "config.json").is_file():
+                return _model_type(Path(base))
+            return next((kind for kind in _DOCUMENT_TYPES if kind in base.lower()), None)
+    return None

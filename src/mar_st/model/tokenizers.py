@@ -1,0 +1,144 @@
+"""Tokenizers trained on a recipe's own texts, and tokenizers of other models that are given an EOS token."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from transformers import PreTrainedTokenizerBase
+
+    from mar_st.model.encoders import Role
+
+_NOTED = ("is_local", "local_files_only")
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[EOS]")
+
+
+def train_tokenizer(
+    texts: Iterable[str], role: Role, *, vocab_size: int, max_token_length: int = 4, max_length: int = 512
+) -> PreTrainedTokenizerFast:
+    """Train a byte-pair tokenizer whose units are characters; deterministic for given texts.
+
+    Text is NFKC-normalised, lower-cased, and white space is dropped (Chinese needs none, and the join between
+    title and text should cost no token). Digits stay single, punctuation is split off.
+
+    Args:
+        texts: Training texts.
+        role: The query side gets `[CLS] ... [SEP]`, the document side `... [EOS]`.
+        vocab_size: Size of the vocabulary at most, special tokens included. Every character of the texts gets
+            its place, whatever the size.
+        max_token_length: Characters per token at most; 1 gives a character-level tokenizer.
+        max_length: Tokens per text.
+
+    Returns:
+        A tokenizer that saves and loads like any other.
+    """
+    backend = Tokenizer(models.BPE(unk_token="[UNK]"))  # noqa: S106 -- a token of a vocabulary
+    backend.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Lowercase(), normalizers.Replace(Regex(r"\s+"), "")]
+    )
+    splits = [pre_tokenizers.Punctuation("isolated"), pre_tokenizers.Digits(individual_digits=True)]
+    if max_token_length == 1:  # the trainer merges two characters whatever its limit
+        splits.append(pre_tokenizers.Split(Regex("."), "isolated"))
+    backend.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    backend.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=vocab_size,
+            special_tokens=list(SPECIAL_TOKENS),
+            max_token_length=max_token_length + 1,  # the trainer merges while the sum is less
+            min_frequency=2,
+            show_progress=False,
+        ),
+    )
+    special = {token: backend.token_to_id(token) for token in SPECIAL_TOKENS}
+    if role == "query":
+        template, names = "[CLS] $A [SEP]", {"cls_token": "[CLS]", "sep_token": "[SEP]"}
+    else:
+        template, names = "$A [EOS]", {"eos_token": "[EOS]"}
+    backend.post_processor = processors.TemplateProcessing(
+        single=template, special_tokens=[(token, special[token]) for token in names.values()]
+    )
+    names |= {"unk_token": "[UNK]", "pad_token": "[PAD]"}
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=backend, model_max_length=max_length, **names
+    )
+
+
+def append_eos(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
+    """Return a tokenizer that ends every text with EOS and is the given one in all else, BOS included.
+
+    The classes of some model families (GPT-NeoX, Gemma, Llama) build their template from flags when they are
+    loaded, so an EOS set on them is lost in a saved folder, or a BOS with it. The result is of the general
+    class, which saves and loads the template as it stands. Works on a copy.
+
+    Args:
+        tokenizer: A fast tokenizer with an EOS token that it does not append.
+
+    Raises:
+        MarError: The tokenizer has no fast form (`tokenizer.json`), or the result does not end in EOS.
+    """
+    original = getattr(tokenizer, "backend_tokenizer", None)
+    if original is None:
+        raise MarError(
+            f"{type(tokenizer).__name__} has no fast form (tokenizer.json), so EOS cannot be appended. "
+            "Convert it with transformers, or give another pooling."
+        )
+    content = json.loads(original.to_str())
+    content["post_processor"] = _ending_in(
+        content.get("post_processor"), str(tokenizer.eos_token), int(tokenizer.eos_token_id)
+    )
+    result = with_backend(tokenizer, Tokenizer.from_str(json.dumps(content)))
+    wanted = [*tokenizer("a")["input_ids"], tokenizer.eos_token_id]
+    if result("a")["input_ids"] != wanted:
+        raise MarError(
+            f"EOS cannot be appended by {type(tokenizer).__name__}: it makes {wanted[:-1]} of 'a' and should "
+            f"make {wanted}. Save the tokenizer with a template that ends in EOS, or give another pooling."
+        )
+    return result
+
+
+def with_backend(tokenizer: PreTrainedTokenizerBase, backend: Tokenizer) -> PreTrainedTokenizerFast:
+    """Return a tokenizer of the general class, which saves as it stands, with the settings of another.
+
+    Args:
+        tokenizer: Where lengths, sides, chat template and names of special tokens come from.
+        backend: How texts are split; it has all special tokens.
+    """
+    kept = ("model_max_length", "padding_side", "truncation_side", "chat_template", "model_input_names")
+    # What transformers notes of a tokenizer that it read from a folder: saved again it gives the same files.
+    noted = {name: tokenizer.init_kwargs[name] for name in _NOTED if name in tokenizer.init_kwargs}
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=backend,
+        clean_up_tokenization_spaces=False,
+        **{name: getattr(tokenizer, name) for name in kept if getattr(tokenizer, name, None) is not None},
+        **tokenizer.special_tokens_map,
+        **noted,
+    )
+
+
+def _ending_in(processor: dict[str, Any] | None, token: str, number: int) -> dict[str, Any]:
+    """Return the post-processor of a `tokenizer.json` with a token after every text."""
+    steps = [] if processor is None else processor.get("processors", [processor])
+    templates = [step for step in steps if step["type"] == "TemplateProcessing"]
+    if not templates:
+        template = processors.TemplateProcessing(
+            single=f"$A:0 {token}:0", pair=f"$A:0 {token}:0 $B:1 {token}:1", special_tokens=[(token, number)]
+        )
+        return {"type": "Sequence", "processors": [*steps, json.loads(template.__getstate__())]}
+    template = templates[-1]
+    for name in ("single", "pair"):
+        texts = [next(iter(piece.values()))["type_id"] for piece in template[name]]
+        for text in sorted(set(texts), reverse=True):  # from the end, so that positions stay right
+            last = max(index for index, of in enumerate(texts) if of == text)
+            template[name].insert(last + 1, {"SpecialToken": {"id": token, "type_id": text}})
+    template["special_tokens"][token] = {"id": token, "ids": [number], "tokens": [token]}
+    return processor or template

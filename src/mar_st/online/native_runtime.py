@@ -1,0 +1,133 @@
+"""The encoder of `encoder.cpp` from Python: its description, its file of weights, its calls."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mar_st.files import read_json
+from mar_st.files.arrays import load_array
+from mar_st.kernels.build import BuildError, close_with, library
+from mar_st.kernels.processor import processor
+from mar_st.online.native_description import Description, Layer, Model, Step
+from mar_st.online.protocol import EncoderError
+
+#: What the kernels need of a processor, as Linux names it.
+NEEDS = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "fma"})
+_FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma")
+
+_I32 = ctypes.c_int32
+
+
+@lru_cache(maxsize=1)
+def kernels() -> ctypes.CDLL:
+    """The compiled encoder.
+
+    Raises:
+        EncoderError: This processor lacks what it needs, or it cannot be compiled.
+    """
+    missing = sorted(NEEDS - processor().flags)
+    if missing:
+        raise EncoderError(
+            f"The native encoder needs Linux and a processor with AVX-512 VNNI; this one has no "
+            f"{', '.join(missing)}. Use an OpenVINO or ONNX variant (`mar export --format openvino`)."
+        )
+    try:
+        found = library(Path(__file__).parents[1] / "kernels" / "encoder.cpp", _FLAGS)
+    except BuildError as error:
+        raise EncoderError(f"The native encoder needs a C++ compiler: {error}") from error
+    pointer = ctypes.c_void_p
+    found.mar_native_open.argtypes = [pointer, ctypes.POINTER(Model), pointer, pointer, _I32]
+    found.mar_native_open.restype = pointer
+    found.mar_native_close.argtypes = [pointer]
+    found.mar_native_close.restype = None
+    found.mar_native_run.argtypes = [
+        pointer, pointer, pointer, pointer, _I32, _I32, pointer, pointer, _I32, _I32, pointer,
+    ]  # fmt: skip
+    found.mar_native_run.restype = _I32
+    sizes = (_I32 * 3)()
+    found.mar_native_sizes(sizes)
+    expected = [ctypes.sizeof(kind) for kind in (Model, Layer, Step)]
+    if list(sizes) != expected:
+        raise EncoderError(f"encoder.cpp has structures of {list(sizes)} bytes, Python of {expected}.")
+    return found
+
+
+class NativeRuntime:
+    """An encoder with 8-bit weights and activations, see `encoder.cpp`.
+
+    Args:
+        path: The `.json` file that describes it; the weights are in the `.npy` file of the same name, and are
+            mapped into memory.
+        options: None are known.
+        threads: Threads of a call.
+
+    Raises:
+        EncoderError: It cannot run here.
+    """
+
+    def __init__(self, path: Path, options: dict[str, Any], threads: int) -> None:
+        del options
+        self._kernels = kernels()
+        try:
+            content = read_json(path)
+            self._file = _weights(path.with_suffix(".npy"))
+            found = Description.of(content, self._file.nbytes)
+        except (ValueError, OSError, EncoderError) as error:
+            raise EncoderError(f"{path} cannot be used: {error}. Export the encoder again.") from error
+        self._tables, self._hidden, self._dim = found.tables, int(found.model.hidden), int(found.model.dim)
+        self._encoder = self._kernels.mar_native_open(
+            self._file.ctypes.data, ctypes.byref(found.model), found.layers, found.steps, threads
+        )
+        if not self._encoder:
+            raise EncoderError(f"{path.name} could not be opened: no memory, or no more threads ({threads}).")
+        close_with(self, self._kernels.mar_native_close, self._encoder)
+
+    def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """Compute vectors as `Runtime.run`; padding, which other runtimes use to limit shapes, is skipped."""
+        segments, pool = inputs["segments"], inputs["pool"]
+        rows = max(1, int(np.count_nonzero(segments >= 0)))
+        starts = np.flatnonzero(np.diff(segments[:rows], prepend=-2)).astype(np.int32)
+        starts = np.append(starts, np.int32(rows))
+        single = pool.ndim == 1
+        embeddings = np.ascontiguousarray(inputs["embeddings"], dtype=np.float32)
+        positions = np.ascontiguousarray(inputs["positions"], dtype=np.int64)
+        if len(positions) < rows or positions[:rows].min() < 0 or positions[:rows].max() >= self._tables:
+            raise EncoderError(f"A text has more positions than the {self._tables} that were exported.")
+        if embeddings.ndim != 2 or len(embeddings) < rows or embeddings.shape[1] != self._hidden:
+            raise EncoderError(
+                f"Token embeddings have shape {embeddings.shape}; the encoder takes {rows} of {self._hidden} "
+                "numbers. Export the encoder again."
+            )
+        pool = np.ascontiguousarray(pool, dtype=np.int64 if single else np.float32)
+        if (single and not ((pool >= 0) & (pool < rows)).all()) or (not single and pool.shape[1] < rows):
+            raise EncoderError(f"Pooling asks for more than the {rows} tokens that there are.")
+        vectors = np.empty((len(pool), self._dim), dtype=np.float32)
+        state = self._kernels.mar_native_run(  # releases the interpreter's lock
+            self._encoder, embeddings.ctypes.data, positions.ctypes.data, starts.ctypes.data, rows,
+            len(starts) - 1, pool.ctypes.data if single else None, None if single else pool.ctypes.data,
+            0 if single else pool.shape[1], len(pool), vectors.ctypes.data,
+        )  # fmt: skip
+        if state:
+            raise MemoryError(f"There is not enough memory for {rows} tokens.")
+        return vectors
+
+
+def _weights(path: Path) -> np.ndarray:
+    """The file of weights, mapped, where it is bytes that begin at a cache line.
+
+    Raises:
+        EncoderError: It is something else.
+        ValueError: It is not a `.npy` file, or is cut.
+        OSError: It cannot be read.
+    """
+    found = load_array(path, mapped=True)
+    if not isinstance(found, np.memmap) or found.dtype != np.uint8 or found.ndim != 1:
+        raise EncoderError(f"{path.name} holds no plain bytes")
+    if found.ctypes.data % 64:
+        raise EncoderError(f"the weights in {path.name} do not begin at a cache line")
+    return found

@@ -1,0 +1,1 @@
+"""Estimates of steps, memory and time of a recipe, without loading weights."""

@@ -1,0 +1,249 @@
+"""Shapes of backbones: what a published encoder looks like, without its weights.
+
+`backbones.yaml` holds the shapes of the backbones that shipped recipes use; other ones are read from a folder
+or from the local cache of the Hub. Nothing is downloaded here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from mar_st.errors import MarError
+from mar_st.model.names import model_folder
+from mar_st.model.native_gte import native_gte_config
+from mar_st.modules.layout import listed_modules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mar_st.recipes.schema import Backbone, Side
+
+LISTING = Path(__file__).with_name("backbones.yaml")
+
+#: Keys of a `config.json` that say how a model was saved, not what it looks like.
+_NO_SHAPE = ("architectures", "auto_map", "transformers_version", "_name_or_path", "dtype", "torch_dtype")
+
+
+#: Architectures in which a token's place counts through `position_ids` alone: no bias or window of attention
+#: by the distance in the row, no positions made of the tokens. `token_dropout` saves them the work on what it
+#: hides.
+PLACED = frozenset({"bert", "eurobert", "gpt_neox", "gte", "llama", "qwen2", "qwen3"})
+
+
+class BackboneError(MarError):
+    """A backbone whose shape is not known here; the message says how to make it known."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Architecture of an encoder: its configuration and the dtype of its published weights.
+
+    Attributes:
+        name: Where it comes from, for messages.
+        config: transformers configuration values, `model_type` included.
+        dtype: What its published weights are stored in: float32, float16 or bfloat16.
+        head: Parameters of a linear layer after pooling.
+    """
+
+    name: str
+    config: Mapping[str, Any]
+    dtype: str = "float32"
+    head: int = 0
+
+    @property
+    def width(self) -> int:
+        """Width of its hidden states."""
+        return int(self.config["hidden_size"])
+
+    @property
+    def layers(self) -> int:
+        """Number of its layers."""
+        return int(self.config["num_hidden_layers"])
+
+    def with_layers(self, layers: int) -> Shape:
+        """The same architecture with another number of layers."""
+        config = {**self.config, "num_hidden_layers": layers}
+        if self.config.get("layer_types"):
+            config["layer_types"] = list(self.config["layer_types"])[:layers]
+        return replace(self, config=config)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Parameters of an encoder.
+
+    Attributes:
+        total: All of them, a linear layer after pooling included, a language-model head not.
+        embeddings: Those of the token embeddings.
+        linear: Weights that multiply every token's hidden state.
+    """
+
+    total: int
+    embeddings: int
+    linear: int
+
+
+@lru_cache(maxsize=1)
+def known_backbones() -> dict[str, Shape]:
+    """Shapes that come with the package, by Hub name."""
+    listing = yaml.safe_load(LISTING.read_text(encoding="utf-8"))
+    return {name: Shape(name, entry["config"], entry["dtype"]) for name, entry in listing.items()}
+
+
+def shape_of(backbone: Backbone, document: Backbone | None = None) -> Shape:
+    """Shape of a recipe's backbone.
+
+    Args:
+        backbone: One side of a recipe.
+        document: The document side, for a query side that is `layers_of_document`.
+
+    Raises:
+        BackboneError: A `source` that is neither known, nor a folder, nor in the local cache of the Hub.
+    """
+    if backbone.layers_of_document is not None:
+        assert document is not None  # noqa: S101 -- the recipe's validator saw to it
+        shape, kept = shape_of(document), backbone.layers_of_document
+        if max(kept) >= shape.layers:
+            raise BackboneError(
+                f"layers_of_document names layer {max(kept)}, but {shape.name} has {shape.layers} layers, "
+                f"0 to {shape.layers - 1}."
+            )
+        shape = shape.with_layers(len(kept))
+    elif backbone.config is not None:
+        assert backbone.tokenizer is not None  # noqa: S101
+        config = {"vocab_size": backbone.tokenizer.vocab_size, **backbone.config}
+        shape = Shape(f"random {config['model_type']}", config)
+    else:
+        assert backbone.source is not None  # noqa: S101
+        shape = source_shape(backbone.source, backbone.revision)
+        if backbone.vocabulary is not None:
+            rows = min(backbone.vocabulary.keep, int(shape.config["vocab_size"]))
+            shape = replace(shape, config={**shape.config, "vocab_size": rows})
+    if backbone.dtype is not None:
+        shape = replace(shape, dtype=backbone.dtype)
+    if backbone.projection is not None:
+        shape = replace(shape, head=(shape.width + 1) * backbone.projection)
+    return shape
+
+
+def source_shape(source: str, revision: str | None = None) -> Shape:
+    """Shape of a folder, a known backbone, or a model in the local cache of the Hub.
+
+    Raises:
+        BackboneError: None of these.
+    """
+    folder = model_folder(source)
+    if folder is not None:
+        return _from_file(source, _config_file(folder))
+    if source in known_backbones():
+        return known_backbones()[source]
+    from transformers.utils.hub import cached_file
+
+    try:
+        path = cached_file(source, "config.json", revision=revision, local_files_only=True)
+    except (OSError, ValueError):
+        path = None
+    if path is None:
+        raise BackboneError(
+            f"The shape of {source!r} is not known: it is not a folder, not in the local cache of the Hub, "
+            f"and not among {', '.join(known_backbones())}. Download it once, or give its folder."
+        )
+    return _from_file(source, Path(path))
+
+
+def side_shapes(query: Backbone | None, document: Backbone | None) -> dict[Side, Shape]:
+    """Shapes of the sides that a recipe has."""
+    shapes: dict[Side, Shape] = {}
+    if query is not None:
+        shapes["query"] = shape_of(query, document)
+    if document is not None:
+        shapes["document"] = shape_of(document)
+    return shapes
+
+
+def _config_file(folder: Path) -> Path:
+    """`config.json` of a transformers folder, or of the first module of a sentence-transformers one."""
+    listing = folder / "modules.json"
+    if listing.is_file():
+        folder = listed_modules(folder)[0].path
+    return folder / "config.json"
+
+
+def _from_file(name: str, path: Path) -> Shape:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content.get("model_type") == "new":
+            content = native_gte_config(content)
+        dtype = content.get("dtype") or content.get("torch_dtype") or "float32"
+        config = {key: value for key, value in content.items() if key not in _NO_SHAPE}
+        return Shape(name, {"model_type": content["model_type"], **config}, dtype)
+    except (OSError, ValueError, KeyError) as error:
+        raise BackboneError(
+            f"{name} has no readable {path.name} of a transformers model ({type(error).__name__}: {error})."
+        ) from error
+
+
+def check_attention(shape: Shape, attention: str) -> None:
+    """Make sure that an encoder can run with an implementation of attention, here.
+
+    Raises:
+        BackboneError: The architecture has no such implementation, or a package or device for it is missing.
+    """
+    try:
+        meta_model(shape, attn_implementation=attention)
+    except (ValueError, ImportError) as error:
+        reason = " ".join(str(error).split())
+        raise BackboneError(
+            f"attn_implementation: {shape.name} cannot run with {attention} here ({reason[:300]}). Leave it "
+            "out for transformers' own choice, or name sdpa or eager."
+        ) from error
+
+
+def meta_model(shape: Shape, **options: Any) -> Any:
+    """The encoder on the meta device: its parameters have shapes and no values.
+
+    Args:
+        shape: The encoder.
+        **options: For transformers' `from_config`.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModel
+
+    try:
+        config = AutoConfig.for_model(**shape.config)
+    except (ValueError, TypeError) as error:
+        raise BackboneError(
+            f"The configuration of {shape.name} is not one of transformers: {error}"
+        ) from error
+    with torch.device("meta"):
+        return AutoModel.from_config(config, **options)  # type: ignore[no-untyped-call]
+
+
+def count(shape: Shape) -> Counts:
+    """Parameters of an encoder, counted on the meta device."""
+    found = _count(json.dumps(dict(shape.config), sort_keys=True))
+    return replace(found, total=found.total + shape.head)
+
+
+@lru_cache(maxsize=64)
+def _count(config: str) -> Counts:
+    from torch import nn
+
+    model = meta_model(Shape("backbone", json.loads(config)))
+    # The pooler of BERT sees one token of a text, and no encoder here uses it.
+    linear = sum(
+        module.weight.numel()
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear) and "pooler" not in name
+    )
+    return Counts(
+        total=sum(parameter.numel() for parameter in model.parameters()),
+        embeddings=model.get_input_embeddings().weight.numel(),
+        linear=linear,
+    )

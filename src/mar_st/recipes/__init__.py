@@ -1,0 +1,1 @@
+"""Recipes: their YAML files, their schema, and the rules that follow from them."""

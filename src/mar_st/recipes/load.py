@@ -1,0 +1,152 @@
+"""Recipes: one YAML file describes one model, as an ordered list of training stages."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from mar_st.errors import MarError
+from mar_st.files.yaml_text import YamlError, parse_yaml
+from mar_st.recipes.schema import Recipe
+
+RECIPES = Path(__file__).parent
+
+
+class RecipeError(MarError):
+    """A recipe that cannot be run; the message names the file and the key."""
+
+
+def recipe_names() -> list[str]:
+    """Names of the recipes that come with the package; those in a sub-folder, as `ablations/NAME`, last."""
+    found = (path.relative_to(RECIPES).with_suffix("") for path in RECIPES.rglob("*.yaml"))
+    recipes = (path for path in found if path.parts[0] != "studies")
+    return [path.as_posix() for path in sorted(recipes, key=lambda path: (len(path.parts), path.as_posix()))]
+
+
+def load_recipe(name: str | Path, overrides: list[str] | None = None) -> Recipe:
+    """Read a recipe by shipped name or file.
+
+    Args:
+        name: A name of `recipe_names()` or a path to a YAML file. `extends: NAME` in it takes over another
+            recipe; mappings are merged, lists and values replaced, `null` takes a side away. A mapping in
+            the place of a list of named entries (data, stages) changes the entries it names:
+            `stages: {align: {epochs: 2}, joint: null}`.
+        overrides: `a.b=value` settings applied on top; list entries by index or name
+            (`stages.0.epochs=2`, `stages.align.epochs=2`), values are YAML.
+
+    Raises:
+        RecipeError: No such recipe, broken YAML, unknown key or impossible combination.
+    """
+    path = _find(name)
+    content = _read(path, ())
+    for override in overrides or []:
+        _apply(content, override)
+    try:
+        return Recipe.model_validate(content)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in item['loc']) or 'recipe'}: {item['msg']}"
+            for item in error.errors()
+        )
+        raise RecipeError(f"{path}: {problems}") from error
+
+
+def changed(recipe: Recipe, overrides: list[str]) -> Recipe:
+    """A recipe with `--set` settings applied on top.
+
+    Raises:
+        RecipeError: No such key.
+        ValidationError: An impossible combination.
+    """
+    content = recipe.model_dump(mode="json")
+    for override in overrides:
+        _apply(content, override)
+    return Recipe.model_validate(content)
+
+
+def _find(name: str | Path, beside: Path | None = None) -> Path:
+    """File of a recipe: a shipped name, or a path (relative to the file that extends it)."""
+    path = Path(name)
+    if path.suffix not in (".yaml", ".yml"):  # a shipped name may hold a dot
+        path = RECIPES / f"{name}.yaml"
+    elif beside is not None:
+        path = beside / path
+    if not path.is_file():
+        near = get_close_matches(str(name), recipe_names())
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise RecipeError(
+            f"No recipe {str(name)!r}.{hint} Shipped: {', '.join(recipe_names())}; or give a .yaml file."
+        )
+    return path
+
+
+def _read(path: Path, chain: tuple[Path, ...]) -> dict[str, Any]:
+    """Content of a recipe file, laid over the recipe it `extends`: mappings merge, all else replaces."""
+    if path.resolve() in chain:
+        raise RecipeError(f"{path} extends itself, by way of {', '.join(p.name for p in chain)}.")
+    try:
+        content = parse_yaml(path.read_text(encoding="utf-8"))
+    except (YamlError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path} is not valid YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise RecipeError(f"{path} should hold a mapping with 'name', 'stages' and so on.")
+    base = content.pop("extends", None)
+    if base is None:
+        return content
+    try:
+        return _merge(_read(_find(base, path.parent), (*chain, path.resolve())), content)
+    except KeyError as error:
+        raise RecipeError(f"{path}: {error.args[0]}") from error
+
+
+def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        if isinstance(value, dict) and isinstance(old, list):
+            merged[key] = _merge_named(key, old, value)
+        elif isinstance(value, dict) and isinstance(old, dict):
+            merged[key] = _merge(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _merge_named(key: str, entries: list[dict[str, Any]], over: dict[str, Any]) -> list[dict[str, Any]]:
+    """Entries of a list changed by name; `None` takes one away, and one that gives its own name is added."""
+    names = [entry["name"] for entry in entries]
+    added = [name for name, entry in over.items() if name not in names and (entry or {}).get("name") == name]
+    unknown = sorted(set(over) - set(names) - set(added))
+    if unknown:
+        raise KeyError(f"{key} has no entry {unknown[0]!r} to change; it has {', '.join(names)}.")
+    changes = {name: change or {} for name, change in over.items()}
+    kept = [
+        _merge(entry, changes.get(entry["name"], {}))
+        for entry in entries
+        if over.get(entry["name"], {}) is not None
+    ]
+    return [*kept, *(changes[name] for name in added)]
+
+
+def _at(content: Any, part: str) -> Any:
+    """Key or index of one step of a dotted path; entries of a list are found by index or by name."""
+    if not isinstance(content, list):
+        return part
+    names = [entry.get("name") if isinstance(entry, dict) else None for entry in content]
+    return names.index(part) if part in names else int(part)
+
+
+def _apply(content: Any, override: str) -> None:
+    key, separator, value = override.partition("=")
+    if not separator:
+        raise RecipeError(f"--set takes KEY=VALUE, for instance stages.0.epochs=2; got {override!r}.")
+    *parents, last = key.split(".")
+    try:
+        for part in parents:
+            content = content[_at(content, part)]
+        content[_at(content, last)] = parse_yaml(value)
+    except (KeyError, IndexError, ValueError, TypeError) as error:
+        raise RecipeError(f"--set {override}: the recipe has no {key!r} ({error}).") from error

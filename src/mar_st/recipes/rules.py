@@ -1,0 +1,99 @@
+"""Rules that follow from a recipe: the encoders a stage trains, the data it reads, the files it needs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mar_st.errors import MarError
+from mar_st.recipes.schema import AlignStage, JointStage, RetroMAEStage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mar_st.recipes.schema import Backbone, Data, Recipe, Side, Stage
+
+#: Head and decoder of a finished `retromae` stage, beside its model.
+HEAD = "retromae.safetensors"
+
+
+def trained_sides(stage: Stage) -> tuple[Side, ...]:
+    """The encoders whose weights a stage changes."""
+    if isinstance(stage, AlignStage):
+        return ("query",)
+    if isinstance(stage, JointStage):
+        sides: tuple[Side, ...] = ("query", "document")
+        return tuple(side for side in sides if side != stage.freeze)
+    return (stage.side,)
+
+
+def joins(stage: Stage) -> bool:
+    """Return True if a stage works on both encoders in one space, so that its result is a MAR."""
+    return isinstance(stage, AlignStage | JointStage)
+
+
+def projects(recipe: Recipe, stage: Stage) -> bool:
+    """Return True if a stage adds the backbone's projection to its encoder.
+
+    The projection maps into the space of the other side, so the first stage that joins the two sides adds it;
+    earlier stages train the encoder without one (HotelMatch and LEAF start from such encoders). In a recipe
+    that never joins the sides, the first stage that trains vectors adds it.
+    """
+    if isinstance(stage, RetroMAEStage):
+        return False
+    return joins(stage) or not any(joins(other) for other in recipe.stages)
+
+
+def reads_documents(stage: Stage, entries: Iterable[Data]) -> bool:
+    """Return True if a joint stage reads the vectors of its frozen documents in the place of encoding them.
+
+    It encodes them where another model teaches, whose vectors are then the labels, and where both columns of
+    symmetric data go through the query encoder.
+    """
+    if not isinstance(stage, JointStage) or stage.freeze != "document" or stage.teacher_source is not None:
+        return False
+    return not any(entry.symmetric or entry.missing_negatives == "batch" for entry in entries)
+
+
+def renormalises_prefixes(recipe: Recipe, stage: Stage) -> bool:
+    """Return True if Matryoshka prefixes of one encoder are brought to length 1 before they are scored.
+
+    They are, unless the model that the recipe makes cuts after its normalisation.
+    """
+    return recipe.renormalise or not getattr(stage, "dims", ())
+
+
+def stage_entries(recipe: Recipe, stage: Stage) -> tuple[Data, ...]:
+    """The data entries of a stage, with its number of negatives in the place of theirs."""
+    entries = recipe.data_of(stage)
+    negatives = getattr(stage, "negatives", None)
+    if negatives is None:
+        return entries
+    return tuple(entry.model_copy(update={"negatives": negatives}) for entry in entries)
+
+
+def stage_seed(recipe: Recipe, stage: Stage) -> int:
+    """Return the seed of a stage: its own, or the recipe's."""
+    return recipe.seed if stage.seed is None else stage.seed
+
+
+def tokenizer_entries(recipe: Recipe, backbone: Backbone) -> tuple[Data, ...]:
+    """The data entries whose texts the tokenizer of a random backbone is trained on."""
+    named = backbone.tokenizer_data
+    return tuple(entry for entry in recipe.data if named is None or entry.name in named)
+
+
+def head_file(path: str | Path) -> Path:
+    """`retromae.safetensors` that `resume_head` names.
+
+    Raises:
+        MarError: There is none.
+    """
+    file = Path(path).expanduser()
+    file = file / HEAD if file.is_dir() else file
+    if not file.is_file():
+        raise MarError(
+            f"resume_head {path}: there is no {file}. Give the folder of a finished retromae stage, for "
+            "instance runs/NAME/01-retromae."
+        )
+    return file

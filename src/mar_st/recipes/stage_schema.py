@@ -1,0 +1,300 @@
+"""Schema of the stages of a recipe."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self, TypeAlias
+
+from pydantic import Field, model_validator
+
+from mar_st.recipes.inputs import Side, Strict
+
+__all__ = [
+    "CROSS_ENCODER",
+    "RANK",
+    "AlignStage",
+    "ContrastiveStage",
+    "DistillStage",
+    "JointStage",
+    "RetroMAEStage",
+    "Stage",
+]
+
+#: A later kind builds on what the earlier ones trained; kinds of one rank may follow each other in any order.
+RANK = {"retromae": 0, "contrastive": 1, "align": 2, "distill": 2, "joint": 3}
+
+
+class _Stage(Strict):
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", description="of the stage and its folder")
+    data: tuple[str, ...] | None = Field(
+        default=None, description="names of data entries; default: all that fit"
+    )
+    epochs: float = Field(default=1.0, gt=0, description="passes over the data; fractions are allowed")
+    max_steps: int | None = Field(default=None, gt=0, description="instead of epochs")
+    batch_size: int = Field(gt=1, description="texts or triples per optimiser step, over all devices")
+    mini_batch_size: int | None = Field(
+        default=None, gt=0, description="rows encoded at a time by GradCache; same gradients, less memory"
+    )
+    mini_batch_tokens: int | None = Field(
+        default=None,
+        ge=16,
+        description="tokens encoded at a time by GradCache, with padding, so that passes of short texts hold "
+        "more; alone or as well as mini_batch_size",
+    )
+    gradient_accumulation: int = Field(
+        default=1, gt=0, description="passes of an optimiser step; rows are compared within a pass"
+    )
+    learning_rate: float = Field(gt=0, description="of AdamW, at its highest")
+    schedule: Literal["linear", "cosine", "constant"] = Field(
+        default="linear", description="after the warm-up"
+    )
+    warmup_ratio: float = Field(
+        default=0.05, ge=0, lt=1, description="share of the steps in which the rate rises to its highest"
+    )
+    weight_decay: float = Field(default=0.0, ge=0, description="of AdamW; scalars and biases have none")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="gradients are clipped to this norm")
+    batches: Literal["one-source", "mixed"] = Field(
+        default="one-source", description="whether a batch may hold rows of several data entries"
+    )
+    length_groups: int = Field(
+        default=0,
+        ge=0,
+        description="batches that are sorted by length together, which saves padding; 0: none",
+    )
+    gradient_checkpointing: bool = Field(
+        default=False, description="compute activations again in the backward pass, which needs less memory"
+    )
+    seed: int | None = Field(
+        default=None,
+        description="default: that of the recipe. All seeds of a study share a stage that has its own",
+    )
+
+    @property
+    def gradcache(self) -> bool:
+        """Return True if texts are encoded a few at a time (GradCache)."""
+        return self.mini_batch_size is not None or self.mini_batch_tokens is not None
+
+
+class RetroMAEStage(_Stage):
+    """RetroMAE v1 with enhanced decoding on unlabelled texts (every text of the data it is given)."""
+
+    stage: Literal["retromae"] = Field(description="kind of the stage")
+    side: Literal["query"] = Field(default="query", description="encoder that is pre-trained")
+    encoder_mask: float = Field(
+        default=0.3, gt=0, lt=1, description="share of the tokens that are masked for the encoder"
+    )
+    decoder_mask: float = Field(
+        default=0.5, gt=0, lt=1, description="share of the tokens that each row of the decoder does not see"
+    )
+    mask_replacement: Literal["80-10-10", "mask"] = Field(
+        default="80-10-10",
+        description="what the encoder reads in the place of a masked token: the mask token, a random one or "
+        "the token itself in these shares (BERT, RetroMAE); or always the mask token",
+    )
+    resume_head: str | None = Field(
+        default=None,
+        description="earlier stage, or its retromae.safetensors, that head and decoder are initialised from",
+    )
+
+    @model_validator(mode="after")
+    def _one_split(self) -> Self:
+        if self.mini_batch_tokens is not None:
+            raise ValueError(
+                "mini_batch_tokens (GradCache) is for stages that compare texts; give mini_batch_size"
+            )
+        if self.mini_batch_size is not None and self.gradient_accumulation > 1:
+            raise ValueError("mini_batch_size and gradient_accumulation both split the batch; give one")
+        return self
+
+
+class _Contrastive(_Stage):
+    temperature: float = Field(gt=0, description="scores are divided by it before the softmax")
+    token_dropout: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="share of a text's tokens that are hidden from the encoder, drawn again each time",
+    )
+    negatives: int | None = Field(
+        default=None, ge=0, description="hard negatives per row, instead of the data's"
+    )
+    cross_device_negatives: bool = Field(
+        default=True, description="compare queries with the documents of all devices"
+    )
+    false_negative_margin: float | None = Field(
+        default=None, ge=0, description="leave out documents that beat the row's positive by more"
+    )
+
+
+class _LoRA(Strict):
+    lora_r: int | None = Field(default=None, gt=0, description="rank; without it all weights are trained")
+    lora_alpha: int = Field(default=64, gt=0, description="scale of the adapter, over its rank")
+    lora_dropout: float = Field(default=0.1, ge=0, lt=1, description="dropout before the adapter")
+    lora_targets: tuple[str, ...] | None = Field(
+        default=None, description="default: every linear layer of MAR"
+    )
+    lora_merge_dtype: Literal["stored", "float32"] = Field(
+        default="stored",
+        description="of the encoder once the adapter is merged: 'stored' rounds the sum to what its weights "
+        "are stored in, 'float32' keeps all of it for the stages that follow, until 'storage_dtype'",
+    )
+
+
+class ContrastiveStage(_Contrastive, _LoRA):
+    """Independent initialisation: one encoder, symmetric, InfoNCE, optionally over Matryoshka dimensions."""
+
+    stage: Literal["contrastive"] = Field(description="kind of the stage")
+    side: Side = Field(description="encoder that is trained: query or document")
+    learnable_temperature: bool = Field(default=False, description="train the temperature, too")
+    dims: tuple[int, ...] = Field(
+        default=(), description="Matryoshka dimensions; empty means the full width alone"
+    )
+    both_directions: bool = Field(default=False, description="also rank the queries for each document")
+    start_share: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="share of the weights that the stage began with in those it leaves (WiSE-FT: 0.5): less "
+        "of what the encoder knew before is lost",
+    )
+
+
+class AlignStage(_Stage):
+    """Stage I: query encoder towards the frozen document encoder, every text paired with itself."""
+
+    stage: Literal["align"] = Field(description="kind of the stage")
+    temperature: float = Field(default=0.1, gt=0, description="of the contrastive loss")
+    token_dropout: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="share of a text's tokens that are hidden from the encoder, drawn again each time",
+    )
+    contrastive_weight: float = Field(default=1.0, ge=0, description="of Asym-InfoNCE")
+    mse_weight: float = Field(
+        default=1.0, ge=0, description="of the squared distance to the document encoder's vector"
+    )
+    cosine_weight: float = Field(default=0.0, ge=0, description="of 1 - cosine (ScalingNote)")
+    kl_weight: float = Field(default=0.0, ge=0, description="of the KL over embedding dimensions (KALE)")
+    kl_temperature: float = Field(default=1.0, gt=0, description="of this KL")
+    vectors: Literal["normalised", "raw"] = Field(
+        default="normalised",
+        description="what the losses compare: 'normalised', the vectors of the shared space (MAR, LEAF); "
+        "'raw', those before the normalisation (KALE, ScalingNote)",
+    )
+    text_weights: tuple[float, ...] = Field(
+        default=(1.0,),
+        min_length=1,
+        max_length=2,
+        description="weight of the losses of a text, and of a second, unrelated one that is drawn beside it "
+        "from the documents (KALE: 0.6 and 0.2)",
+    )
+    texts: Literal["all", "queries", "documents"] = Field(
+        default="all", description="texts of pairs and triples that are aligned"
+    )
+    teacher_prompt: Literal["query", "document"] = Field(
+        default="query",
+        description="what stands before a query for the document encoder: 'query', the prompt of its data "
+        "entry, which the encoder was initialised with; 'document', the prompt of documents, or none",
+    )
+
+    @model_validator(mode="after")
+    def _some_loss(self) -> Self:
+        if not self.contrastive_weight + self.mse_weight + self.cosine_weight + self.kl_weight:
+            raise ValueError("all loss weights are zero; give at least one")
+        if self.vectors == "raw" and self.contrastive_weight:
+            raise ValueError(
+                "vectors: raw has no scores to contrast; set contrastive_weight: 0, or vectors: normalised"
+            )
+        if min(self.text_weights) <= 0:
+            raise ValueError("text_weights must be positive; one weight leaves the second text out")
+        return self
+
+
+#: Goes before the name of a cross-encoder in `teacher`.
+CROSS_ENCODER = "cross-encoder:"
+
+
+class _Taught(Strict):
+    """A stage that learns the scores of a teacher."""
+
+    teacher: str = Field(
+        default="document",
+        description="'document': the document encoder as trained so far; else a folder or Hub name; "
+        "'cross-encoder:NAME' scores each query with its own documents",
+    )
+    kl_scope: Literal["group", "batch"] | None = Field(
+        default=None,
+        description="documents that the KL compares for a query: 'group', its own positive and hard "
+        "negatives (RocketQAv2, FlagEmbedding); 'batch', those of all queries. Default: 'group', or 'batch' "
+        "where some data have no hard negatives",
+    )
+    contrastive_weight: float = Field(default=1.0, ge=0, description="of InfoNCE on the labels")
+    teacher_temperature: float | None = Field(
+        default=None, gt=0, description="default: that of the student; 1 for a cross-encoder"
+    )
+
+    @property
+    def cross_encoder(self) -> str | None:
+        """Folder or Hub name of the cross-encoder that teaches, if one does."""
+        return self.teacher.removeprefix(CROSS_ENCODER) if self.teacher.startswith(CROSS_ENCODER) else None
+
+    @property
+    def teacher_source(self) -> str | None:
+        """Folder or Hub name of the teacher; `None` where it is a side of the recipe."""
+        return None if self.teacher in ("query", "document") else self.teacher.removeprefix(CROSS_ENCODER)
+
+    @model_validator(mode="after")
+    def _pairs(self) -> Self:
+        if self.cross_encoder is not None and self.kl_scope == "batch":
+            raise ValueError("a cross-encoder scores each query with its own documents; use kl_scope: group")
+        return self
+
+
+class DistillStage(_Contrastive, _Taught):
+    """A symmetric student learns the scores of a teacher: KL + InfoNCE (RocketQAv2)."""
+
+    stage: Literal["distill"] = Field(description="kind of the stage")
+    side: Side = Field(default="query", description="encoder that learns")
+    kl_weight: float = Field(default=1.0, gt=0, description="of the KL with the teacher's scores")
+
+    @property
+    def taught(self) -> bool:
+        """Return True if the stage learns from a teacher."""
+        return True
+
+
+class JointStage(_Contrastive, _LoRA, _Taught):
+    """Stage II: both encoders on labelled triples; the document side through LoRA if `lora_r` is given.
+
+    With `kl_weight` they also learn the scores of a teacher: of the document encoder as the stage found it,
+    at its full width, unless `teacher` names another.
+    """
+
+    stage: Literal["joint"] = Field(description="kind of the stage")
+    both_directions: bool = Field(default=False, description="also rank the queries for each document")
+    kl_weight: float = Field(
+        default=0.0, ge=0, description="of the KL with the teacher's scores; 0: no teacher"
+    )
+    freeze: Side | None = Field(default=None, description="a side that is not trained")
+    document_learning_rate: float | None = Field(default=None, gt=0, description="default: learning_rate")
+    dims: tuple[int, ...] = Field(default=(), description="Matryoshka dimensions of the shared space")
+
+    @model_validator(mode="after")
+    def _frozen(self) -> Self:
+        if self.freeze == "document" and (self.lora_r is not None or self.document_learning_rate is not None):
+            raise ValueError("the documents are frozen; leave out lora_r and document_learning_rate")
+        if self.teacher == "query":
+            raise ValueError("teacher: the query encoder is the student; name 'document' or a model")
+        if not self.kl_weight + self.contrastive_weight:
+            raise ValueError("kl_weight and contrastive_weight are both zero; give at least one")
+        return self
+
+    @property
+    def taught(self) -> bool:
+        """Return True if the stage learns from a teacher."""
+        return self.kl_weight > 0
+
+
+Stage: TypeAlias = Annotated[
+    RetroMAEStage | ContrastiveStage | AlignStage | DistillStage | JointStage, Field(discriminator="stage")
+]

@@ -1,0 +1,295 @@
+"""`--rehearse`: every stage of a recipe for twenty steps, killed once and resumed, before hours are spent.
+
+A rehearsal is the real run with `max_steps` 20 and checkpoints every 10: the same data code, the same losses,
+the same batch sizes. Each stage is stopped two steps after its first checkpoint, as by a crash, and a fresh
+call resumes with it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import shutil
+import sys
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers import TrainerCallback, trainer
+from transformers.utils import logging
+
+from mar_st.data import Source, read_source
+from mar_st.errors import MarError
+from mar_st.recipes.schema import Recipe
+from mar_st.runs.train import DONE, STORE_VARIABLE, train
+from mar_st.stages.monitor import METRICS, evaluation_results, read_metrics
+from mar_st.teachers.store import STORE_VARIABLE as VECTORS_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mar_st.recipes.schema import Data, Stage
+
+STEPS = 20
+SAVE_STEPS = 10
+#: The step after which a stage is stopped for the first time.
+STOP = 12
+
+#: Batches of data a stage gets; beyond them it goes round.
+BATCHES = 2
+
+#: Settings of a data entry that do not change what is read.
+AFTER_READING = {"name", "expected_rows", "weight", "negatives", "positives", "symmetric", "role"}
+
+TEXTS = ["头疼发热应该吃什么药", "The patient presented with acute chest pain."]
+
+
+class RehearsalError(MarError):
+    """A stage that does not do what a run needs; the message names the stage and the reason."""
+
+
+class Stopped(BaseException):
+    """Stands for a kill: nothing that handles errors sees it."""
+
+
+@dataclass
+class StageReport:
+    """Result of one rehearsed stage.
+
+    Attributes:
+        name: Name of the stage.
+        folder: Its folder in the run.
+        resumed_from: Step that the second call resumed from.
+        steps: Steps done.
+        losses: Loss of every step, by step.
+        seconds: Wall-clock time of every step.
+        evaluations: Steps after which the development set was evaluated.
+        peak_bytes: Memory at most: of the CUDA device, or of the process so far on a CPU.
+    """
+
+    name: str
+    folder: Path
+    resumed_from: int | None = None
+    steps: int = 0
+    losses: dict[int, float] = field(default_factory=dict)
+    seconds: list[float] = field(default_factory=list)
+    evaluations: list[int] = field(default_factory=list)
+    peak_bytes: int = 0
+
+    def line(self) -> str:
+        """Return the result as one line for a terminal."""
+        first, last = self.losses[min(self.losses)], self.losses[max(self.losses)]
+        # The first step of either call pays for what the others find warm.
+        typical = sorted(self.seconds)[len(self.seconds) // 2]
+        return (
+            f"{self.name:16} {self.steps} steps, resumed from {self.resumed_from}, {typical:.2f} s/step, "
+            f"peak {self.peak_bytes / 2**30:.2f} GiB, loss {first:.4f} -> {last:.4f}"
+        )
+
+
+class Watch(TrainerCallback):
+    """Sees every step of every stage, and stops each stage once."""
+
+    def __init__(self) -> None:
+        self.reports: dict[Path, StageReport] = {}
+        self.stopped: set[Path] = set()
+        self._started = 0.0
+
+    def _report(self, args: Any) -> StageReport:
+        folder = Path(args.output_dir).parent
+        name = folder.name.partition("-")[2]
+        return self.reports.setdefault(folder, StageReport(name, folder))
+
+    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Have every step logged."""
+        del state, control, kwargs
+        args.logging_steps = 1
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note where training starts."""
+        del control, kwargs
+        import torch
+
+        report = self._report(args)
+        if report.folder in self.stopped:
+            report.resumed_from = state.global_step
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Start the clock."""
+        del args, state, control, kwargs
+        self._started = time.perf_counter()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Stop the clock, and the stage where it is its turn."""
+        del control, kwargs
+        report = self._report(args)
+        report.seconds.append(time.perf_counter() - self._started)
+        report.steps = state.global_step
+        report.peak_bytes = max(report.peak_bytes, peak_bytes())
+        if state.global_step == STOP and report.folder not in self.stopped:
+            self.stopped.add(report.folder)
+            raise Stopped
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        """Keep the loss."""
+        del control, kwargs
+        if logs and "loss" in logs:
+            self._report(args).losses[state.global_step] = float(logs["loss"])
+
+
+def peak_bytes() -> int:
+    """Memory at most so far: of the CUDA device's tensors, or of this process where there is none."""
+    import torch
+
+    if torch.cuda.is_available():
+        return int(torch.cuda.max_memory_allocated())
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+@contextmanager
+def in_every_trainer(callback: TrainerCallback, out: Path) -> Iterator[None]:
+    """Have a callback in every trainer that is made, with the stores of stages and vectors in a folder."""
+    everywhere: list[Any] = trainer.DEFAULT_CALLBACKS
+    everywhere.append(callback)
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call] # of loading and saving; those of training stay
+    # A rehearsal keeps its stages and its teacher's vectors to itself.
+    kept = {name: os.environ.pop(name, None) for name in (STORE_VARIABLE, VECTORS_VARIABLE)}
+    os.environ[VECTORS_VARIABLE] = str(out / "teacher-store")
+    try:
+        yield
+    finally:
+        everywhere.remove(callback)
+        if bars:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+        for name, value in kept.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def shorten(recipe: Recipe) -> Recipe:
+    """The recipe with twenty steps per stage, data for two batches of its largest, and two evaluations."""
+    content = recipe.model_dump()
+    for stage in content["stages"]:
+        stage["max_steps"] = STEPS
+    for entry in content["data"]:
+        sizes = [
+            stage.batch_size
+            for stage in recipe.stages
+            if entry["name"] in {used.name for used in recipe.data_of(stage)}
+        ]
+        rows = BATCHES * max(sizes, default=1)
+        entry["limit"] = min(entry["limit"] or rows, rows)
+    if recipe.evaluation is not None:
+        content["evaluation"]["every"] = SAVE_STEPS
+    return Recipe.model_validate(content)
+
+
+def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = print) -> list[StageReport]:
+    """Run every stage of a recipe for twenty steps, stop it after twelve, resume it, check what it leaves.
+
+    Args:
+        recipe: The recipe as it will be run, or a shrunk one (`mar_st.rehearsal.tiny.shrink`).
+        out: Folder of the rehearsal; made again.
+        say: Receives one line per stage.
+
+    Returns:
+        A report per stage, in order.
+
+    Raises:
+        RehearsalError: A stage failed, did not resume, had a loss that is not finite, was not evaluated, or
+            left a model that sentence-transformers alone cannot load and use.
+    """
+    out, short, watch = Path(out), shorten(recipe), Watch()
+    if out.exists():
+        if any(out.iterdir()) and not (out / "recipe.json").is_file():
+            raise RehearsalError(f"{out} is not a run folder (it has no recipe.json); choose another --out.")
+        shutil.rmtree(out)
+    read = _reader()
+    folders = [out / f"{index + 1:02d}-{stage.name}" for index, stage in enumerate(short.stages)]
+    checked: list[StageReport] = []
+    done = False
+    with in_every_trainer(watch, out):
+        while not done:
+            try:
+                train(short, out, save_steps=SAVE_STEPS, say=lambda _: None, read=read)
+                done = True
+            except Stopped:
+                pass
+            except Exception as error:
+                stage = next((s for f, s in zip(folders, short.stages, strict=True) if not _done(f)), None)
+                name = stage.name if stage else "(end)"
+                raise RehearsalError(f"stage {name}: {type(error).__name__}: {error}") from error
+            for stage, folder in list(zip(short.stages, folders, strict=True))[len(checked) :]:
+                if not _done(folder):
+                    break
+                report = watch.reports.get(folder)
+                _check(stage, folder, report, evaluated=short.evaluation is not None)
+                assert report is not None  # noqa: S101 -- the check saw to it
+                checked.append(report)
+                say(report.line())
+    return checked
+
+
+def _reader() -> Callable[[Data, int], Source]:
+    """Reads a data entry once for all calls of a rehearsal, and once for entries that share their rows."""
+    known: dict[tuple[str, int], Source] = {}
+
+    def read(entry: Data, seed: int) -> Source:
+        key = (entry.model_dump_json(exclude=AFTER_READING), seed)
+        if key not in known:
+            known[key] = read_source(entry, seed)
+        return replace(known[key], entry=entry)
+
+    return read
+
+
+def _done(folder: Path) -> bool:
+    return (folder / DONE).is_file()
+
+
+def _check(stage: Stage, folder: Path, report: StageReport | None, *, evaluated: bool) -> None:
+    def fail(reason: str) -> RehearsalError:
+        return RehearsalError(f"stage {stage.name}: {reason}")
+
+    if report is None or report.steps != STEPS:
+        raise fail(f"ended after {report.steps if report else 0} of {STEPS} steps")
+    if report.resumed_from != SAVE_STEPS:
+        raise fail(f"resumed from step {report.resumed_from}, not from its checkpoint at step {SAVE_STEPS}")
+    if not report.losses:
+        raise fail("logged no loss")
+    bad = {step: loss for step, loss in report.losses.items() if not math.isfinite(loss)}
+    if bad:
+        raise fail(f"the loss was {next(iter(bad.values()))} at step {next(iter(bad))}")
+    report.evaluations = [step for step, _ in evaluation_results(read_metrics(folder / METRICS))]
+    if evaluated and not report.evaluations:
+        raise fail("the development set was not evaluated")
+    _check_model(folder / "model", fail)
+
+
+def _check_model(folder: Path, fail: Callable[[str], RehearsalError]) -> None:
+    """Load the model with sentence-transformers alone and encode with it."""
+    import numpy as np
+    from sentence_transformers import SentenceTransformer
+
+    try:
+        model = SentenceTransformer(str(folder))
+        queries, documents = model.encode_query(TEXTS), model.encode_document(TEXTS)
+    except Exception as error:
+        raise fail(f"its model does not load and encode: {type(error).__name__}: {error}") from error
+    for name, vectors in (("query", queries), ("document", documents)):
+        if not np.isfinite(vectors).all():
+            raise fail(f"its model gives {name} vectors that are not finite")
+    if queries.shape != documents.shape:
+        raise fail(
+            f"its model gives queries {queries.shape[1]} and documents {documents.shape[1]} dimensions"
+        )

@@ -1,0 +1,189 @@
+"""`mar plan --trial`: what a step of every stage takes here, measured on real steps of the recipe.
+
+The stages are those of a run, on a sample of the data: the same encoders, batches, losses and compilation,
+one after the other in one process, so its memory is that of a run, compiler and allocator included. Each
+trains for `STEPS` steps. The last ones are typical; what the first ones took beyond that is paid once.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from transformers import TrainerCallback
+
+from mar_st.errors import MarError
+from mar_st.planning.tried import Trial
+from mar_st.recipes.schema import Recipe
+from mar_st.rehearsal.rehearse import in_every_trainer, peak_bytes
+from mar_st.runs.train import train
+from mar_st.stages.memory import GROWTH
+from mar_st.teachers.store import ENCODED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Steps of a stage, and those of them that warm up: kernels are compiled for several shapes.
+STEPS, WARM = 48, 16
+#: Rows that a data entry is cut to at least, and batches of its largest stage.
+ROWS, BATCHES = 2048, 16
+
+#: Before what the process of a trial tells; libraries print too.
+MARK = "mar-trial "
+
+
+class TrialError(MarError):
+    """A stage that could not be tried; the message holds its name and the reason."""
+
+
+def shorten(recipe: Recipe) -> Recipe:
+    """The recipe with `STEPS` steps per stage on a sample of its data, and one evaluation at the end."""
+    content = recipe.model_dump()
+    for stage in content["stages"]:
+        stage["max_steps"] = STEPS
+    for entry in content["data"]:
+        using = [stage for stage in recipe.stages if entry["name"] in {e.name for e in recipe.data_of(stage)}]
+        rows = max([ROWS, *(BATCHES * stage.batch_size for stage in using)])
+        entry["limit"] = min(entry["limit"] or rows, rows)
+    if recipe.evaluation is not None:
+        content["evaluation"]["every"] = STEPS
+    return Recipe.model_validate(content)
+
+
+def try_stages(recipe: Recipe, *, say: Callable[[str], None] = print) -> dict[str, Trial]:
+    """Train every stage of a recipe for some steps and time them.
+
+    Args:
+        recipe: The recipe as it will be run.
+        say: Receives a line per stage.
+
+    Returns:
+        What each stage took, by name.
+
+    Raises:
+        TrialError: A stage failed.
+    """
+    short = shorten(recipe)
+    names = [stage.name for stage in short.stages]
+    found: dict[str, Trial] = {}
+    with tempfile.TemporaryDirectory(prefix="mar-trial-") as place, (Path(place) / "log").open("w+") as log:
+        (Path(place) / "recipe.json").write_text(short.model_dump_json(), encoding="utf-8")
+        command = [sys.executable, "-m", "mar_st.rehearsal.trial", place, str(time.time())]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process:  # noqa: S603
+            assert process.stdout is not None  # noqa: S101 -- asked for
+            told = (line for line in process.stdout if line.startswith(MARK))
+            for line, name in zip(told, names, strict=False):
+                trial = found[name] = Trial(**json.loads(line.removeprefix(MARK)))
+                say(
+                    f"tried {name}: {trial.step:.3g} s a step, {trial.once:.0f} s once, "
+                    f"{trial.memory / 2**30:.2f} GiB"
+                )
+        if len(found) < len(names):
+            log.seek(0)
+            reason = (log.read().strip().splitlines() or ["no output"])[-1]
+            raise TrialError(f"stage {names[len(found)]} could not be tried: {reason}")
+    return found
+
+
+@dataclass
+class _Times:
+    """When a stage did what, seconds since the epoch; and what its teacher encoded."""
+
+    said: float
+    steps: list[float] = field(default_factory=list)
+    begun: float = 0.0
+    evaluated: float = 0.0
+    ended: float = 0.0
+    texts: int = 0
+    encoding: float = 0.0
+    memory: int = 0
+
+    def trial(self, finished: float) -> Trial:
+        """Return the measurements of the stage, given the time at which its model was saved."""
+        times = np.diff(self.steps)
+        typical = float(np.mean(times[WARM:]))
+        return Trial(
+            step=typical,
+            once=max(0.0, float(np.sum(times[:WARM])) - WARM * typical),
+            start=max(0.0, self.begun - self.said - self.encoding),
+            teacher=self.encoding / max(1, self.texts),
+            evaluation=self.evaluated,
+            finish=max(0.0, finished - self.ended),
+            memory=int(self.memory * (1 if torch.cuda.is_available() else GROWTH)),
+        )
+
+
+class _Clock(TrainerCallback, logging.Handler):
+    """Times the stages of the run in this process, and prints a line of JSON for each that is finished."""
+
+    def __init__(self, started: float) -> None:
+        logging.Handler.__init__(self, logging.INFO)
+        self.times = _Times(started)
+
+    def said(self, line: str) -> None:
+        """Receive a line of `train`: the start of a stage, or the end of the run."""
+        if line.startswith(("stage ", "model: ")) and self.times.steps:
+            now = time.time()
+            print(MARK + json.dumps(asdict(self.times.trial(now))), flush=True)  # noqa: T201 -- read by us
+            self.times = _Times(now)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Receive the store's log record about texts that a teacher encoded."""
+        if record.msg == ENCODED and isinstance(record.args, tuple):
+            texts, seconds = record.args
+            self.times.texts += int(str(texts))
+            self.times.encoding += float(str(seconds))
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The stage has its data and its teacher's vectors."""
+        del args, state, control, kwargs
+        self.times.begun = time.time()
+        self.times.steps = [self.times.begun]
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """A step is done."""
+        del args, state, control, kwargs
+        _wait()
+        self.times.steps.append(time.time())
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The evaluation after the last step is done."""
+        del args, state, control, kwargs
+        self.times.evaluated = time.time() - self.times.steps[-1]
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The last step is done, and evaluated."""
+        del args, state, control, kwargs
+        self.times.ended, self.times.memory = time.time(), peak_bytes()
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _main(place: str, started: str) -> None:
+    folder = Path(place)
+    recipe = Recipe.model_validate_json((folder / "recipe.json").read_text(encoding="utf-8"))
+    clock = _Clock(float(started))
+    log = logging.getLogger("mar_st.teachers.store")
+    log.addHandler(clock)
+    log.setLevel(logging.INFO)
+    try:
+        with in_every_trainer(clock, folder):
+            train(recipe, folder / "run", save_steps=10 * STEPS, say=clock.said, fit=False)
+    except MarError as error:
+        sys.exit(" ".join(str(error).split()))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,98 @@
+"""Checks before the first stage of a run: the launch, and whether every stage fits the GPU."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from mar_st.planning.backbones import BackboneError
+from mar_st.planning.launch import LaunchError, check_launch
+from mar_st.recipes.load import changed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from pathlib import Path
+
+    from mar_st.planning.devices import Device
+    from mar_st.planning.launch import Launch
+    from mar_st.recipes.schema import Recipe
+
+#: Key of a run's `recipe.json`: the settings that were changed to fit a device.
+FIT = "fit"
+
+
+def ready(
+    recipe: Recipe,
+    marker: Path,
+    launch: Launch,
+    device: Device | None,
+    *,
+    names: Collection[str] | None = None,
+    fit: bool | None,
+    say: Callable[[str], None],
+) -> tuple[Recipe, list[dict[str, Any]]]:
+    """The recipe as it will be run.
+
+    What an earlier call changed in this run to fit a device stays changed, where the recipe still says what
+    it said then, so that a resumed run trains the stages that it has begun.
+
+    Args:
+        recipe: The recipe.
+        marker: `recipe.json` of the run, whether it is there or not.
+        launch: How training is started.
+        device: The GPU; `None` where there is none.
+        names: Stages that are still to be trained; default all.
+        fit: True changes stages that do not fit the device, `None` refuses them, False does not look.
+        say: Receives a line per change.
+
+    Returns:
+        The recipe, and what was changed: `set` as `--set` takes it, and `was`, the value before.
+
+    Raises:
+        LaunchError: Stages that cannot be trained so, or that do not fit and are not to be changed.
+    """
+    check_launch(recipe, launch, names)
+    record = [entry for entry in _recorded(marker) if _value(recipe, entry["set"]) == entry["was"]]
+    for entry in record:
+        say(f"as before, to fit: {entry['set']}")
+    recipe = changed(recipe, [entry["set"] for entry in record]) if record else recipe
+    if device is None or fit is False:
+        if fit:
+            say("--fit: no GPU here, nothing to fit")
+        return recipe, record
+    from mar_st.planning.plan import fitted
+
+    try:
+        new, changes = fitted(recipe, device, launch, names)
+    except BackboneError as error:
+        say(f"memory is not checked: {error}")
+        return recipe, record
+    if changes and not fit:
+        settings = " ".join(f"--set {change}" for change in changes)
+        raise LaunchError(
+            f"Not every stage of {recipe.name} fits this GPU ({device.memory:.0f} GiB). This makes them fit, "
+            f"with the same gradients: {settings}. --fit does it for you; --no-fit tries without."
+        )
+    for change in changes:
+        say(f"to fit this GPU: {change}")
+    own = {change.partition("=")[0] for change in changes}
+    before = {entry["set"].partition("=")[0]: entry["was"] for entry in record}
+    kept = [entry for entry in record if entry["set"].partition("=")[0] not in own]
+    added = [
+        {"set": change, "was": before.get(change.partition("=")[0], _value(recipe, change))}
+        for change in changes
+    ]
+    return new, kept + added
+
+
+def _recorded(marker: Path) -> list[dict[str, Any]]:
+    if not marker.is_file():
+        return []
+    found: list[dict[str, Any]] = json.loads(marker.read_text(encoding="utf-8")).get(FIT, [])
+    return found
+
+
+def _value(recipe: Recipe, setting: str) -> Any:
+    """Return the present value of a setting `stages.NAME.KEY=VALUE`; `None` without the stage."""
+    _, name, key = setting.partition("=")[0].split(".")
+    return next((getattr(stage, key, None) for stage in recipe.stages if stage.name == name), None)

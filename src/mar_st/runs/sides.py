@@ -1,0 +1,264 @@
+"""The models that the stages of a recipe train, put together from what was trained before."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from sentence_transformers.base.modules import Dense, Normalize
+from transformers import AutoConfig
+
+from mar_st.data import Triples, distinct
+from mar_st.model.dropout import set_dropout
+from mar_st.model.encoders import (
+    check_source,
+    keep_layers,
+    linear_projection,
+    load_encoder,
+    write_encoder,
+)
+from mar_st.model.mar import MAR
+from mar_st.model.names import model_source
+from mar_st.model.saved_modules import saved_modules
+from mar_st.model.tokenizers import train_tokenizer
+from mar_st.modules import is_truncation
+from mar_st.planning.backbones import check_attention, shape_of
+from mar_st.recipes.rules import (
+    head_file,
+    joins,
+    projects,
+    renormalises_prefixes,
+    tokenizer_entries,
+    trained_sides,
+)
+from mar_st.recipes.schema import DistillStage, JointStage, RetroMAEStage
+from mar_st.vocabulary.backbones import check_cut
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sentence_transformers.base.modules.module import Module
+
+    from mar_st.data import Source
+    from mar_st.model.encoders import EncoderSource, Role
+    from mar_st.recipes.schema import Backbone, Recipe, Stage
+
+#: Added to the seed of a recipe where random weights are drawn, so that no two parts share their numbers.
+_DRAWS = {("encoder", "query"): 0, ("encoder", "document"): 1,
+          ("projection", "query"): 2, ("projection", "document"): 3}  # fmt: skip
+
+
+def check_models(recipe: Recipe) -> None:
+    """Make sure that all models a recipe starts from or learns from exist, before anything is trained.
+
+    Raises:
+        MarError: A backbone or a teacher that is neither a folder with a model nor known to the Hub, a
+            backbone of modules that an encoder cannot have or without the attention it is to run with, a
+            vocabulary that cannot be cut as asked, or a `resume_head` that is not a file.
+    """
+    sides: tuple[Role, ...] = ("query", "document")
+    for name in sides:
+        backbone: Backbone | None = getattr(recipe, name)
+        if backbone is None:
+            continue
+        if backbone.source is not None:
+            check_source(backbone.source, backbone.revision, what=f"{name} backbone")
+            saved_modules(backbone.source, backbone.revision)
+            check_cut(recipe, name)
+        if backbone.attn_implementation is not None:
+            check_attention(shape_of(backbone, recipe.document), backbone.attn_implementation)
+    for stage in recipe.stages:
+        if isinstance(stage, DistillStage | JointStage) and stage.taught and stage.teacher_source:
+            check_source(stage.teacher_source, what=f"teacher of stage {stage.name}")
+        if isinstance(stage, RetroMAEStage) and stage.resume_head is not None:
+            head_file(stage.resume_head)
+
+
+@dataclass
+class Sides:
+    """Both encoders of a recipe as trained so far.
+
+    Attributes:
+        recipe: The recipe.
+        sources: Its data; a tokenizer may have to be trained on their texts.
+        folders: Model folder of the stage that trained a side last.
+        cut: Folder of a side's source with its vocabulary cut, see `mar_st.vocabulary.backbones`.
+    """
+
+    recipe: Recipe
+    sources: Sequence[Source]
+    folders: dict[Role, Path] = field(default_factory=dict)
+    cut: dict[Role, Path] = field(default_factory=dict)
+
+    def for_stage(self, stage: Stage) -> SentenceTransformer:
+        """The model that a stage trains: a MAR where it works on both sides, else one encoder."""
+        if joins(stage):
+            return MAR.from_modules(
+                self._encoder("query", stage),
+                self._encoder("document", stage),
+                dim=self.recipe.dim,
+                renormalise=self.recipe.renormalise,
+                prompts=self.recipe.prompts,
+            )
+        return self._symmetric(stage.side, stage)  # type: ignore[union-attr]
+
+    def teacher(self, stage: DistillStage | JointStage) -> SentenceTransformer | CrossEncoder | None:
+        """The model that a stage learns from: the other side, or a model of its own.
+
+        A joint stage has the document encoder at hand, which teaches before it is trained; for that there is
+        `None`.
+        """
+        own: dict[str, Role] = {"query": "query", "document": "document"}
+        if stage.cross_encoder is not None:
+            scoring: CrossEncoder = CrossEncoder(stage.cross_encoder)
+            return scoring
+        if stage.teacher not in own:
+            return SentenceTransformer(model_source(stage.teacher))
+        return None if isinstance(stage, JointStage) else self._symmetric(own[stage.teacher], stage)
+
+    def _symmetric(self, role: Role, stage: Stage) -> SentenceTransformer:
+        modules: list[Any] = self._encoder(role, stage)
+        prompts = {"document": "", **self.recipe.prompts}
+        if not self.recipe.normalise:
+            return SentenceTransformer(modules=modules, prompts=prompts, similarity_fn_name="dot")
+        # Where a MAR cuts after the normalisation, so are the prefixes cut that its encoders are trained on:
+        # scores are then dot products of vectors of length 1, and of prefixes of these.
+        similarity: Literal["cosine", "dot"] = (
+            "cosine" if renormalises_prefixes(self.recipe, stage) else "dot"
+        )
+        return SentenceTransformer(
+            modules=[*modules, Normalize()], prompts=prompts, similarity_fn_name=similarity
+        )
+
+    def _encoder(self, role: Role, stage: Stage) -> list[Module]:
+        """One side for a stage, in the dtype that it is trained in.
+
+        Weights that an optimiser changes are float32; frozen ones, the base of a LoRA adapter included, stay
+        as they are stored, unless the recipe computes in float32.
+        """
+        modules = self.modules(role)
+        projection = getattr(self.recipe, role).projection
+        if projects(self.recipe, stage) and projection is not None and not _has_projection(modules):
+            torch.manual_seed(self.recipe.seed + _DRAWS["projection", role])
+            modules.append(linear_projection(modules[-1].get_embedding_dimension(), projection))
+        lora = getattr(stage, "lora_r", None) is not None and not (joins(stage) and role == "query")
+        if self.recipe.precision == "fp32" or (role in trained_sides(stage) and not lora):
+            for module in modules:
+                module.float()
+        return modules
+
+    def modules(self, role: Role) -> list[Module]:
+        """`[Transformer, Pooling]` of one side as trained so far, with its projection once it has one."""
+        backbone: Backbone = getattr(self.recipe, role)
+        modules: list[Any] = self._modules(role, backbone)
+        if backbone.dropout is not None:
+            set_dropout(modules[0].model, backbone.dropout)
+        return modules
+
+    def _modules(self, role: Role, backbone: Backbone) -> list[Module]:
+        if role in self.folders:
+            return _saved(self.folders[role], role, backbone)
+        if backbone.layers_of_document is not None:
+            return self._layers_of_document(backbone)
+        origin = self.origin(role)
+        source, revision = origin if origin is not None else (self._random(backbone, role), None)
+        return load_encoder(
+            source,
+            role,
+            max_length=backbone.max_length,
+            revision=revision,
+            pooling=backbone.pooling,
+            model_kwargs=_first_loading(backbone),
+        )
+
+    def _layers_of_document(self, backbone: Backbone) -> list[Module]:
+        """A copy of the document encoder as trained so far with some of its layers.
+
+        It pools as the document encoder does, unless the recipe says otherwise: its layers were trained so.
+        """
+        assert backbone.layers_of_document is not None  # noqa: S101 -- the caller saw to it
+        modules: list[Any] = self.modules("document")
+        keep_layers(modules, backbone.layers_of_document)
+        with tempfile.TemporaryDirectory() as folder:
+            write_encoder(modules[0].model, modules[0].tokenizer, Path(folder))
+            return load_encoder(
+                folder,
+                "query",
+                max_length=backbone.max_length,
+                pooling=backbone.pooling or modules[1].pooling_mode,
+                model_kwargs=_first_loading(backbone),
+            )
+
+    def origin(self, role: Role) -> tuple[str, str | None] | None:
+        """Folder or Hub name, and revision, of the pre-trained weights that a side starts from, if any."""
+        backbone: Backbone | None = getattr(self.recipe, role)
+        if role in self.cut:
+            return str(self.cut[role]), None
+        if backbone is None or backbone.source is None:
+            return None
+        return backbone.source, backbone.revision
+
+    def _random(self, backbone: Backbone, role: Role) -> EncoderSource:
+        assert backbone.config is not None  # noqa: S101 -- the recipe's validator saw to it
+        assert backbone.tokenizer is not None  # noqa: S101
+        used = {entry.name for entry in tokenizer_entries(self.recipe, backbone)}
+        texts = distinct(
+            *(part for source in self.sources if source.entry.name in used for part in _texts(source))
+        )
+        # A tokenizer puts the token there that the encoder is pooled at.
+        style: Role = {"cls": "query", "lasttoken": "document"}.get(backbone.pooling or "", role)  # type: ignore[assignment]
+        tokenizer = train_tokenizer(
+            texts, style, max_length=backbone.max_length, **backbone.tokenizer.model_dump()
+        )
+        settings = {**backbone.config, "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+        for name in ("bos_token_id", "eos_token_id"):
+            settings.setdefault(name, getattr(tokenizer, name))
+        config = AutoConfig.for_model(**settings)
+        # Both sides must not start from one stream of random numbers, nor depend on the order of the stages.
+        torch.manual_seed(self.recipe.seed + _DRAWS["encoder", role])
+        return config, tokenizer
+
+
+def _texts(source: Source) -> list[Sequence[str]]:
+    return [Triples.of(source.triples).texts, source.texts]
+
+
+def _saved(folder: Path, role: Role, backbone: Backbone) -> list[Module]:
+    """One side of the model that a stage left."""
+    types = [entry["type"] for entry in json.loads((folder / "modules.json").read_text(encoding="utf-8"))]
+    if types[0].endswith(".Router"):
+        mar = MAR.from_pretrained(folder, routes=role, model_kwargs=_loading(backbone))
+        return [
+            module
+            for module in mar.route_modules(role)
+            if not isinstance(module, Normalize) and not is_truncation(module)
+        ]
+    has_projection = any(kind.endswith(".Dense") for kind in types)
+    return load_encoder(
+        folder,
+        role,
+        max_length=backbone.max_length,
+        pooling=backbone.pooling,
+        projection=backbone.projection if has_projection else None,
+        model_kwargs=_loading(backbone),
+    )
+
+
+def _loading(backbone: Backbone) -> dict[str, Any]:
+    """Return the arguments for transformers whenever an encoder is loaded."""
+    attention = backbone.attn_implementation
+    return {} if attention is None else {"attn_implementation": attention}
+
+
+def _first_loading(backbone: Backbone) -> dict[str, Any]:
+    """Return the arguments for a backbone's first load; stages keep the dtype they trained in."""
+    return _loading(backbone) | ({} if backbone.dtype is None else {"dtype": backbone.dtype})
+
+
+def _has_projection(modules: Sequence[Module]) -> bool:
+    return any(isinstance(module, Dense) for module in modules)

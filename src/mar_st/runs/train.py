@@ -1,0 +1,384 @@
+"""Running a recipe: stage after stage, each resumable, each leaving a model folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from transformers import set_seed
+from transformers.utils import logging
+
+from mar_st.data import Source, read_source
+from mar_st.data.content import data_digest, source_digest
+from mar_st.errors import MarError
+from mar_st.evaluation.evaluators import check_evaluation
+from mar_st.files import move_folder, write_digests, write_text
+from mar_st.files.processes import Processes
+from mar_st.model.packing import store_as
+from mar_st.model.saved_modules import with_source_prompts
+from mar_st.planning.devices import device_here
+from mar_st.planning.launch import Launch
+from mar_st.recipes.rules import projects, stage_entries, stage_seed, trained_sides
+from mar_st.recipes.schema import DistillStage, JointStage, RetroMAEStage
+from mar_st.runs.card import write_card
+from mar_st.runs.lineage import stage_digests
+from mar_st.runs.preflight import FIT, ready
+from mar_st.runs.sides import Sides, check_models
+from mar_st.stages.dispatch import train_stage
+from mar_st.stages.memory import release
+from mar_st.stages.reports import check_callbacks, check_reports
+from mar_st.stages.settings import Settings
+from mar_st.vocabulary.backbones import cut_backbones
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from sentence_transformers import SentenceTransformer
+
+    from mar_st.modules.retromae_decoder import MLMHead
+    from mar_st.recipes.schema import Data, Recipe, Stage
+
+logger = logging.get_logger(__name__)
+
+DONE = "done.json"
+
+#: Where finished stages are kept for all runs, unless `--stages` says otherwise.
+STORE_VARIABLE = "MAR_STAGES"
+
+
+class TrainError(MarError):
+    """A run that cannot start or continue; the message says what to do."""
+
+
+def train(
+    recipe: Recipe,
+    out: str | Path,
+    *,
+    save_steps: int = 200,
+    say: Callable[[str], None] = logger.info,
+    until: str | None = None,
+    resume: bool = False,
+    stages: str | Path | None = None,
+    read: Callable[[Data, int], Source] | None = None,
+    callbacks: Sequence[Any] = (),
+    report_to: str | Sequence[str] = (),
+    fit: bool | None = None,
+) -> Path:
+    """Run a recipe, or resume an interrupted run.
+
+    Started by `torchrun` or `accelerate launch`, all processes train and the first one writes.
+
+    Args:
+        recipe: What to train.
+        out: Run folder. A finished stage is kept; an unfinished one resumes from its last checkpoint.
+        save_steps: Steps between checkpoints.
+        say: Receives one line per stage.
+        until: Name of the last stage to run; default all.
+        resume: Refuse to start from nothing.
+        stages: Folder in which stages are kept by digest, for several runs to share; default `$MAR_STAGES`,
+            or else the run folder itself, as `out/01-NAME`.
+        read: Reads a data entry with a seed; default `mar_st.data.read_source`.
+        callbacks: transformers callbacks, instances or classes; every stage has a trainer of its own and
+            calls them.
+        report_to: Trackers that transformers reports to: `wandb`, `mlflow`, ...; each stage becomes a run
+            there, called `RUN/STAGE`. TensorBoard records are written if it is installed.
+        fit: For stages that do not fit the GPU: change their memory settings (True), refuse them (`None`), or
+            try anyway (False), see `mar_st.runs.preflight.ready`.
+
+    Returns:
+        Folder of the finished model (`out/model`), a plain sentence-transformers folder; with `until` that of
+        the stage's model.
+
+    Raises:
+        TrainError: The folder belongs to another recipe, there is nothing to resume, or no such stage.
+        LaunchError: Stages that this launch cannot train, or that do not fit the GPU.
+        DataError: Training data are missing or broken.
+        MarError: A backbone or a teacher does not exist.
+        ReportError: Something that is not a callback, or a tracker that is unknown or not installed.
+    """
+    heard = check_callbacks(callbacks), check_reports(report_to)
+    store = stages or os.environ.get(STORE_VARIABLE) or None
+    check_models(recipe)
+    recipe = with_source_prompts(recipe)
+    run = Run(
+        recipe, Path(out), save_steps, say, Path(store) if store else None, read or read_source, *heard, fit
+    )
+    last = run.position(until)
+    if resume:
+        run.check_resumable()
+    run.open(last)
+    folder = run.out
+    for index in range(last + 1):
+        folder = run.stage(index)
+    return folder if until is not None else run.close()
+
+
+@dataclass
+class Run:
+    """One run of a recipe in a folder."""
+
+    recipe: Recipe
+    out: Path
+    save_steps: int
+    say: Callable[[str], None]
+    store: Path | None
+    read: Callable[[Data, int], Source]
+    callbacks: tuple[Any, ...] = ()
+    report_to: tuple[str, ...] = ()
+    fit: bool | None = None
+    sources: list[Source] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)
+    sides: Sides = field(init=False)
+    processes: Processes = field(default_factory=Processes)
+
+    def position(self, name: str | None) -> int:
+        """Index of a stage, by default of the last one."""
+        names = [stage.name for stage in self.recipe.stages]
+        if name is not None and name not in names:
+            raise TrainError(f"{self.recipe.name} has no stage {name!r}; it has {', '.join(names)}.")
+        return names.index(name) if name is not None else len(names) - 1
+
+    def check_resumable(self) -> None:
+        """Refuse a folder without a run."""
+        if not (self.out / "recipe.json").is_file():
+            raise TrainError(
+                f"{self.out} holds no run to resume. Leave out --resume to start one, or give its --out."
+            )
+
+    def open(self, last: int) -> None:
+        """Check what can be checked, claim the folder, read the data, work out what is trained already.
+
+        Args:
+            last: Index of the last stage that is to be run.
+        """
+        marker = self.out / "recipe.json"
+        name = self.recipe.name
+        if marker.exists() and json.loads(marker.read_text(encoding="utf-8"))["name"] != name:
+            raise TrainError(f"{self.out} holds a run of another recipe; choose another --out or delete it.")
+        names = [
+            stage.name
+            for index, stage in enumerate(self.recipe.stages[: last + 1])
+            if not (self._own_folder(index) / DONE).is_file()
+        ]
+        self.recipe, fitted = ready(
+            self.recipe, marker, Launch.here(), device_here(), names=names, fit=self.fit, say=self._say
+        )
+        self.processes.wait()  # all have read the marker
+        if self.recipe.evaluation is not None:
+            check_evaluation(self.recipe.evaluation)
+        self._check_dims()
+        self.sources = [self.read(entry, self.recipe.seed) for entry in self.recipe.data]
+        self.sides = Sides(self.recipe, self.sources)
+        self.digests = stage_digests(self.recipe, {s.entry.name: source_digest(s) for s in self.sources})
+        if self.processes.main:
+            self.out.mkdir(parents=True, exist_ok=True)
+            mine = self.recipe.model_dump(mode="json") | ({FIT: fitted} if fitted else {})
+            write_text(marker, json.dumps(mine, indent=2, ensure_ascii=False))
+        for source in self.sources:
+            what = f"{len(source.triples)} triples" if source.triples else f"{len(source.texts)} texts"
+            self._say(f"data {source.entry.name}: {what}")
+            for note in source.notes():
+                self._say(note)
+        self.processes.wait()
+        if names:  # some stage is not trained yet
+            self.sides.cut = cut_backbones(
+                self.recipe, self.sources, (self.store or self.out) / "vocabulary", self.processes, self._say
+            )
+
+    def stage(self, index: int) -> Path:
+        """Run one stage, unless it is finished; gives the folder of its model."""
+        stage, identity = self.recipe.stages[index], self.digests[index]
+        folder = self._folder(index)
+        with self._alone(folder):
+            if self.processes.main:
+                self._adopt(index, folder)
+            self.processes.wait()
+            if _finished(folder, identity):
+                self._say(f"stage {stage.name}: finished before, kept")
+            else:
+                self.processes.wait()  # all have seen that it is not finished
+                if self.processes.main:
+                    self._prepare(folder, stage, identity)
+                self.processes.wait()
+                self._say(f"stage {stage.name}: {stage.stage}")
+                model = self._train(stage, folder)
+                if self.processes.main:
+                    _keep(model, folder, {"digest": identity, "stage": stage.name})
+                del model
+                release(compiled=self.recipe.compile)
+            if self.processes.main:
+                self._record(index, folder)
+            self.processes.wait()
+        for side in trained_sides(stage):
+            self.sides.folders[side] = folder / "model"
+        return folder / "model"
+
+    @contextmanager
+    def _alone(self, folder: Path) -> Iterator[None]:
+        """Keep other runs off a stage of the store while it is trained."""
+        if self.store is None:
+            yield
+            return
+        self.store.mkdir(parents=True, exist_ok=True)
+        with self.processes.locked(
+            folder.with_name(folder.name + ".lock"),
+            lambda: self._say("another run trains this stage; waiting for it"),
+        ):
+            yield
+
+    def _adopt(self, index: int, folder: Path) -> None:
+        """Move a stage into the store that this run has finished without one."""
+        own, identity = self._own_folder(index), self.digests[index]
+        if own == folder or own.is_symlink() or _finished(folder, identity) or not _finished(own, identity):
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.move(own, folder)
+
+    def _folder(self, index: int) -> Path:
+        if self.store is not None:
+            return self.store / self.digests[index]
+        return self._own_folder(index)
+
+    def _own_folder(self, index: int) -> Path:
+        return self.out / f"{index + 1:02d}-{self.recipe.stages[index].name}"
+
+    def _prepare(self, folder: Path, stage: Stage, identity: str) -> None:
+        """An empty folder, or the one that this very stage was left in."""
+        stale = folder / "identity"
+        if folder.is_symlink():  # a stage of the store, from a run with --stages
+            folder.unlink()
+        elif folder.exists() and (not stale.exists() or stale.read_text() != identity):
+            self.say(f"stage {stage.name}: the recipe or the data changed, so it is trained again")
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(stale, identity)
+
+    def _record(self, index: int, folder: Path) -> None:
+        """Say in the run folder where a stage of the store lies: in `stages.json`, and as a link."""
+        path = self.out / "stages.json"
+        known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        names = [stage.name for stage in self.recipe.stages]
+        known = {name: entry for name, entry in known.items() if name in names}
+        known[names[index]] = {"digest": self.digests[index], "folder": os.path.relpath(folder, self.out)}
+        write_text(path, json.dumps({name: known[name] for name in names if name in known}, indent=2))
+        link = self._own_folder(index)
+        if folder == link:
+            return
+        if link.is_symlink():
+            link.unlink()
+        elif link.exists():
+            shutil.rmtree(link)
+        try:
+            link.symlink_to(os.path.relpath(folder.resolve(), self.out.resolve()), target_is_directory=True)
+        except OSError:  # a file system without links; stages.json says it too
+            logger.info("no link %s -> %s", link, folder)
+
+    def _train(self, stage: Stage, folder: Path) -> SentenceTransformer:
+        recipe = self.recipe
+        settings = Settings(
+            folder,
+            stage_seed(recipe, stage),
+            recipe.precision,
+            self.save_steps,
+            recipe.evaluation,
+            workers=recipe.workers,
+            compile=recipe.compile,
+            callbacks=self.callbacks,
+            report_to=self.report_to,
+        )
+        entries = {entry.name: entry for entry in stage_entries(recipe, stage)}
+        sources = [
+            replace(source, entry=entries[source.entry.name])
+            for source in self.sources
+            if source.entry.name in entries
+        ]
+        set_seed(settings.seed)
+        model = self.sides.for_stage(stage)
+        learns = isinstance(stage, DistillStage | JointStage) and stage.taught
+        teacher = self.sides.teacher(stage) if learns else None  # type: ignore[arg-type]
+        head = self._source_head(stage) if isinstance(stage, RetroMAEStage) else None
+        train_stage(model, sources, stage, settings, recipe.prompts, teacher=teacher, head=head)
+        return model
+
+    def _source_head(self, stage: RetroMAEStage) -> MLMHead | None:
+        """The masked-LM head of the backbone, where the stage starts from it."""
+        from mar_st.model.mlm_head import source_head
+
+        backbone, origin = self.recipe.query, self.sides.origin("query")
+        if stage.resume_head or backbone is None or origin is None:
+            return None
+        head = source_head(*origin)
+        whose = "random weights" if head is None else f"that of {backbone.source}"
+        self._say(f"stage {stage.name}: masked-LM head from {whose}")
+        return head
+
+    def _check_dims(self) -> None:
+        """Matryoshka dimensions against the width that the stage really sees."""
+        for stage in self.recipe.stages:
+            backbone = getattr(self.recipe, getattr(stage, "side", ""), None)
+            width = (getattr(backbone, "config", None) or {}).get("hidden_size")
+            dims = getattr(stage, "dims", ())
+            if width and dims and max(dims) > width and not projects(self.recipe, stage):
+                raise TrainError(
+                    f"stage {stage.name}: dims {tuple(dims)} exceed the width {width}; the projection comes "
+                    "with the first stage that joins both sides."
+                )
+
+    def close(self) -> Path:
+        """Copy the last stage's model to `out/model`, in the storage dtype of the recipe, with its card."""
+        target, part = self.out / "model", self.out / "model.part"
+        if self.processes.main:
+            shutil.rmtree(part, ignore_errors=True)
+            shutil.copytree(self._folder(len(self.digests) - 1) / "model", part, copy_function=_link_weights)
+            if self.recipe.storage_dtype:
+                store_as(part, self.recipe.storage_dtype)
+            folders = {s.name: self._folder(index) for index, s in enumerate(self.recipe.stages)}
+            write_card(part, self.recipe, [_card_digest(source) for source in self.sources], folders)
+            write_digests(part)
+            shutil.rmtree(target, ignore_errors=True)
+            move_folder(part, target)
+        self.processes.wait()
+        self._say(f"model: {target}")
+        return target
+
+    def _say(self, line: str) -> None:
+        if self.processes.main:
+            self.say(line)
+
+
+def _finished(folder: Path, identity: str) -> bool:
+    marker = folder / DONE
+    return marker.is_file() and json.loads(marker.read_text(encoding="utf-8"))["digest"] == identity
+
+
+def _keep(model: SentenceTransformer, folder: Path, done: dict[str, str]) -> None:
+    """Save the model of a finished stage, then the marker, then drop the checkpoints."""
+    part, target = folder / "model.part", folder / "model"
+    shutil.rmtree(part, ignore_errors=True)
+    model.save_pretrained(str(part), create_model_card=False)
+    shutil.rmtree(target, ignore_errors=True)
+    move_folder(part, target)
+    write_text(folder / DONE, json.dumps(done))
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+
+
+def _card_digest(source: Source) -> str:
+    """Digest of the files of a source, or of its content where it has no files of its own."""
+    path = source.entry.path
+    return source_digest(source) if path.startswith("hub:") else data_digest(path)
+
+
+def _link_weights(source: str, target: str) -> str:
+    """Weights need no second copy on the disk; `store_as` replaces the file, so the stage keeps its own."""
+    if source.endswith(".safetensors"):
+        try:
+            os.link(source, target)
+        except OSError:
+            return shutil.copy2(source, target)
+        return target
+    return shutil.copy2(source, target)

@@ -1,0 +1,189 @@
+"""The journal of an endpoint: vectors that were paid for, each with a checksum."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from filelock import FileLock
+
+from mar_st.errors import MarError
+from mar_st.files import write_text
+from mar_st.teachers.store import KEY, KeyIndex, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+_LOG = logging.getLogger(__name__)
+
+#: Records, checksums (CRC-32 of each record, in their order), and what the vectors are.
+RECORDS, CHECKS, HEADER = "journal.bin", "journal.crc", "journal.json"
+
+#: Bytes of records that are read at once.
+_CHUNK = 64 * 2**20
+
+
+class JournalError(MarError):
+    """Vectors that the journal does not take, or a header that cannot be read."""
+
+
+class Journal:
+    """An append-only file of vectors: records of a key (16 bytes) and `dim` float32.
+
+    A record whose checksum does not agree is not used, so its text is asked for again; no record is deleted.
+    Journals of earlier versions get their checksums when they are first opened.
+
+    Args:
+        folder: Its folder: `journal.bin`, `journal.crc`, `journal.json` (dim and what the vectors are).
+        about: What the vectors are, for people.
+    """
+
+    def __init__(self, folder: Path, about: Mapping[str, str]) -> None:
+        self.folder, self.about = folder, dict(about)
+        self.path, self._checks, self._header = folder / RECORDS, folder / CHECKS, folder / HEADER
+        self.index = KeyIndex(np.empty(0, dtype=f"S{KEY}"))
+        self.rows = 0
+        self._keys = np.empty(0, dtype=f"S{KEY}")  # of records that were read and checked
+        self._dim: int | None = None
+        self._writing = threading.Lock()
+
+    @property
+    def lock(self) -> FileLock:
+        """Held by the process that buys; another one waits and finds what it bought."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return FileLock(self.folder / "lock")
+
+    @property
+    def part(self) -> Part | None:
+        """The vectors, for reading."""
+        return Part(self.path, self._record, (self.rows,), field="vector") if self.rows else None
+
+    @property
+    def _record(self) -> np.dtype[Any]:
+        return record_type(self._dim or 0)
+
+    def open(self) -> None:
+        """Read the keys; cut off a record that a kill left torn.
+
+        Raises:
+            JournalError: The header cannot be read.
+        """
+        if not self._header.is_file():
+            return
+        self._dim = width(self.folder)
+        size = self.path.stat().st_size if self.path.is_file() else 0
+        self.rows, torn = divmod(size, self._record.itemsize)
+        if torn:
+            os.truncate(self.path, size - torn)
+        sums = read_checks(self.folder)[: self.rows]
+        known = len(self._keys)
+        if self.rows > known:
+            found = checksums(self.path, self._record, known, self.rows)
+            keys = np.array(np.memmap(self.path, self._record, "r", shape=(self.rows,))["key"][known:])
+            wrong = np.flatnonzero(found[: max(0, len(sums) - known)] != sums[known:])
+            if len(wrong):
+                _LOG.warning(
+                    "%d records of %s were changed since they were written; their texts are asked for again.",
+                    len(wrong),
+                    self.path,
+                )
+                keys[wrong] = b""  # the key of no text
+            self._keys = np.concatenate([self._keys, keys])
+            self.index = KeyIndex(self._keys)
+            if len(sums) < self.rows:
+                self._write_checks(np.concatenate([sums, found[len(sums) - known :]]))
+        if self._checks.is_file() and self._checks.stat().st_size > 4 * self.rows:
+            os.truncate(self._checks, 4 * self.rows)
+
+    def append(self, keys: np.ndarray, vectors: Iterable[Sequence[float]]) -> None:
+        """Write vectors behind the others.
+
+        Raises:
+            JournalError: They are not finite, or of another width than those before.
+        """
+        found = np.array(list(vectors), dtype=np.float32)
+        if found.ndim != 2 or not np.isfinite(found).all():
+            raise JournalError("gave vectors of unequal width, or not finite.")
+        with self._writing:
+            if self._dim is None:
+                self._dim = found.shape[1]
+                write_text(self._header, json.dumps({**self.about, "dim": self._dim}, indent=2))
+            if found.shape[1] != self._dim:
+                raise JournalError(
+                    f"gave {found.shape[1]} dimensions, before it gave {self._dim}. The model behind the "
+                    f"name has changed; delete {self.folder} to buy all vectors again."
+                )
+            records = np.empty(len(keys), dtype=self._record)
+            records["key"], records["vector"] = keys, found
+            _append(self.path, records.tobytes())  # they were paid for
+            _append(self._checks, np.array([zlib.crc32(record) for record in records], dtype="<u4").tobytes())
+            self.rows += len(keys)
+
+    def _write_checks(self, sums: np.ndarray) -> None:
+        """Write the checksums of records that have none: those of an earlier version, or of a kill."""
+        there = self._checks.stat().st_size // 4 if self._checks.is_file() else 0
+        if self._checks.is_file():
+            os.truncate(self._checks, 4 * there)
+        _append(self._checks, sums[there:].astype("<u4").tobytes())
+
+
+def record_type(dim: int) -> np.dtype[Any]:
+    """The type of a record: key and vector."""
+    return np.dtype([("key", f"S{KEY}"), ("vector", "<f4", (dim,))])
+
+
+def is_journal(folder: Path) -> bool:
+    """Return True if a folder holds a journal, whole or not."""
+    return (folder / HEADER).is_file() or (folder / RECORDS).is_file()
+
+
+def width(folder: Path) -> int:
+    """Dimensions of the vectors of a journal.
+
+    Raises:
+        JournalError: Its header cannot be read.
+    """
+    try:
+        dim = json.loads((folder / HEADER).read_text(encoding="utf-8"))["dim"]
+        if type(dim) is not int or not 0 < dim < 2**20:
+            raise ValueError("'dim' is the width of vectors")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise JournalError(
+            f"{folder / HEADER} is damaged ({type(error).__name__}). Copy it again, or delete {folder} to "
+            "buy all vectors again."
+        ) from error
+    return dim
+
+
+def read_checks(folder: Path) -> np.ndarray:
+    """Checksums of the records of a journal, `(n,)` uint32; a torn last one is left out."""
+    path = folder / CHECKS
+    content = path.read_bytes() if path.is_file() else b""
+    return np.frombuffer(content[: len(content) // 4 * 4], dtype="<u4")
+
+
+def checksums(path: Path, record: np.dtype[Any], start: int, stop: int) -> np.ndarray:
+    """CRC-32 of some records, `(stop - start,)` uint32."""
+    found = np.empty(stop - start, dtype=np.uint32)
+    size, done = record.itemsize, 0
+    with path.open("rb") as stream:
+        stream.seek(start * size)
+        while done < len(found):
+            content = memoryview(stream.read(min(max(1, _CHUNK // size), len(found) - done) * size))
+            for at in range(0, len(content), size):
+                found[done] = zlib.crc32(content[at : at + size])
+                done += 1
+    return found
+
+
+def _append(path: Path, content: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

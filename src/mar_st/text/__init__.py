@@ -1,0 +1,1 @@
+"""Normalisation of texts, words, and their lengths."""

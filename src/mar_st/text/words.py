@@ -1,0 +1,69 @@
+"""Words of a text, for BM25 and for showing why a text was found."""
+
+from __future__ import annotations
+
+import logging
+import re
+from functools import lru_cache
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from mar_st.files.user_cache import is_own, user_cache
+from mar_st.text.normalisation import normalise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: jieba's dictionary as it is loaded fastest.
+_CACHE = "jieba.cache"
+
+
+def character_bigrams(text: str) -> list[str]:
+    """Pairs of neighbouring letters and digits."""
+    plain = normalise(text)
+    return [plain[i : i + 2] for i in range(len(plain) - 1)] or ([plain] if plain else [])
+
+
+@lru_cache(maxsize=1)
+def segmenter() -> Any:
+    """Return jieba's tokenizer, with its cache in a folder of this user alone.
+
+    By default jieba reads `jieba.cache` in the folder for temporary files, whoever put it there.
+    """
+    import jieba
+
+    jieba.setLogLevel(logging.WARNING)  # it reports loading its dictionary
+    made = jieba.Tokenizer()
+    folder = user_cache()
+    if folder is not None and not is_own(folder / _CACHE):
+        try:
+            (folder / _CACHE).unlink(missing_ok=True)
+        except OSError:
+            folder = None
+    with TemporaryDirectory() as temporary:
+        made.cache_file, made.tmp_dir = _CACHE, str(folder or temporary)
+        made.initialize()
+    return made
+
+
+def words(text: str) -> list[str]:
+    """Words by jieba, in lower case, without punctuation."""
+    return [word for word in segmenter().lcut(text.lower()) if normalise(word)]
+
+
+#: Ways to cut a text, by name.
+TOKENS: dict[str, Callable[[str], list[str]]] = {"char-bigram": character_bigrams, "jieba": words}
+
+_RUNS = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]+|[^\W_\u3400-\u9fff\uf900-\ufaff]+")
+
+
+def query_terms(query: str) -> list[str]:
+    """Return the terms to highlight in a hit: pairs of Chinese characters, and whole words of other scripts.
+
+    It needs no dictionary, so it adds nothing to the start-up time.
+    """
+    found: dict[str, None] = {}
+    for run in _RUNS.findall(query.lower()):
+        chinese = "\u3400" <= run[0] <= "\ufaff" and len(run) > 1
+        found.update(dict.fromkeys(run[i : i + 2] for i in range(len(run) - 1)) if chinese else {run: None})
+    return list(found)

@@ -1,0 +1,135 @@
+"""Recogniser of addresses: Chinese ones, parsed part by part, and English ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import regex
+
+from medteb_mteb.curation.anonymize.recogniser import LANGUAGE, Recogniser, Rule
+from medteb_mteb.curation.anonymize.words import words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["OUTSIDE", "Address", "EnglishAddress"]
+
+#: Characters that hardly ever stand in the name of a place, but before or after one.
+OUTSIDE = (
+    "的了是在有我你您他她它这那哪就都被很不也还吗呢啊吧么什因此其并且或但而与及对把让给从向跟等着过说问"
+    "做看吃打去到住至于自由为系患者病入寄送租查例以请址岁诉后前"
+)
+_CHAR = rf"[\p{{Han}}--[{OUTSIDE}]]"
+#: Once an address has begun, rarer of them may be part of a name: 莲前西路, 盈都大厦.
+_INSIDE = (
+    "的了是在有我你您他她它这那就被很不也还吗呢吧么什因此其且或但而及把让给从向跟着过说问做看吃患病址岁诉"
+)
+_ENDS = "省市区县旗镇乡村路街道巷里庄屯苑"
+_PROVINCES = dict(zip(words("provinces")[::2], words("provinces")[1::2], strict=True))
+_PREFECTURES = words("prefectures")
+_BARE = rf"(?![东南西北中一二三四五六七八九十]{{0,2}}大?[{_ENDS}])"
+_NUMBER = r"[甲乙丙丁]?\d{1,5}(?:[-—]\d{1,4}){0,2}\s?"
+
+#: One part of an address; the group that matched says which. CHAR stands for a character of a name.
+_PART = rf"""\s?(?:
+    (?P<province>{"|".join(map("".join, _PROVINCES.items()))}|(?:{"|".join(_PROVINCES)}){_BARE})
+    |(?P<city>(?:{"|".join(_PREFECTURES)})(?:市|地区|盟|\p{{Han}}{{1,6}}族?自治州|州(?!市)|{_BARE}))
+    |(?P<room>[东西南北]?{_NUMBER}(?:号楼|栋|幢|座|单元|楼|层|室|房|门|户|排|[FＦ](?![A-Za-z\d]))|[A-Z]\s?[座栋幢]\s?)
+    |(?P<number>{_NUMBER}(?:号院|号|支弄|弄|巷|院)(?!线|管|针|方|台|机|床|切口|引流|病[室房床区]|诊[室台]|药|片|窗))
+    |(?P<group>[一二三四五六七八九十\d]{{1,3}}\s?(?:组|社|队|屯|村)(?!CHAR*医院))
+    |CHAR{{1,9}}?(?:
+        (?P<town>镇|乡|街道(?:办事处)?|苏木|农场|林场)(?!卫生院|医院|中心医院|[{_ENDS}])
+        |(?P<village>(?:村民|居民)?委员会|居委会|村委会|社区(?!卫生|服务|医院|诊所|医疗)|大队|村|屯|庄|寨)(?![{_ENDS}委民])
+        |(?P<district>自治县|自治旗|新区|开发区|高新区|园区|(?<!社)区|县|旗|市)(?![{_ENDS}])
+        |(?P<community>小区|花园|花苑|新村|公寓|大厦|广场|家园|产业园|科技园|家属院|宿舍|别墅|坊|苑
+         |(?<![夜心家这那哪城县村海公眼手嘴肚店院屋会包袋胃血体身脑水日年月天])里)(?![{_ENDS}])
+        |(?P<street>大道|大街|胡同|(?<![通尿气水电线思旁回铁公马])路|街|巷|弄|(?<![管胆尿阴肠食气孔道呼])道)
+         (?:[东西南北中]?[一二三四五六七八九]?[路街段])?(?!径|由|途|过|[{_ENDS}])
+    )
+    |(?P<estate>CHAR{{2,8}}(?<!医院|卫生院|保健院|住院部|门诊部?|急诊|院区|中心))(?={_NUMBER}(?:号楼|栋|幢|座))
+    |(?P<bare>{_NUMBER})(?![.\d岁年月日天次例床%个点时分kmgKMG米])
+    )"""
+_FIRST, _NEXT = (
+    regex.compile(_PART.replace("CHAR", rf"[\p{{Han}}--[{outside}]]"), regex.VERBOSE | regex.VERSION1)
+    for outside in (OUTSIDE, _INSIDE)
+)
+_ANCHOR = regex.compile(
+    rf"""(?P<label>(?:地\s?址|住\s?址|住\s?所|住处|现住|家住|常住地?|居住[于在地]?|租住在?|住在?|户籍(?:所在)?地?|户口(?:所在地)?
+        |籍贯|老家|家在|寄到|寄往|送到|快递到)(?:地址)?(?:[:：是为写在于]|\s){{0,3}})
+    |(?P<region>\L<places>)
+    |(?P<start>(?<!{_CHAR})(?={_CHAR}{{1,8}}?(?:区|县|市|镇|乡|街道|路|街|巷|弄|大道|胡同|里|花园|小区|公寓|家园|大厦|新村|苑)))""",
+    regex.VERBOSE | regex.VERSION1,
+    places=[*_PROVINCES, *_PREFECTURES],
+)
+_LONGEST = 16
+_REGIONS = frozenset({"province", "city", "district"})
+
+
+class Address(Recogniser):
+    """Chinese addresses: below the district wherever they stand, down to the district after a label."""
+
+    kind = "ADDRESS"
+    needs = r"[路街巷弄村镇乡区县栋幢楼室里苑号址道屯庄组大住]"
+
+    def __init__(self, language: str = LANGUAGE) -> None:
+        super().__init__(language)
+
+    def spans(self, text: str) -> Iterator[tuple[int, int, float]]:
+        """Start, end and score; each address is read from the first place where one may begin."""
+        done = 0
+        for anchor in _ANCHOR.finditer(text):
+            start = anchor.end("label") if anchor["label"] is not None else anchor.start()
+            if start < done:
+                continue
+            end, parts = _read(text, start)
+            if _is_address(parts, labelled=anchor["label"] is not None):
+                yield start + (text[start] == " "), end, 0.8
+                done = end
+
+
+def _read(text: str, start: int) -> tuple[int, list[str]]:
+    """The parts that follow each other from `start`, and where the last of them ends."""
+    parts: list[str] = []
+    position = start
+    while len(parts) < _LONGEST and (part := (_NEXT if parts else _FIRST).match(text, position)):
+        kind = str(part.lastgroup)
+        if kind == "bare" and (not parts or parts[-1] not in {"community", "room"}):
+            break
+        parts.append(kind)
+        position = part.end()
+    while position > start and text[position - 1].isspace():
+        position -= 1
+    return position, parts
+
+
+def _is_address(parts: list[str], *, labelled: bool) -> bool:
+    """Return True if the parts name a house or a village, or, after a label, a district."""
+    there = set(parts)
+    numbered = bool(there & {"number", "room", "bare"})
+    regions = next((n for n, part in enumerate(parts) if part not in _REGIONS), len(parts))
+    if labelled:
+        return len(parts) >= 2 and (numbered or regions >= 2 or bool(there & {"town", "village", "group"}))
+    if "street" in there and "number" in there and parts.index("street") < parts.index("number"):
+        return True
+    if there & {"community", "estate"} and there & {"room", "bare", "number"}:
+        return True
+    if "town" in there and there & {"village", "group"}:
+        return True
+    return regions >= 1 and bool(there & {"town", "village"}) and (regions >= 2 or numbered)
+
+
+class EnglishAddress(Recogniser):
+    """English street addresses: house number and street, with flat, city, state and ZIP code where given."""
+
+    kind = "ADDRESS"
+    needs = r"\d\s+[A-Z\d]"
+    rules = (
+        Rule(
+            "street",
+            r"(?<![\d./-])\d{1,5}[A-Z]?\s+(?:[NSEW]\.?\s+|(?:North|South|East|West)\s+)?(?:[A-Z][a-z]+|\d{1,3}(?:st|nd|rd|th))"
+            r"(?:\s[A-Z][a-z]+){0,3}?\s(?:Street|St|Avenue|Ave|Road|Rd|Lane|Ln|Drive|Dr|Boulevard|Blvd|Court|Ct"
+            r"|Place|Pl|Way|Terrace|Parkway|Pkwy|Highway|Hwy|Square|Close|Crescent)\b\.?"
+            r"(?:,?\s(?:Apt|Apartment|Unit|Suite|Ste|Flat|#)\.?\s?[A-Za-z\d-]+)?"
+            r"(?:,\s[A-Z][A-Za-z]+(?:\s[A-Z][a-z]+){0,2})?(?:,\s[A-Z]{2}\b)?(?:,?\s\d{5}(?:-\d{4})?)?",
+        ),
+    )

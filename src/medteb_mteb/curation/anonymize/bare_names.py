@@ -1,0 +1,301 @@
+"""Names of persons that nothing announces: a linear classifier over candidates that begin with a surname."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import regex
+
+from medteb_mteb.curation.anonymize.recogniser import LANGUAGE, Recogniser
+from medteb_mteb.curation.anonymize.words import alternatives, characters, words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["FEATURES", "BareName", "Candidate", "candidates", "is_common"]
+
+_COMPOUND = frozenset(words("compound"))
+_SURNAMES, _RARE = characters("surnames"), characters("rare") | characters("prepositions")
+_GIVEN, _NEVER = characters("given"), characters("never")
+_TITLE = regex.compile(alternatives("titles"))
+_RUN = regex.compile(r"[\u4e00-\u9fff]{2,}")
+#: Characters of the longest word that is looked up.
+_WORD = 5
+#: Frequency of words of medical text that jieba's dictionary lacks or takes for names; of 60 million.
+_CLINICAL = 300
+
+_KIN = regex.compile(
+    rf"(?:{alternatives('role-labels')}|[父母夫妻子女儿孙兄弟姐妹嫂婶姨姑舅叔伯爷奶侄甥媳婿]亲?|老[师乡板公婆]|工友|户主"
+    r"|[这那]个|叫做?|名叫|我是|自称|[我他她你]们?)$"
+)
+_TIME = regex.compile(
+    r"(?:[昨今前明后当]天|[昨今]儿?晚?|[上中下]午|早上|早晨|晚上|今[早晨]|目前|最近|刚才?|近日|后经|核实为)$"
+)
+_LINK = regex.compile(r"[和与跟给让叫找问陪带帮替及由请为是被把对像说系]$")
+_AFTER = regex.compile(rf"(?:{alternatives('after-names')})")
+_VERB = regex.compile(
+    r"[又也还说来去吃服做怀确诊咳昨今前上这那有没夫两二等她他才刚已就都家觉感送带背复近把跑收写打到听能要想会开坐拿]|[三四五六七八九十]+岁"
+)
+#: What follows a part of a longer name, or somebody after whom a thing is called.
+_NO_END = regex.compile(r"[·•・．‧∙⋅-]\p{Han}|[氏征症型]|病(?![情人房区历程案床重])|综合")
+_MARK = regex.compile(r"[，,。；;、：:（）()\[\]【】《》“”\"'！!？?…—\-/|\n~～<>＜＞·•]")
+
+
+#: A name of two characters with a blank between, as in forms.
+_SPACED = regex.compile(
+    r"(?<!\p{Han})(?<!\p{Han}[ 　])(?P<name>(?P<surname>\p{Han})[ 　]{1,2}(?P<given>\p{Han}))"
+    r"(?=[，,、。；;：:（(]|$)"
+)
+
+
+class Candidate(NamedTuple):
+    """Characters that may be a name.
+
+    Attributes:
+        start: Offset of the first character.
+        end: Offset after the last one.
+        features: Values of `FEATURES`.
+    """
+
+    start: int
+    end: int
+    features: tuple[float, ...]
+
+
+FEATURES = (
+    "bias", "gain", "loss", "surname", "given", "rare", "given-only", "compound", "one", "two",
+    "name-is-word", "given-is-word", "begins-word", "crosses-right", "crosses-left",
+    "usual-given", "odd-given", "alone", "gain-kin", "gain-after",
+    "left-start", "left-mark", "left-space", "left-other", "left-kin", "left-time", "left-link", "left-han",
+    "right-end", "right-mark", "right-space", "right-other", "right-after", "right-verb", "right-title",
+    "right-han",
+)  # fmt: skip
+
+
+class _Lexicon(NamedTuple):
+    """Log probabilities of words, surnames and characters of given names; common given names."""
+
+    words: Mapping[str, float]
+    rest: float
+    surnames: Mapping[str, float]
+    given: Mapping[str, float]
+    names: frozenset[str]
+
+
+@cache
+def _lexicon() -> _Lexicon:
+    import jieba
+
+    frequency: dict[str, int] = {}
+    surnames: Counter[str] = Counter(dict.fromkeys(_SURNAMES | _COMPOUND, 1))
+    given: Counter[str] = Counter(dict.fromkeys(_GIVEN, 1))
+    names = set()
+    with jieba.get_dict_file() as lines:
+        for line in lines:
+            word, count, tag = line.decode("utf-8").split()
+            if tag.startswith("nr") and len(word) > 1:
+                first = 2 if word[:2] in _COMPOUND else int(word[0] in _SURNAMES)
+                if first and first < len(word) <= first + 2:
+                    surnames[word[:first]] += int(count)
+                    given.update(word[first:])
+                elif len(word) == 2 and _GIVEN.issuperset(word):
+                    names.add(word)
+            elif len(word) <= _WORD:
+                frequency[word] = int(count)
+    for word in (*words("clinical"), *words("no-names"), *words("ordinary"), *words("no-beginnings")):
+        frequency.setdefault(word, _CLINICAL)
+    total = sum(frequency.values())
+    return _Lexicon(
+        {word: math.log(count / total) for word, count in frequency.items() if count},
+        -math.log(total),
+        {name: math.log(count / surnames.total()) for name, count in surnames.items()},
+        {char: math.log(count / given.total()) for char, count in given.items()},
+        frozenset(names - frequency.keys()),
+    )
+
+
+def is_common(word: str) -> bool:
+    """Return True for a word of two characters or more that is frequent in jieba's dictionary."""
+    lexicon = _lexicon()
+    return len(word) > 1 and lexicon.words.get(word, lexicon.rest) > lexicon.rest + math.log(_CLINICAL)
+
+
+def candidates(text: str) -> Iterator[Candidate]:
+    """Candidates of a text: a surname and one or two characters, or two that are common as a given name.
+
+    A unigram model of words, jieba's, divides each run of Chinese characters once without names. `gain` is by
+    how much the best division becomes likelier if the candidate is one word with the probability of a name.
+    """
+    lexicon = _lexicon()
+    for run in _RUN.finditer(text):
+        part, offset = run.group(), run.start()
+        forward, backward = _paths(part, lexicon)
+        for start in range(len(part) - 1):
+            for first, length in _shapes(part, start, lexicon):
+                end = start + length
+                name = part[start:end]
+                if not {"某", "氏", "之"}.isdisjoint(name) or _NO_END.match(text, offset + end):
+                    continue
+                chance = _chance(name, first, lexicon)
+                gain = forward[start] + chance + backward[end] - forward[-1]
+                yield Candidate(
+                    offset + start,
+                    offset + end,
+                    _features(text, offset + start, offset + end, first, gain, lexicon),
+                )
+
+
+def _paths(part: str, lexicon: _Lexicon) -> tuple[list[float], list[float]]:
+    """Log probability of the best division of each beginning, and of each end, of a run."""
+    size = len(part)
+    costs = [
+        [
+            lexicon.words.get(part[start:end], lexicon.rest if end == start + 1 else -math.inf)
+            for end in range(start + 1, min(size, start + _WORD) + 1)
+        ]
+        for start in range(size)
+    ]
+    forward = [0.0] + [-math.inf] * size
+    for start, row in enumerate(costs):
+        for reach, cost in enumerate(row, start=1):
+            forward[start + reach] = max(forward[start + reach], forward[start] + cost)
+    backward = [-math.inf] * size + [0.0]
+    for start in range(size - 1, -1, -1):
+        backward[start] = max(
+            cost + backward[start + reach] for reach, cost in enumerate(costs[start], start=1)
+        )
+    return forward, backward
+
+
+def _shapes(part: str, start: int, lexicon: _Lexicon) -> Iterator[tuple[int, int]]:
+    """Characters of the surname and of the whole name, for each name that may begin at `start`."""
+    if part[start : start + 2] in _COMPOUND:
+        yield from ((2, length) for length in (3, 4) if start + length <= len(part))
+    if part[start] in _SURNAMES:
+        yield from ((1, length) for length in (2, 3) if start + length <= len(part))
+    if part[start : start + 2] in lexicon.names and part[start : start + 2] not in _COMPOUND:
+        yield 0, 2
+
+
+def _chance(name: str, first: int, lexicon: _Lexicon) -> float:
+    chance = lexicon.surnames[name[:first]] if first else -3.0
+    return chance + sum(lexicon.given.get(char, lexicon.rest / 2) for char in name[first:])
+
+
+def _features(
+    text: str, start: int, end: int, first: int, gain: float, lexicon: _Lexicon
+) -> tuple[float, ...]:
+    name, given = text[start:end], text[start + first : end]
+    left, right = _left(text, start), _right(text, end)
+    gain = max(-20.0, min(20.0, gain)) / 10
+
+    def wordness(word: str) -> float:
+        """How common a word is: 0 for none, up to 2."""
+        return lexicon.words.get(word, -20.0) / 10 + 2
+
+    values = {
+        "bias": 1.0,
+        "gain": max(gain, 0.0),
+        "loss": min(gain, 0.0),
+        "surname": (lexicon.surnames[name[:first]] if first else -9.0) / 10,
+        "given": sum(lexicon.given.get(char, -15.0) for char in given) / len(given) / 10,
+        "rare": first == 1 and name[0] in _RARE,
+        "given-only": first == 0,
+        "compound": first == 2,
+        "one": len(given) == 1,
+        "two": len(given) == 2 and first > 0,
+        "name-is-word": wordness(name),
+        "given-is-word": wordness(given) * (len(given) == 2 and first > 0),
+        "begins-word": wordness(name[:2]) * (len(name) > 2 and first == 1),
+        "crosses-right": wordness(text[end - 1 : end + 1]),
+        "crosses-left": wordness(text[start - 1 : start + 1]) if start else 0.0,
+        "usual-given": _GIVEN.issuperset(given),
+        "odd-given": not _NEVER.isdisjoint(given),
+        f"left-{left}": 1.0,
+        f"right-{right}": 1.0,
+        "alone": left in ("start", "mark", "space") and right in ("end", "mark", "space"),
+        "gain-kin": gain * (left == "kin"),
+        "gain-after": gain * (right in ("after", "verb")),
+    }
+    return tuple(float(values.get(feature, 0.0)) for feature in FEATURES)
+
+
+def _left(text: str, start: int) -> str:
+    """Return what stands before a candidate, as the end of a feature's name."""
+    if not start:
+        return "start"
+    if _MARK.match(text[start - 1]):
+        return "mark"
+    if text[start - 1].isspace():
+        return "space"
+    if not "\u4e00" <= text[start - 1] <= "\u9fff":
+        return "other"
+    before = text[max(0, start - 5) : start]
+    for kind, pattern in (("kin", _KIN), ("time", _TIME), ("link", _LINK)):
+        if pattern.search(before):
+            return kind
+    return "han"
+
+
+def _right(text: str, end: int) -> str:
+    """Return what stands after a candidate, as the end of a feature's name."""
+    if end == len(text):
+        return "end"
+    if _MARK.match(text, end):
+        return "mark"
+    if text[end].isspace():
+        return "space"
+    if not "\u4e00" <= text[end] <= "\u9fff":
+        return "other"
+    for kind, pattern in (("title", _TITLE), ("after", _AFTER), ("verb", _VERB)):
+        if pattern.match(text, end):
+            return kind
+    return "han"
+
+
+@cache
+def _weights() -> tuple[float, ...]:
+    path = Path(__file__).parent / "words" / "bare-names.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return tuple(content["weights"][feature] for feature in FEATURES)
+
+
+class BareName(Recogniser):
+    """Names without a label or a title, by a logistic regression over `FEATURES`.
+
+    The score is the probability that the regression gives; from `LEAST_DOUBTFUL` on.
+    """
+
+    kind = "NAME"
+    needs = r"\p{Han}{2}"
+    last_resort = True
+
+    def __init__(self, language: str = LANGUAGE) -> None:
+        super().__init__(language)
+
+    def spans(self, text: str) -> Iterator[tuple[int, int, float]]:
+        """Start, end and score; of overlapping candidates the likeliest."""
+        for match in _SPACED.finditer(text):
+            if match["surname"] in _SURNAMES and match["given"] in _GIVEN:
+                yield *match.span("name"), 0.3 if match["surname"] in _RARE else 0.6
+        weights = _weights()
+        ranked = []
+        for start, end, features in candidates(text):
+            value = sum(weight * feature for weight, feature in zip(weights, features, strict=True))
+            if value > _LOGIT:
+                ranked.append((value, start, end))
+        taken: list[tuple[int, int]] = []
+        for value, start, end in sorted(ranked, key=lambda one: (-one[0], one[1])):
+            if all(end <= other[0] or other[1] <= start for other in taken):
+                taken.append((start, end))
+                yield start, end, 1 / (1 + math.exp(-value))
+
+
+#: Least probability of a doubtful name, which strict mode replaces and a review shows.
+LEAST_DOUBTFUL = 0.02
+_LOGIT = math.log(LEAST_DOUBTFUL / (1 - LEAST_DOUBTFUL))

@@ -1,0 +1,202 @@
+"""Precision and recall on sentences whose identifiers a person has marked."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.anonymize.kinds import KINDS
+from medteb_mteb.curation.anonymize.spans import Span
+from medteb_mteb.curation.files.records import BuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+__all__ = ["OVERLAP", "Marked", "Quality", "parse_marked", "quality", "read_marked"]
+
+#: Share of characters, of the longer of two spans, that a found and a marked one must have in common.
+OVERLAP = 0.5
+_MARK = re.compile(r"\[\[([A-Za-z_]+):(.*?)\]\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A sentence and the identifiers that a person has marked in it.
+
+    Attributes:
+        text: Without the marks.
+        spans: Sorted by start.
+        line: Its line in the file.
+    """
+
+    text: str
+    spans: tuple[Span, ...]
+    line: int = 0
+
+
+@dataclass
+class Quality:
+    """Precision and recall on labelled sentences.
+
+    Attributes:
+        sentences: Number of sentences.
+        plain: Number of sentences without a mark.
+        disturbed: Number of the latter in which something was found.
+        marked: Marked identifiers by kind.
+        found: Found ones by kind.
+        exact: By kind, found with the same kind, start and end.
+        near: By kind, found with the same kind and an overlap of at least `OVERLAP`.
+        characters: Marked characters.
+        covered: Of these, found as any kind: the rest would be left in the text.
+        errors: One line for each miss and each false find.
+    """
+
+    sentences: int = 0
+    plain: int = 0
+    disturbed: int = 0
+    marked: Counter[str] = field(default_factory=Counter)
+    found: Counter[str] = field(default_factory=Counter)
+    exact: Counter[str] = field(default_factory=Counter)
+    near: Counter[str] = field(default_factory=Counter)
+    characters: int = 0
+    covered: int = 0
+    errors: list[str] = field(default_factory=list)
+
+    def recall(self, kind: str | None = None, *, exact: bool = False) -> float:
+        """Share of the marked identifiers that were found; 1 where none is marked."""
+        return _share(self.exact if exact else self.near, self.marked, kind)
+
+    def precision(self, kind: str | None = None, *, exact: bool = False) -> float:
+        """Share of what was found that is marked; 1 where nothing was found."""
+        return _share(self.exact if exact else self.near, self.found, kind)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the errors, which hold identifiers."""
+        return {
+            "sentences": self.sentences,
+            "plain": self.plain,
+            "disturbed": self.disturbed,
+            "overlap": OVERLAP,
+            "covered": round(self.covered / self.characters, 4) if self.characters else 1.0,
+            "all": self._row(None),
+            "kinds": {kind: self._row(kind) for kind in KINDS if self.marked[kind] or self.found[kind]},
+        }
+
+    def _row(self, kind: str | None) -> dict[str, Any]:
+        return {
+            "marked": self.marked[kind] if kind else self.marked.total(),
+            "found": self.found[kind] if kind else self.found.total(),
+            "precision": round(self.precision(kind), 4),
+            "recall": round(self.recall(kind), 4),
+            "precision_exact": round(self.precision(kind, exact=True), 4),
+            "recall_exact": round(self.recall(kind, exact=True), 4),
+        }
+
+
+def _share(part: Counter[str], whole: Counter[str], kind: str | None) -> float:
+    of = whole[kind] if kind else whole.total()
+    return (part[kind] if kind else part.total()) / of if of else 1.0
+
+
+def parse_marked(line: str, number: int = 0) -> Marked:
+    """A sentence of a line with marks such as `电话[[PHONE:13800138000]]`.
+
+    Raises:
+        BuildError: An unknown kind, an empty mark or one that is not closed.
+    """
+    text, spans, end = "", [], 0
+    for mark in _MARK.finditer(line):
+        kind, value = mark[1].upper(), mark[2]
+        if kind not in KINDS or not value:
+            problem = f"unknown kind {mark[1]}" if value else "empty mark"
+            raise BuildError(f"line {number}: {problem}; write [[KIND:text]] with one of {', '.join(KINDS)}.")
+        text += line[end : mark.start()]
+        spans.append(Span(len(text), len(text) + len(value), kind))
+        text += value
+        end = mark.end()
+    text += line[end:]
+    if "[[" in text or "]]" in text:
+        raise BuildError(f"line {number}: a mark is not closed; write [[KIND:text]].")
+    return Marked(text, tuple(spans), number)
+
+
+def read_marked(path: str | Path) -> list[Marked]:
+    """The sentences of a file, one a line; empty lines and lines that begin with # are left out.
+
+    Raises:
+        BuildError: No such file, no sentences, or marks that cannot be read; all of them are named.
+    """
+    file = Path(path)
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BuildError(f"{file} cannot be read as UTF-8 text: {error}.") from error
+    sentences, problems = [], []
+    for number, line in enumerate(lines, start=1):
+        if line.strip() and not line.startswith("#"):
+            try:
+                sentences.append(parse_marked(line, number))
+            except BuildError as error:
+                problems.append(str(error))
+    if problems:
+        raise BuildError(f"{file}: {' '.join(problems[:5])}")
+    if not sentences:
+        raise BuildError(f"{file} holds no sentences.")
+    return sentences
+
+
+def quality(
+    sentences: Iterable[Marked],
+    find: Callable[[str], Sequence[Span]],
+    *,
+    kinds: Sequence[str] = tuple(KINDS),
+) -> Quality:
+    """Compare what `find` finds with what is marked; each span counts for at most one of the other side.
+
+    Args:
+        sentences: Marked sentences.
+        find: What is measured.
+        kinds: Kinds that count; marks of others are passed over.
+    """
+    result = Quality()
+    for given in sentences:
+        sentence = replace(given, spans=tuple(span for span in given.spans if span.kind in kinds))
+        found = list(find(sentence.text))
+        result.sentences += 1
+        result.plain += not sentence.spans
+        result.disturbed += not sentence.spans and bool(found)
+        result.marked.update(span.kind for span in sentence.spans)
+        result.found.update(span.kind for span in found)
+        covered = {place for span in found for place in range(span.start, span.end)}
+        for span in sentence.spans:
+            result.characters += span.end - span.start
+            result.covered += sum(place in covered for place in range(span.start, span.end))
+        _match(sentence, found, result)
+    return result
+
+
+def _match(sentence: Marked, found: Sequence[Span], result: Quality) -> None:
+    left = list(found)
+    for span in sentence.spans:
+        best = max(left, key=lambda other: _overlap(span, other), default=None)
+        if best is not None and _overlap(span, best) >= OVERLAP:
+            left.remove(best)
+            result.near[span.kind] += 1
+            result.exact[span.kind] += best == span
+        else:
+            result.errors.append(_error("missed", span, sentence))
+    result.errors += [_error("false", span, sentence) for span in left]
+
+
+def _overlap(one: Span, other: Span) -> float:
+    """Characters in common over those of the longer span; 0 for two kinds."""
+    common = min(one.end, other.end) - max(one.start, other.start)
+    return max(common, 0) / max(one.end - one.start, other.end - other.start) if one.kind == other.kind else 0
+
+
+def _error(what: str, span: Span, sentence: Marked) -> str:
+    value = sentence.text[span.start : span.end]
+    return f"line {sentence.line}: {what} {span.kind} {value!r} in {sentence.text}"

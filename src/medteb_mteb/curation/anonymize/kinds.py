@@ -1,0 +1,76 @@
+"""The kinds of identifiers, most specific first: of two equal spans the earlier kind wins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from medteb_mteb.curation.files.records import BuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["KINDS", "Kind", "chosen", "placeholder"]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of identifier.
+
+    Attributes:
+        chinese: What stands in its place in a text with Chinese characters, without the brackets.
+        about: What counts as one.
+        strict: Looked for in strict mode alone, or where asked for by name.
+    """
+
+    chinese: str
+    about: str
+    strict: bool = False
+
+
+KINDS: dict[str, Kind] = {
+    "URL": Kind("网址", "web addresses that hold an id, a user or a query; a bare site stays"),
+    "EMAIL": Kind("邮箱", "e-mail addresses"),
+    "ID_CARD": Kind("身份证号", "resident identity cards: 18 digits with checksum, 15 digits with a label"),
+    "PHONE": Kind("电话", "mobile phones, international and US numbers; service hotlines stay"),
+    "SSN": Kind("社会安全号", "US social security numbers"),
+    "PASSPORT": Kind("证件号", "passports, travel permits and officers' cards, with their label"),
+    "RECORD_NUMBER": Kind(
+        "病历号", "numbers of stays, records, visits, insurance, examinations, with a label"
+    ),
+    "BANK_CARD": Kind("银行卡号", "bank cards (Luhn), and account numbers with a label"),
+    "LANDLINE": Kind("座机", "landlines with area code, or with a label"),
+    "ACCOUNT": Kind("账号", "WeChat, QQ and similar accounts, with their label"),
+    "PLATE": Kind("车牌号", "vehicle plates, those of new-energy vehicles too"),
+    "BIRTH_DATE": Kind("出生日期", "dates said to be of birth, at least year and month"),
+    "BED": Kind("床位", "bed numbers, with hospital and ward where given"),
+    "ADDRESS": Kind("地址", "addresses below the district: town, village, road with number, building, room"),
+    "NAME": Kind("姓名", "names of persons with a label or a title, or in a place where names stand"),
+    "DATE": Kind(
+        "日期", "dates with a day: of visits, operations, reports; in strict mode alone", strict=True
+    ),
+}
+
+
+def chosen(names: Iterable[str] | None, *, strict: bool = False) -> tuple[str, ...]:
+    """The kinds named, in the order of `KINDS`; for None all of them, those of strict mode if `strict`.
+
+    Raises:
+        BuildError: There is no such kind, or none is left.
+    """
+    if names is None:
+        return tuple(name for name, kind in KINDS.items() if strict or not kind.strict)
+    wanted = {name.strip().upper() for name in names}
+    for name in sorted(wanted - set(KINDS)):
+        near = get_close_matches(name, KINDS, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"There is {', '.join(KINDS)}."
+        raise BuildError(f"There is no kind of identifier {name!r}. {hint}")
+    if not wanted:
+        raise BuildError("No kind of identifier is left to look for.")
+    return tuple(kind for kind in KINDS if kind in wanted)
+
+
+def placeholder(kind: str, *, chinese: bool) -> str:
+    """Return the placeholder of an identifier: `[姓名]`, or `[NAME]` in a text without Chinese."""
+    return f"[{KINDS[kind].chinese}]" if chinese else f"[{kind}]"

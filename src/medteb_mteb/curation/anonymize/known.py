@@ -1,0 +1,122 @@
+"""Identifiers that are known beforehand: names of patients and staff, numbers of their records.
+
+A name without a label or a title is not found by rules. Where a hospital can write down whom its texts may
+name, every mention is found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import regex
+
+from medteb_mteb.curation.anonymize.kinds import KINDS
+from medteb_mteb.curation.anonymize.spans import Span
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.texts.terms import Terms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["Known", "merged", "read_known"]
+
+#: Letters and digits of a known identifier at least; one character stands in too many words.
+SHORTEST = 2
+
+_DOTS = str.maketrans(dict.fromkeys("•・･‧∙⋅．", "·"))
+_HAN = r"[\p{Han}·]"
+_BLANK = r"[^\S\r\n]|[\u200b-\u200d\ufeff]"
+#: Blanks in a name: none between Chinese characters, one between words.
+_GAP = regex.compile(rf"(?P<none>(?<={_HAN})(?:{_BLANK})+(?={_HAN}))|[\u200b-\u200d\ufeff]+|\s{{2,}}|[^\S ]")
+
+
+class Known:
+    """Identifiers that are looked for as they are; case, width, blanks and the form of a dot do not count.
+
+    Args:
+        values: Identifiers by kind.
+
+    Raises:
+        BuildError: ahocorasick_rs is not installed.
+    """
+
+    def __init__(self, values: Mapping[str, Sequence[str]]) -> None:
+        self.values = {kind: tuple(sorted(set(found))) for kind, found in sorted(values.items())}
+        self._terms = {kind: Terms(_even(value)[0] for value in found) for kind, found in self.values.items()}
+
+    def __len__(self) -> int:
+        return sum(map(len, self.values.values()))
+
+    def spans(self, text: str, kinds: Sequence[str]) -> Iterator[Span]:
+        """Mentions of those kinds in a text, those that overlap as well."""
+        even, places = _even(text)
+        for kind, terms in self._terms.items():
+            if kind in kinds:
+                for found in terms.every(even):
+                    yield Span(places[found.start], places[found.end - 1] + 1, kind)
+
+    def digest(self, salt: bytes) -> str:
+        """Return the fingerprint of the list for a step's settings: 16 hex digits that do not reveal it."""
+        content = "\n".join(f"{kind}\t{value}" for kind, found in self.values.items() for value in found)
+        return hmac.digest(salt, content.encode(), hashlib.sha256).hex()[:16]
+
+
+def _even(text: str) -> tuple[str, Sequence[int]]:
+    """A text with dots of one form and single blanks between words alone; where each character was."""
+    text = text.translate(_DOTS)
+    made: list[str] = []
+    places: list[int] = []
+    position = 0
+    for gap in _GAP.finditer(text):
+        made.append(text[position : gap.start()])
+        places.extend(range(position, gap.start()))
+        if gap["none"] is None and gap.group().strip("\u200b\u200c\u200d\ufeff"):
+            made.append(" ")
+            places.append(gap.start())
+        position = gap.end()
+    if not position:
+        return text, range(len(text))
+    return "".join([*made, text[position:]]), [*places, *range(position, len(text))]
+
+
+def merged(known: Known | None, values: Mapping[str, Sequence[str]]) -> Known | None:
+    """Known identifiers and further ones; None where there are none."""
+    there = known.values if known is not None else {}
+    kinds = {*there, *values}
+    every = {kind: (*there.get(kind, ()), *values.get(kind, ())) for kind in kinds}
+    return Known(every) if every else None
+
+
+def read_known(path: str | Path) -> Known:
+    """Known identifiers of a text file: one on a line, a name unless a tab and a kind follow.
+
+    Raises:
+        BuildError: The file cannot be read or holds none, or a line cannot be used.
+    """
+    file = Path(path)
+    try:
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
+    except OSError as error:
+        raise BuildError(f"{file} cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise BuildError(f"{file} is not text in UTF-8; give one identifier on each line.") from error
+    values: defaultdict[str, list[str]] = defaultdict(list)
+    for number, line in enumerate(lines, start=1):
+        value, _, kind = (part.strip() for part in line.partition("\t"))
+        if not value:
+            continue
+        # The line itself stays out of messages: it is private.
+        if sum(char.isalnum() for char in value) < SHORTEST:
+            raise BuildError(f"{file}, line {number}: a known identifier has {SHORTEST} characters or more.")
+        if (found := kind.upper() or "NAME") not in KINDS:
+            raise BuildError(
+                f"{file}, line {number}: after the tab a kind is expected; there is {', '.join(KINDS)}."
+            )
+        values[found].append(value)
+    if not values:
+        raise BuildError(f"{file} holds no identifiers; give one on each line.")
+    return Known(values)

@@ -1,0 +1,65 @@
+"""The secret that surrogates are made with: a file beside the output, never in it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from pathlib import Path
+
+from medteb_mteb.curation.files.records import BuildError
+
+__all__ = ["salt_for", "salt_id"]
+
+_SHORTEST = 16
+
+
+def salt_for(out: str | Path, file: str | Path | None = None) -> bytes:
+    """The secret of a build, from its file; the file is made where there is none.
+
+    Args:
+        out: Folder that the step writes.
+        file: Where the secret is; default `OUT.salt`, beside the folder and readable by its owner only.
+
+    Raises:
+        BuildError: The file lies in the output, where it would be handed on with it, or holds too little.
+    """
+    path = Path(file) if file else Path(out).resolve().with_name(Path(out).resolve().name + ".salt")
+    if path.resolve().is_relative_to(Path(out).resolve()):
+        raise BuildError(f"{path} lies in the output, where it would be given away; keep it elsewhere.")
+    try:
+        if not path.exists():
+            _make(path)
+        salt = path.read_bytes().strip()
+    except OSError as error:
+        raise BuildError(
+            f"{path}, the secret of the surrogates, cannot be used: {error.strerror}."
+        ) from error
+    if len(salt) < _SHORTEST:
+        raise BuildError(
+            f"{path} holds {len(salt)} bytes; a secret has at least {_SHORTEST}. Delete it for a new one."
+        )
+    return salt
+
+
+def salt_id(salt: bytes) -> str:
+    """Return the fingerprint of a secret for a step's settings: 16 hex digits that do not reveal it."""
+    return hmac.digest(salt, b"medteb anonymize", hashlib.sha256).hex()[:16]
+
+
+def _make(path: Path) -> None:
+    """Write a new secret aside, then give it its name, unless another process was faster."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part.touch(mode=0o600)
+    with part.open("w", encoding="ascii") as stream:
+        stream.write(secrets.token_hex(32) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        pass
+    finally:
+        part.unlink()

@@ -1,0 +1,161 @@
+"""A sheet of doubtful identifiers, for a person who knows the site: written, filled in, read again."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import hmac
+import io
+import os
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from medteb_mteb.curation.anonymize.checks import plain
+from medteb_mteb.curation.anonymize.find import Finder
+from medteb_mteb.curation.anonymize.kinds import KINDS
+from medteb_mteb.curation.files.folder import write_text
+from medteb_mteb.curation.files.read import read_texts
+from medteb_mteb.curation.files.records import BuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from medteb_mteb.curation.anonymize.known import Known
+
+__all__ = ["COLUMNS", "Answers", "read_sheet", "write_sheet"]
+
+#: Columns of a sheet; the first is filled in by a person.
+COLUMNS = ("identifier", "kind", "value", "count", "example")
+_YES, _NO = frozenset({"yes", "y", "1", "是", "true"}), frozenset({"no", "n", "0", "否", "false"})
+#: Characters shown before and after a value.
+_AROUND = 20
+#: A cell that begins with one of these is a formula to spreadsheets.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers of a reviewer on doubtful identifiers.
+
+    Attributes:
+        identifiers: Values by kind that are identifiers.
+        cleared: Kinds and values that are not identifiers.
+        open: Number of rows without an answer.
+    """
+
+    identifiers: Mapping[str, tuple[str, ...]]
+    cleared: frozenset[tuple[str, str]]
+    open: int
+
+    def digest(self, salt: bytes) -> str:
+        """Return 16 hex digits that identify the answers and reveal none of them."""
+        rows = [f"yes\t{kind}\t{value}" for kind, values in self.identifiers.items() for value in values]
+        rows += [f"no\t{kind}\t{value}" for kind, value in self.cleared]
+        return hmac.digest(salt, "\n".join(sorted(rows)).encode(), hashlib.sha256).hex()[:16]
+
+
+def write_sheet(
+    source: str | Path,
+    path: str | Path,
+    *,
+    kinds: Iterable[str] | None = None,
+    known: Known | None = None,
+    columns: Mapping[str, str] | None = None,
+    show_progress: bool = True,
+) -> int:
+    """Write what strict mode alone would replace, each value once, the most frequent first.
+
+    The sheet holds identifiers: it is readable by its owner only, and belongs where the source is.
+
+    Args:
+        source: See `read_texts`.
+        path: CSV file to write; it must not exist.
+        kinds: Kinds to look for; default those of strict mode without `DATE`.
+        known: Identifiers that are known and need no review.
+        columns: See `read_texts`.
+        show_progress: Show a bar.
+
+    Returns:
+        Number of values.
+
+    Raises:
+        BuildError: The file exists or cannot be written, or the source cannot be read.
+    """
+    file = Path(path)
+    if file.exists():
+        raise BuildError(f"{file} exists and may hold answers; give the name of a new file.")
+    if kinds is None:
+        kinds = [kind for kind in KINDS if kind != "DATE"]
+    from tqdm.auto import tqdm
+
+    usual, strict = Finder(kinds, known), Finder(kinds, known, strict=True)
+    counts: Counter[tuple[str, str]] = Counter()
+    examples: dict[tuple[str, str], str] = {}
+    for text in tqdm(read_texts(source, columns), "looking", unit=" texts", disable=not show_progress):
+        fields = [text.title, text.text]
+        for field, certain, all_ in zip(fields, usual.together(fields), strict.together(fields), strict=True):
+            for start, end, kind in all_:
+                if any(start < span.end and span.start < end for span in certain):
+                    continue
+                key = (kind, field[start:end])
+                counts[key] += 1
+                examples.setdefault(key, _example(field, start, end))
+    content = io.StringIO()
+    writer = csv.writer(content)
+    writer.writerow(COLUMNS)
+    for (kind, value), count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        writer.writerow(["", kind, _cell(value), count, _cell(examples[kind, value])])
+    os.close(os.open(file.with_name(file.name + ".part"), os.O_CREAT | os.O_WRONLY, 0o600))
+    write_text(file, "\ufeff" + content.getvalue())
+    return len(counts)
+
+
+def _example(text: str, start: int, end: int) -> str:
+    before, after = text[max(0, start - _AROUND) : start], text[end : end + _AROUND]
+    shown = f"{before}【{text[start:end]}】{after}"
+    return " ".join(shown.split())
+
+
+def _cell(value: str) -> str:
+    """A value that no spreadsheet takes for a formula; `read_sheet` takes the apostrophe off again."""
+    return f"'{value}" if value.startswith((*_FORMULA, "'")) else value
+
+
+def read_sheet(path: str | Path) -> Answers:
+    """The answers of a sheet whose first column says yes or no; rows without an answer are counted.
+
+    Raises:
+        BuildError: The file cannot be read, is not such a sheet, or a row cannot be used.
+    """
+    file = Path(path)
+    try:
+        rows = list(csv.reader(io.StringIO(file.read_text(encoding="utf-8-sig"), newline="")))
+    except OSError as error:
+        raise BuildError(f"{file} cannot be read ({error.strerror}).") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise BuildError(f"{file} is not a CSV file in UTF-8; save the sheet as 'CSV UTF-8'.") from error
+    if not rows or tuple(cell.strip() for cell in rows[0][: len(COLUMNS)]) != COLUMNS:
+        raise BuildError(f"{file} is not a sheet of --review: its columns are {', '.join(COLUMNS)}.")
+    yes: dict[str, set[str]] = {}
+    cleared: set[tuple[str, str]] = set()
+    open_rows = 0
+    for number, row in enumerate(rows[1:], start=2):
+        if not any(row):
+            continue
+        # The row itself stays out of messages: it is private.
+        if len(row) < 3 or row[1] not in KINDS:
+            raise BuildError(f"{file}, row {number}: expected an answer, a kind and a value.")
+        answer, kind, value = row[0].strip().lower(), row[1], row[2]
+        value = value.removeprefix("'")
+        if answer in _YES:
+            yes.setdefault(kind, set()).add(value)
+        elif answer in _NO:
+            cleared.add((kind, plain(value)))
+        elif answer:
+            raise BuildError(f"{file}, row {number}: the answer is yes or no (是, 否), or empty.")
+        else:
+            open_rows += 1
+    identifiers = {kind: tuple(sorted(values)) for kind, values in sorted(yes.items())}
+    return Answers(identifiers, frozenset(cleared), open_rows)

@@ -1,0 +1,66 @@
+"""Spans of identifiers in a text, and how overlapping ones are told apart."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import TYPE_CHECKING, NamedTuple
+
+from medteb_mteb.curation.anonymize.kinds import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Span", "disjoint"]
+
+_ORDER = {kind: number for number, kind in enumerate(KINDS)}
+
+
+class Span(NamedTuple):
+    """An identifier in a text.
+
+    Attributes:
+        start: Offset of its first character.
+        end: Offset after its last character.
+        kind: One of `KINDS`.
+    """
+
+    start: int
+    end: int
+    kind: str
+
+
+def disjoint(spans: Iterable[Span], text: str) -> list[Span]:
+    """Spans that do not overlap and cover every letter and digit that any of the given ones covers.
+
+    The longest wins, of equal ones the more specific kind (the order of `KINDS`); what sticks out of the
+    winner stays as a span of its own.
+
+    Returns:
+        Sorted by start.
+    """
+    ranked = sorted(set(spans), key=lambda span: (span.start - span.end, _ORDER[span.kind], span.start))
+    taken: list[Span] = []
+    for span in ranked:
+        for start, end in _free(span, taken):
+            if any(char.isalnum() for char in text[start:end]):
+                insort(taken, Span(start, end, span.kind))
+    return taken
+
+
+def _start(span: Span) -> int:
+    return span.start
+
+
+def _free(span: Span, taken: list[Span]) -> list[tuple[int, int]]:
+    """The parts of a span that no span of `taken` covers; these are sorted and do not overlap."""
+    parts, position = [], span.start
+    number = max(bisect_left(taken, span.start, key=_start) - 1, 0)
+    while number < len(taken) and taken[number].start < span.end:
+        other = taken[number]
+        if other.start > position:
+            parts.append((position, other.start))
+        position = max(position, other.end)
+        number += 1
+    if position < span.end:
+        parts.append((position, span.end))
+    return parts

@@ -1,0 +1,354 @@
+"""The step `anonymize`: texts, titles and what is kept of their meta without identifiers of persons."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from medteb_mteb.curation.anonymize.find import Finder
+from medteb_mteb.curation.anonymize.kinds import chosen, placeholder
+from medteb_mteb.curation.anonymize.known import merged, read_known
+from medteb_mteb.curation.anonymize.salt import salt_for, salt_id
+from medteb_mteb.curation.anonymize.sheet import read_sheet
+from medteb_mteb.curation.anonymize.surrogates import Surrogates
+from medteb_mteb.curation.files.folder import write_text
+from medteb_mteb.curation.files.read import read_texts
+from medteb_mteb.curation.files.records import BuildError, Text
+from medteb_mteb.curation.files.step import SHARD, Report, run_step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from medteb_mteb.curation.anonymize.known import Known
+    from medteb_mteb.curation.anonymize.sheet import Answers
+    from medteb_mteb.curation.anonymize.spans import Span
+
+__all__ = ["ENTITIES", "FOUND", "VERSION", "Anonymise", "Anonymised", "Ids", "Mode", "anonymize"]
+
+#: Goes up with every change of what is found or put in its place.
+VERSION = 3
+#: Key of `meta` that holds how many identifiers of each kind a text had.
+FOUND = "identifiers"
+#: File beside the manifest with the counts over all texts.
+ENTITIES = "entities.json"
+
+#: Ids that are digests or random: one in some thousands has the digits of a phone.
+_DIGEST = re.compile(
+    r"(?=[0-9-]*[a-f])(?:[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}"
+    r"|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-\d+)?"
+)
+
+Mode = Literal["placeholder", "surrogate"]
+Ids = Literal["check", "keep", "digest"]
+
+
+class Anonymise:
+    """The step: replaces identifiers of persons; keeps every text, and all of it that is not an identifier.
+
+    Args:
+        mode: `placeholder` puts `[姓名]` in place of a name (`[NAME]` in a text without Chinese),
+            `surrogate` another name, the same one wherever the same name stands.
+        kinds: Kinds to look for; default all of `KINDS`.
+        salt: The secret of the surrogates; needed for them, and for `known`.
+        keep_meta: Keys of `meta` to keep. Their values are anonymised too, read with the key as their label;
+            all other keys are left out, since a bare name or number in a column cannot be told.
+        ids: What becomes of ids that came with the texts: `check` keeps them and refuses those that are an
+            identifier themselves, `keep` keeps them unseen, `digest` makes new ones from the anonymised text.
+            An id that `read_texts` made from the content is always made again: with it guesses of what was
+            replaced could be tested.
+        id_label: Column that ids were read from; `check` reads it as their label.
+        known: Identifiers that are known beforehand.
+        strict: Also replace what is doubtful, and the kinds of strict mode.
+        answers: What a person said of doubtful identifiers.
+    """
+
+    name = "anonymize"
+    reads_private = True
+
+    def __init__(
+        self,
+        *,
+        mode: Mode = "placeholder",
+        kinds: Iterable[str] | None = None,
+        salt: bytes | None = None,
+        keep_meta: Iterable[str] = (),
+        ids: Ids = "check",
+        id_label: str = "",
+        known: Known | None = None,
+        strict: bool = False,
+        answers: Answers | None = None,
+    ) -> None:
+        if mode not in {"placeholder", "surrogate"}:
+            raise BuildError(f"There is no mode {mode!r}; there is placeholder and surrogate.")
+        if ids not in {"check", "keep", "digest"}:
+            raise BuildError(f"There is no way {ids!r} to treat ids; there is check, keep and digest.")
+        if mode == "surrogate" and not salt:
+            raise BuildError("Surrogates need a secret: give salt, for instance of salt_for(out).")
+        if (known is not None or answers is not None) and not salt:
+            raise BuildError("Known identifiers need a secret: give salt, for instance of salt_for(out).")
+        self.mode: Mode = mode
+        self.kinds = chosen(kinds, strict=strict)
+        self.strict = strict
+        self.keep_meta = tuple(sorted(set(keep_meta)))
+        self.ids: Ids = ids
+        self.id_label = id_label
+        self._salt = salt if mode == "surrogate" else None
+        self.known = known if answers is None else merged(known, answers.identifiers)
+        self._answers = answers
+        self._answers_digest = answers.digest(salt) if answers is not None and salt else ""
+        self._known_digest = known.digest(salt) if known is not None and salt else ""
+        self._surrogates = Surrogates(self._salt) if self._salt else None
+        self._finder: Finder | None = None
+        self._taken: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        self._seen = 0
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return everything the output depends on; the secret is represented by its fingerprint."""
+        own: dict[str, Any] = {
+            "version": VERSION,
+            "mode": self.mode,
+            "kinds": list(self.kinds),
+            "keep_meta": list(self.keep_meta),
+            "ids": self.ids,
+        }
+        if self._known_digest:
+            own["known"] = self._known_digest
+        if self.strict:
+            own["strict"] = True
+        if self._answers_digest:
+            own["reviewed"] = self._answers_digest
+        return {**own, "salt": salt_id(self._salt)} if self._salt else own
+
+    @property
+    def mark(self) -> str:
+        """Value of `Text.anonymised`: name, version and a digest of the settings."""
+        digest = hashlib.sha256(json.dumps(dict(self.settings()), sort_keys=True).encode()).hexdigest()
+        return f"{self.name}/{VERSION}:{digest[:12]}"
+
+    def restore(self, kept: Sequence[Text]) -> None:
+        """The ids that are taken."""
+        self._taken.update(text.id for text in kept)
+        self._seen += len(kept)
+
+    def __call__(self, texts: Sequence[Text]) -> Iterable[Text]:
+        """The texts without identifiers, one for each."""
+        mark = self.mark
+        return [self.one(text, mark) for text in texts]
+
+    def one(self, text: Text, mark: str = "") -> Text:
+        """A text without identifiers."""
+        self._seen += 1
+        kept = {key: text.meta[key] for key in self.keep_meta if key in text.meta}
+        leaves = [leaf for key, value in kept.items() for leaf in _leaves(value, key)]
+        fields = [text.title, text.text, *(f"{_label(key)}{value}" for key, value in leaves)]
+        given = self.ids != "digest" and text.id != _content_id(text.title, text.text)
+        if checked := given and self.ids == "check" and not _DIGEST.fullmatch(text.id):
+            fields.append(f"{_label(self.id_label)}{text.id}")
+        finder = self._finder = self._finder or self.finder()
+        found = finder.together(fields)
+        if checked:
+            self._check_id([span for span in found.pop() if span.end > len(_label(self.id_label))])
+        for number, (key, _) in enumerate(leaves, start=2):
+            found[number] = [span for span in found[number] if span.end > len(_label(key))]
+        clean = {
+            leaf: self.replaced(field, spans).removeprefix(_label(leaf[0]))
+            for leaf, field, spans in zip(leaves, fields[2:], found[2:], strict=False)
+            if spans
+        }
+        meta = {key: _rebuilt(value, key, clean) for key, value in kept.items()}
+        if counts := Counter(span.kind for spans in found for span in spans):
+            meta[FOUND] = dict(sorted(counts.items()))
+        title, body = self.replaced(text.title, found[0]), self.replaced(text.text, found[1])
+        identity = text.id if given else self._new_id(title, body)
+        self._taken.add(identity)
+        return Text(identity, body, title, mark or self.mark, meta)
+
+    def finder(self) -> Finder:
+        """A finder with the options of the step."""
+        cleared = self._answers.cleared if self._answers is not None else ()
+        return Finder(self.kinds, self.known, strict=self.strict, cleared=cleared)
+
+    def replaced(self, text: str, spans: Sequence[Span]) -> str:
+        """A text with stand-ins for the spans (sorted, without overlap); nothing else is touched."""
+        if not spans:
+            return text
+        chinese = any("\u4e00" <= char <= "\u9fff" for char in text)
+        made, position = [], 0
+        for start, end, kind in spans:
+            made.append(text[position:start])
+            value = text[start:end]
+            made.append(
+                self._surrogates(kind, value) if self._surrogates else placeholder(kind, chinese=chinese)
+            )
+            position = end
+        return "".join([*made, text[position:]])
+
+    def _check_id(self, spans: Sequence[Span]) -> None:
+        if spans:
+            raise BuildError(
+                f"The id of text {self._seen} of the input is itself an identifier ({spans[0].kind}). "
+                "--ids digest makes new ids from the anonymised texts; --ids keep keeps them all."
+            )
+
+    def _new_id(self, title: str, body: str) -> str:
+        identity = first = _content_id(title, body)
+        number = self._numbers.get(first, 1)
+        while identity in self._taken:
+            number += 1
+            identity = f"{first}-{number}"
+        self._numbers[first] = number
+        return identity
+
+
+def _content_id(title: str, text: str) -> str:
+    return hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:16]
+
+
+def _label(key: str) -> str:
+    """A key as the recognisers know labels: `patient_name` as `patient name：`."""
+    return f"{key.replace('_', ' ')}：" if key else ""
+
+
+def _leaves(value: Any, label: str) -> Iterator[tuple[str, str]]:
+    """The strings and numbers in a JSON value, each with the key it stands under."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield "", str(key)
+            yield from _leaves(inner, str(key))
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _leaves(inner, label)
+    elif value is not None and not isinstance(value, bool):
+        yield label, str(value)
+
+
+def _rebuilt(value: Any, label: str, clean: Mapping[tuple[str, str], str]) -> Any:
+    """The JSON value with the leaves of `clean` replaced; a number that is an identifier becomes a string."""
+    if isinstance(value, dict):
+        made: dict[Any, Any] = {}
+        for key, inner in value.items():
+            name = first = clean.get(("", str(key)), key)
+            number = 1
+            while name in made:  # two keys with the same stand-in
+                number += 1
+                name = f"{first}-{number}"
+            made[name] = _rebuilt(inner, str(key), clean)
+        return made
+    if isinstance(value, (list, tuple)):
+        return [_rebuilt(inner, label, clean) for inner in value]
+    return value if value is None or isinstance(value, bool) else clean.get((label, str(value)), value)
+
+
+@dataclass(frozen=True)
+class Anonymised:
+    """Result of the step.
+
+    Attributes:
+        report: Texts read and kept.
+        identifiers: Number of identifiers replaced by kind.
+        texts_with: Number of texts that had any.
+        left_out: Keys of `meta` that were left out.
+    """
+
+    report: Report
+    identifiers: dict[str, int] = field(default_factory=dict)
+    texts_with: int = 0
+    left_out: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of `entities.json`."""
+        return {
+            "texts": self.report.kept,
+            "texts_with": self.texts_with,
+            "identifiers": self.identifiers,
+            "left_out": list(self.left_out),
+        }
+
+
+def anonymize(
+    source: str | Path,
+    out: str | Path,
+    *,
+    mode: Mode = "placeholder",
+    kinds: Iterable[str] | None = None,
+    salt: str | Path | None = None,
+    keep_meta: Iterable[str] = (),
+    ids: Ids = "check",
+    known: str | Path | None = None,
+    strict: bool = False,
+    reviewed: str | Path | None = None,
+    columns: Mapping[str, str] | None = None,
+    shard: int = SHARD,
+    show_progress: bool = True,
+) -> Anonymised:
+    """Run the step over a source, or resume an interrupted run, and count the identifiers replaced.
+
+    Writes `entities.json` beside the manifest: counts by kind and the keys of `meta` that were left out,
+    never the identifiers themselves.
+
+    Args:
+        source: See `read_texts`.
+        out: Folder to write.
+        mode: See `Anonymise`, as are `kinds`, `keep_meta` and `ids`.
+        kinds: See `Anonymise`.
+        salt: File of the secret of surrogates, see `salt_for`.
+        keep_meta: See `Anonymise`.
+        ids: See `Anonymise`.
+        known: File of identifiers that are known beforehand, see `read_known`.
+        strict: See `Anonymise`.
+        reviewed: Sheet of doubtful identifiers with answers, see `read_sheet`.
+        columns: See `read_texts`.
+        shard: Texts per shard.
+        show_progress: Show a bar.
+
+    Raises:
+        BuildError: As `run_step`, `Anonymise` and `salt_for` do.
+    """
+    listed = read_known(known) if known is not None else None
+    answers = read_sheet(reviewed) if reviewed is not None else None
+    private = mode == "surrogate" or listed is not None or answers is not None
+    secret = salt_for(out, salt) if private else None
+    step = Anonymise(
+        mode=mode,
+        kinds=kinds,
+        salt=secret,
+        keep_meta=keep_meta,
+        ids=ids,
+        id_label=(columns or {}).get("id", ""),
+        known=listed,
+        strict=strict,
+        answers=answers,
+    )
+    report = run_step(step, source, out, columns=columns, shard=shard, show_progress=show_progress)
+    path = Path(out) / ENTITIES
+    if path.is_file():
+        there = json.loads(path.read_text(encoding="utf-8"))
+        return Anonymised(report, there["identifiers"], there["texts_with"], tuple(there["left_out"]))
+    result = _counted(report, _left_out(source, columns, step))
+    write_text(path, json.dumps(result.to_json(), ensure_ascii=False, indent=2) + "\n")
+    return result
+
+
+def _counted(report: Report, left_out: tuple[str, ...]) -> Anonymised:
+    counts: Counter[str] = Counter()
+    texts_with = 0
+    for file in sorted(report.folder.glob("records-*.jsonl")):
+        with file.open(encoding="utf-8") as lines:
+            for line in lines:
+                found = json.loads(line).get("meta", {}).get(FOUND, {})
+                counts.update(found)
+                texts_with += bool(found)
+    return Anonymised(report, dict(sorted(counts.items())), texts_with, left_out)
+
+
+def _left_out(source: str | Path, columns: Mapping[str, str] | None, step: Anonymise) -> tuple[str, ...]:
+    """The keys of `meta` that the step did not keep; a key may hold an identifier too."""
+    keys = {key for text in read_texts(source, columns) for key in text.meta} - {*step.keep_meta, FOUND}
+    finder = step.finder()
+    return tuple(sorted({step.replaced(key, finder(key)) for key in keys}))

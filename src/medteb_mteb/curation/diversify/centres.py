@@ -1,0 +1,85 @@
+"""Centres of an inverted file's lists: spherical k-means over a sample, computed once.
+
+FAISS has k-means too; this one computes its products in the type that is faster here, which is ten times as
+fast in bfloat16. Exact it need not be.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from medteb_mteb.curation.diversify.product import faster
+from medteb_mteb.curation.diversify.vectors import unit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["PER_LIST", "Centres", "find_centres", "sample_rows"]
+
+#: Vectors of the sample per list.
+PER_LIST = 24
+ROUNDS = 6
+BLOCK = 4096
+
+
+class Centres:
+    """Finds the nearest centres of vectors.
+
+    Args:
+        centres: `(lists, dim)` float32.
+        dtype: Type of the products; default the faster one.
+    """
+
+    def __init__(self, centres: np.ndarray, dtype: torch.dtype | None = None) -> None:
+        self.dtype = dtype or faster(centres.shape[1])
+        self._values = torch.from_numpy(centres).to(self.dtype)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def nearest(self, vectors: np.ndarray, number: int = 1) -> np.ndarray:
+        """The nearest centres of vectors `(n, dim)` float32, nearest first: `(n, number)` int64."""
+        found = []
+        for start in range(0, len(vectors), BLOCK):
+            block = torch.from_numpy(vectors[start : start + BLOCK]).to(self.dtype)
+            scores = torch.mm(block, self._values.t())
+            found.append(scores.float().topk(number, dim=1).indices.numpy())
+        return np.concatenate(found) if found else np.empty((0, number), dtype=np.int64)
+
+
+def sample_rows(texts: int, number: int) -> np.ndarray:
+    """Rows spread evenly over all texts, `(min(texts, number),)` int64."""
+    return np.linspace(0, max(0, texts - 1), min(texts, number)).astype(np.int64)
+
+
+def find_centres(sample: Callable[[], np.ndarray], lists: int, file: str | Path | None = None) -> np.ndarray:
+    """Centres of length 1, `(lists, dim)` float32; fewer where the sample has fewer vectors.
+
+    Args:
+        sample: Gives vectors, `(n, dim)`, spread over all texts.
+        lists: Number of centres.
+        file: File that keeps them, so that a resumed run uses the same; read if it exists.
+    """
+    if file is not None and Path(file).is_file():
+        there: np.ndarray = np.load(file, allow_pickle=False)
+        return there
+    vectors = unit(sample())
+    centres: np.ndarray = vectors[sample_rows(len(vectors), lists)]
+    for _ in range(ROUNDS):
+        nearest = Centres(centres).nearest(vectors)[:, 0]
+        sums = torch.zeros(centres.shape)
+        sums.index_add_(0, torch.from_numpy(nearest), torch.from_numpy(vectors))
+        moved = unit(sums.numpy())
+        empty = ~moved.any(axis=1)
+        moved[empty] = centres[empty]
+        centres = moved
+    if file is not None:
+        part = Path(f"{file}.part")
+        with part.open("wb") as stream:
+            np.save(stream, centres)
+        part.replace(file)
+    return centres

@@ -1,0 +1,103 @@
+"""Share of an approximate index's decisions that an exact search of the same kept vectors contradicts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from medteb_mteb.curation.diversify.product import Product
+from medteb_mteb.curation.diversify.vectors import inner_products, unit
+
+if TYPE_CHECKING:
+    import torch
+
+    from medteb_mteb.curation.diversify.rule import Rule
+    from medteb_mteb.curation.diversify.vectors import Rows
+
+__all__ = ["SAMPLE", "Disagreement", "measure_disagreement"]
+
+#: Texts whose decisions are checked.
+SAMPLE = 1000
+BLOCK = 4096
+#: Half the width of a 95 % interval in standard deviations.
+Z = 1.959964
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """Decisions of a sample that an exact search would have reversed.
+
+    Attributes:
+        sampled: Number of decisions that were checked.
+        kept: Of these, kept although an exact search finds enough neighbours to drop them.
+        dropped: Of these, dropped although an exact search does not.
+    """
+
+    sampled: int
+    kept: int
+    dropped: int
+
+    @property
+    def share(self) -> float:
+        """Share of the checked decisions that would be reversed."""
+        return (self.kept + self.dropped) / self.sampled if self.sampled else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval of the share."""
+        if not self.sampled:
+            return 0.0, 1.0
+        n, p = self.sampled, self.share
+        middle = p + Z * Z / (2 * n)
+        half = Z * (p * (1 - p) / n + Z * Z / (4 * n * n)) ** 0.5
+        scale = 1 + Z * Z / n
+        low = (middle - half) / scale if p else 0.0
+        return low, (middle + half) / scale if p < 1 else 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Counts, share and interval."""
+        return {**asdict(self), "share": self.share, "interval": list(self.interval)}
+
+
+def measure_disagreement(
+    vectors: Rows,
+    kept: np.ndarray,
+    rule: Rule,
+    *,
+    sample: int = SAMPLE,
+    seed: int = 42,
+    dtype: torch.dtype | None = None,
+) -> Disagreement:
+    """Check the decisions about some vectors, drawn at random among those after the seed.
+
+    Each is compared with every vector before it that was kept. One reversed decision may have changed later
+    ones; a decision counts as right if it is right for what was kept before it.
+
+    Args:
+        vectors: `(n, dim)` floats, in the order they were decided about.
+        kept: Which were kept, `(n,)` bool.
+        rule: The rule they were decided by.
+        sample: Number of decisions to check; all of them if there are fewer.
+        seed: Seed of the draw.
+        dtype: See `diversify`.
+    """
+    candidates = np.arange(min(rule.seed_size, len(kept)), len(kept))
+    rng = np.random.default_rng(seed)
+    rows = np.sort(rng.choice(candidates, min(sample, len(candidates)), replace=False))
+    counts = np.zeros(len(rows), dtype=np.int64)
+    if len(rows):
+        asked = unit(vectors[rows])
+        product = Product(float(rule.limit), asked.shape[1], dtype)
+        left = product.round(asked)
+        for start in range(0, int(rows[-1]), BLOCK):
+            here = start + np.flatnonzero(kept[start : start + BLOCK])
+            block = unit(vectors[here])
+            pairs = product.find(left, product.round(block))
+            earlier = here[pairs.right] < rows[pairs.left]
+            i, j = pairs.left[earlier], pairs.right[earlier]
+            above = inner_products(asked, i, block, j) > rule.limit
+            counts += np.bincount(i[above], minlength=len(rows))
+    drop = counts > rule.tolerated
+    return Disagreement(len(rows), int((kept[rows] & drop).sum()), int((~kept[rows] & ~drop).sum()))

@@ -1,0 +1,109 @@
+"""The exact index: every vector above the threshold, found by products of rounded matrices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from medteb_mteb.curation.diversify.product import Candidates, Product, Rounded
+from medteb_mteb.curation.diversify.vectors import Kept, Pairs, inner_products, similarities
+
+if TYPE_CHECKING:
+    from medteb_mteb.curation.diversify.rule import Rule
+
+__all__ = ["Exact", "within"]
+
+#: Vectors of a matrix product's right side.
+TILE = 2048
+
+
+class Exact:
+    """Compares with all kept vectors.
+
+    It holds a rounded copy of them in tiles (2 bytes per element in bfloat16); the vectors themselves are
+    read again only for pairs too close to the threshold.
+
+    Args:
+        rule: The rule.
+        kept: The kept vectors; whoever adds to it adds to the index.
+        product: Finds pairs above the threshold.
+        tile: Vectors that are compared with at once.
+    """
+
+    def __init__(self, rule: Rule, kept: Kept, product: Product, *, tile: int = TILE) -> None:
+        self.rule, self.kept, self.product, self.tile = rule, kept, product, tile
+        self._tiles: list[Rounded] = []
+        self._filled = 0
+
+    def add(self, vectors: np.ndarray) -> None:
+        """Vectors of length 1, `(n, dim)` float32, that were kept."""
+        while len(vectors):
+            if self._filled == len(self._tiles) * self.tile:
+                values = torch.empty(self.tile, self.kept.dim, dtype=self.product.dtype)
+                self._tiles.append(Rounded(values, 0.0, 0.0))
+            tile, start = self._tiles[-1], self._filled % self.tile
+            new = self.product.round(vectors[: self.tile - start])
+            tile.values[start : start + len(new.values)] = new.values
+            tile.length, tile.lost = max(tile.length, new.length), max(tile.lost, new.lost)
+            self._filled += len(new.values)
+            vectors = vectors[len(new.values) :]
+
+    def above(self, vectors: np.ndarray, *, all_of_them: bool = True) -> Pairs:
+        """Kept vectors that are above the threshold for vectors of length 1.
+
+        Args:
+            vectors: `(m, dim)` float32.
+            all_of_them: Every one with its similarity; else for each vector as many as drop it, if there are.
+        """
+        block = self.product.round(vectors)
+        open_rows = np.arange(len(vectors))
+        counts = np.zeros(len(vectors), dtype=np.int64)
+        found = []
+        for number in reversed(range(len(self._tiles))):  # what is alike is often close in the source
+            tile = self._tiles[number]
+            filled = min(self.tile, self._filled - number * self.tile)
+            there = self.product.find(block, Rounded(tile.values[:filled], tile.length, tile.lost))
+            rows = open_rows[there.left]
+            found.append(Candidates(rows, there.right + number * self.tile, there.sure))
+            if all_of_them:
+                continue
+            counts += np.bincount(rows[there.sure], minlength=len(counts))
+            done = counts[open_rows] > self.rule.tolerated
+            if done.mean() > 0.1:
+                open_rows = open_rows[~done]
+                if not len(open_rows):
+                    break
+                block = Rounded(block.values[torch.from_numpy(~done)], block.length, block.lost)
+        if not found:
+            found.append(Candidates(*(np.empty(0, dtype=np.int64),) * 2, np.empty(0, dtype=bool)))
+        pairs = Candidates(*(np.concatenate(column) for column in zip(*found, strict=True)))
+        asked = np.ones_like(pairs.sure)
+        if not all_of_them:
+            asked = ~pairs.sure & (counts[pairs.left] <= self.rule.tolerated)
+        similarity = np.full(len(asked), np.nan, dtype=np.float32)
+        similarity[asked] = similarities(vectors, pairs.left[asked], self.kept, pairs.right[asked])
+        return _above(pairs, similarity, self.rule.limit)
+
+
+def within(product: Product, rule: Rule, vectors: np.ndarray, *, all_of_them: bool = True) -> Pairs:
+    """Pairs of a vector and an earlier one of the same block that are above the threshold.
+
+    Args:
+        product: Finds them.
+        rule: The rule.
+        vectors: `(m, dim)` float32 of length 1.
+        all_of_them: With their similarities.
+    """
+    block = product.round(vectors)
+    pairs = product.find(block, block, earlier=True)
+    asked = np.ones_like(pairs.sure) if all_of_them else ~pairs.sure
+    similarity = np.full(len(asked), np.nan, dtype=np.float32)
+    similarity[asked] = inner_products(vectors, pairs.left[asked], vectors, pairs.right[asked])
+    return _above(pairs, similarity, rule.limit)
+
+
+def _above(pairs: Candidates, similarity: np.ndarray, limit: np.float32) -> Pairs:
+    above = (similarity > limit) | (np.isnan(similarity) & pairs.sure)
+    return Pairs(pairs.left[above], pairs.right[above], similarity[above])

@@ -1,0 +1,144 @@
+"""The dynamic index filter, block by block, with the decisions of the loop that takes one text at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from medteb_mteb.curation.diversify.exact import within
+from medteb_mteb.curation.diversify.vectors import Kept, Pairs, unit
+
+if TYPE_CHECKING:
+    from medteb_mteb.curation.diversify.product import Product
+    from medteb_mteb.curation.diversify.rule import Rule
+    from medteb_mteb.curation.diversify.vectors import Rows
+
+__all__ = ["BLOCK", "Decisions", "Filter", "Index"]
+
+#: Vectors that are compared with the index at once.
+BLOCK = 2048
+
+
+class Index(Protocol):
+    """Index of kept vectors that new ones are compared with."""
+
+    def add(self, vectors: np.ndarray) -> None:
+        """Add kept vectors of length 1, `(n, dim)` float32."""
+
+    def above(self, vectors: np.ndarray, *, all_of_them: bool = True) -> Pairs:
+        """Return the kept vectors above the threshold; see `Exact.above`."""
+
+
+class Decisions(NamedTuple):
+    """Decisions on some vectors.
+
+    Attributes:
+        kept: `(m,)` bool.
+        neighbour: Number of the most similar kept vector of a dropped one (of equal ones the first), -1 for a
+            kept one; `(m,)` int64. All -1 unless asked for.
+        similarity: Its similarity, `(m,)` float32; NaN where there is none.
+    """
+
+    kept: np.ndarray
+    neighbour: np.ndarray
+    similarity: np.ndarray
+
+
+class Filter:
+    """Decides about vectors in their order.
+
+    A block is compared with the index at once. Whether a text is dropped then still depends on the texts of
+    its own block that are kept before it, so those that have such neighbours are settled one after the other.
+
+    Args:
+        rule: The rule.
+        kept: Where kept vectors are noted; empty.
+        index: What they are compared with; it reads from the same `kept`.
+        product: Finds neighbours within a block.
+        block: Vectors that are compared with the index at once.
+        neighbours: Also say which neighbour a dropped vector has.
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        kept: Kept,
+        index: Index,
+        product: Product,
+        *,
+        block: int = BLOCK,
+        neighbours: bool = False,
+    ) -> None:
+        self.rule, self.kept, self.index, self.product = rule, kept, index, product
+        self.block, self.neighbours = block, neighbours
+
+    def restore(self, vectors: Rows, rows: np.ndarray | None = None) -> None:
+        """Take vectors as kept that an earlier run has kept, in order; all, or those of some rows."""
+        rows = np.arange(len(vectors)) if rows is None else rows
+        for start, stop in _blocks(0, len(rows), self.block):
+            some = rows[start:stop]
+            self._keep(vectors, some, unit(vectors[some], start))
+
+    def feed(self, vectors: Rows, first: int = 0) -> Decisions:
+        """Decide about the next vectors.
+
+        Args:
+            vectors: `(m, dim)`; they are brought to length 1.
+            first: Number of the first one, for messages.
+
+        Raises:
+            BuildError: NaN or infinite values.
+        """
+        # As long as the seed is not full everything is kept, so the kept ones say how much is missing.
+        seed = min(len(vectors), max(0, self.rule.seed_size - len(self.kept)))
+        decisions = []
+        for start, stop in [*_blocks(0, seed, self.block), *_blocks(seed, len(vectors), self.block)]:
+            rows = np.arange(start, stop)
+            block = unit(vectors[start:stop], first + start)
+            decision = _all_kept(len(block)) if start < seed else self._decide(block)
+            self._keep(vectors, rows[decision.kept], block[decision.kept])
+            decisions.append(decision)
+        if not decisions:
+            return _all_kept(0)
+        return Decisions(*(np.concatenate(column) for column in zip(*decisions, strict=True)))
+
+    def _keep(self, source: Rows, rows: np.ndarray, vectors: np.ndarray) -> None:
+        self.kept.add(source, rows)
+        self.index.add(vectors)
+
+    def _decide(self, block: np.ndarray) -> Decisions:
+        old = self.index.above(block, all_of_them=self.neighbours)
+        counts = np.bincount(old.left, minlength=len(block))
+        new = within(self.product, self.rule, block, all_of_them=self.neighbours)
+        kept = counts <= self.rule.tolerated
+        rows, starts = np.unique(new.left, return_index=True)
+        stops = np.searchsorted(new.left, rows, side="right")
+        for row, start, stop in zip(rows.tolist(), starts.tolist(), stops.tolist(), strict=True):
+            if kept[row]:
+                kept[row] = counts[row] + kept[new.right[start:stop]].sum() <= self.rule.tolerated
+        decisions = _all_kept(len(block))._replace(kept=kept)
+        if self.neighbours:
+            joined = kept[new.right]
+            numbers = len(self.kept) + np.cumsum(kept) - 1
+            _note(decisions, [old, Pairs(new.left, numbers[new.right], new.similarity).where(joined)])
+        return decisions
+
+
+def _note(decisions: Decisions, found: list[Pairs]) -> None:
+    """Write down the most similar neighbour of each dropped vector."""
+    pairs = Pairs(*(np.concatenate(column) for column in zip(*found, strict=True)))
+    pairs = pairs.where(~decisions.kept[pairs.left])
+    order = np.lexsort((pairs.right, -pairs.similarity, pairs.left))
+    rows, first = np.unique(pairs.left[order], return_index=True)
+    decisions.neighbour[rows] = pairs.right[order][first]
+    decisions.similarity[rows] = pairs.similarity[order][first]
+
+
+def _all_kept(number: int) -> Decisions:
+    nobody, nothing = np.full(number, -1, dtype=np.int64), np.full(number, np.nan, dtype=np.float32)
+    return Decisions(np.ones(number, dtype=bool), nobody, nothing)
+
+
+def _blocks(start: int, stop: int, size: int) -> list[tuple[int, int]]:
+    return [(first, min(first + size, stop)) for first in range(start, stop, size)]

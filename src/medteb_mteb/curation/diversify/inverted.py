@@ -1,0 +1,73 @@
+"""The approximate index: an inverted file of FAISS that looks at a few of its lists only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from medteb_mteb.curation.diversify.centres import Centres
+from medteb_mteb.curation.diversify.vectors import Kept, Pairs, import_faiss, similarities
+
+if TYPE_CHECKING:
+    import torch
+
+    from medteb_mteb.curation.diversify.rule import Rule
+
+__all__ = ["Inverted"]
+
+#: What half precision in the lists may take from a similarity of vectors of length 1, and more.
+SLACK = 0.005
+
+
+class Inverted:
+    """Compares with the kept vectors of the lists whose centres are nearest.
+
+    The vectors that it finds are compared exactly, so it can only overlook neighbours: it keeps what an exact
+    search of the same index would drop, never the other way round.
+
+    Args:
+        rule: The rule.
+        kept: The kept vectors; whoever adds to it adds to the index.
+        centres: One vector of length 1 per list, `(lists, dim)` float32.
+        probes: Lists that are looked at.
+        dtype: Type of the products that find the nearest centres; default the faster one.
+    """
+
+    def __init__(
+        self, rule: Rule, kept: Kept, centres: np.ndarray, probes: int, dtype: torch.dtype | None = None
+    ) -> None:
+        faiss = import_faiss()
+        self.rule, self.kept = rule, kept
+        self.centres, self.probes = Centres(centres, dtype), min(probes, len(centres))
+        self._quantizer = faiss.IndexFlatIP(kept.dim)  # FAISS wants one; lists are chosen by `centres`
+        self._quantizer.add(centres)
+        half = faiss.ScalarQuantizer.QT_fp16
+        self._index: Any = faiss.IndexIVFScalarQuantizer(
+            self._quantizer, kept.dim, len(centres), half, faiss.METRIC_INNER_PRODUCT, False
+        )
+        self._index.is_trained = True  # half precision has nothing to learn
+        self._index.nprobe = self.probes
+        self._pointer = faiss.swig_ptr
+
+    def add(self, vectors: np.ndarray) -> None:
+        """Vectors of length 1, `(n, dim)` float32, that were kept."""
+        lists = np.ascontiguousarray(self.centres.nearest(vectors)[:, 0])
+        self._index.add_core(len(vectors), self._pointer(vectors), None, self._pointer(lists))
+
+    def above(self, vectors: np.ndarray, *, all_of_them: bool = True) -> Pairs:
+        """Kept vectors that are above the threshold for vectors of length 1, as far as they are found.
+
+        Args:
+            vectors: `(m, dim)` float32.
+            all_of_them: No matter here: at most `k` are found, all with their similarity.
+        """
+        del all_of_them
+        lists = self.centres.nearest(vectors, self.probes)
+        unused = np.zeros(lists.shape, dtype=np.float32)  # similarities to centres matter to residuals only
+        near, numbers = self._index.search_preassigned(vectors, self.rule.k, lists, unused)
+        left, place = np.nonzero((numbers >= 0) & (near > self.rule.limit - SLACK))
+        right = numbers[left, place]
+        similarity = similarities(vectors, left, self.kept, right)
+        above = similarity > self.rule.limit
+        return Pairs(left[above], right[above], similarity[above])

@@ -1,0 +1,103 @@
+"""Decisions on disk as they fall, so that a run that is killed resumes where it was."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from medteb_mteb.curation.files.records import BuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Journal"]
+
+#: Bytes of a decision. None of them is 0, which is what a file may end with after a loss of power.
+KEPT, DROPPED = 1, 2
+
+#: Rows whose digest is computed at once.
+CHUNK = 65_536
+
+
+class Journal:
+    """A file: one line of JSON that says what is decided about, then one byte per decision.
+
+    Args:
+        path: The file; made when there is none.
+        vectors: What is decided about, `(n, dim)`.
+        settings: All that the decisions depend on besides.
+
+    Raises:
+        BuildError: The file is that of other vectors or settings, or cannot be written.
+    """
+
+    def __init__(self, path: str | Path, vectors: np.ndarray, settings: Mapping[str, Any]) -> None:
+        self.path = Path(path)
+        self._header = {"vectors": _digest(vectors), "n": len(vectors), **settings}
+        line = json.dumps(self._header).encode() + b"\n"
+        self._start = len(line)
+        try:
+            if not self.path.is_file() or not self.path.stat().st_size:
+                self._append(line, "wb")
+                return
+            with self.path.open("rb") as file:
+                there = file.readline()
+        except OSError as error:
+            raise BuildError(f"{self.path} cannot be written ({error.strerror}).") from error
+        if line.startswith(there) and there != line:
+            self._append(line, "wb")  # killed while the line was written
+        elif there != line:
+            raise BuildError(self._mismatch(there))
+
+    def read(self) -> np.ndarray:
+        """The decisions so far, `(m,)` bool, true where a vector is kept."""
+        content = np.frombuffer(self.path.read_bytes()[self._start :], dtype=np.uint8)
+        wrong = np.flatnonzero((content != KEPT) & (content != DROPPED))
+        decided: np.ndarray = content[: wrong[0] if len(wrong) else None] == KEPT
+        return decided
+
+    def cut(self, decisions: int) -> None:
+        """Forget all but the first decisions."""
+        os.truncate(self.path, self._start + decisions)
+
+    def write(self, kept: np.ndarray) -> None:
+        """Add decisions, `(m,)` bool.
+
+        Raises:
+            BuildError: They cannot be written; those before are kept.
+        """
+        self._append(np.where(kept, KEPT, DROPPED).astype(np.uint8).tobytes(), "ab")
+
+    def _append(self, content: bytes, mode: str) -> None:
+        try:
+            with self.path.open(mode) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise BuildError(
+                f"{self.path} cannot be written ({error.strerror}); what was decided before is kept. Make "
+                "room, and start again."
+            ) from error
+
+    def _mismatch(self, there: bytes) -> str:
+        try:
+            found = json.loads(there)
+            changed = [name for name in self._header if found[name] != self._header[name]]
+        except (ValueError, KeyError, TypeError):
+            return f"{self.path} is not a journal of decisions; give another file."
+        return (
+            f"{self.path} holds decisions with other {', '.join(changed)}. Give another file, or delete it."
+        )
+
+
+def _digest(vectors: np.ndarray) -> str:
+    digest = hashlib.sha256(f"{vectors.dtype.str} {vectors.shape}\n".encode())
+    for start in range(0, len(vectors), CHUNK):
+        digest.update(np.ascontiguousarray(vectors[start : start + CHUNK]).data)
+    return digest.hexdigest()

@@ -1,0 +1,81 @@
+"""The step run over a source; an approximate search is measured against an exact one."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from medteb_mteb.curation.diversify.disagreement import measure_disagreement
+from medteb_mteb.curation.diversify.step import Diversify, centres_sample
+from medteb_mteb.curation.files.folder import write_text
+from medteb_mteb.curation.files.read import read_texts
+from medteb_mteb.curation.files.step import run_step
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from medteb_mteb.curation.diversify.core import Search
+    from medteb_mteb.curation.diversify.disagreement import Disagreement
+    from medteb_mteb.curation.diversify.rule import Rule
+    from medteb_mteb.curation.diversify.sources import VectorSource
+    from medteb_mteb.curation.files.step import Report
+
+__all__ = ["CENTRES", "DISAGREEMENT", "run_diversify"]
+
+#: What was measured of an approximate search, in the folder of the step.
+DISAGREEMENT = "disagreement.json"
+CENTRES = ".centres.npy"
+
+
+def run_diversify(
+    source: str | Path,
+    out: Path,
+    vectors: VectorSource,
+    rule: Rule,
+    search: Search,
+    *,
+    columns: dict[str, str] | None = None,
+    sample: int = 1000,
+    show_progress: bool = True,
+) -> tuple[Report, Disagreement | None]:
+    """Run the step and, where the search is approximate, measure how far it is from an exact one.
+
+    Args:
+        source: See `medteb_mteb.curation.files.read.read_texts`.
+        out: Folder to write.
+        vectors: Gives the vectors.
+        rule: When a text is dropped.
+        search: How neighbours are found.
+        columns: See `read_texts`.
+        sample: Decisions that are checked.
+        show_progress: Show a bar.
+
+    Raises:
+        BuildError: See `medteb_mteb.curation.files.step.run_step`.
+    """
+    if search.index == "exact":
+        step = Diversify(vectors, rule, search)
+        return run_step(step, source, out, columns=columns, show_progress=show_progress), None
+    search, texts = centres_sample(source, search, columns)
+    step = Diversify(vectors, rule, search, sample=texts, centres_file=out / CENTRES)
+    report = run_step(step, source, out, columns=columns, show_progress=show_progress)
+    (out / CENTRES).unlink(missing_ok=True)
+    return report, _measured(source, out, vectors, rule, columns, sample)
+
+
+def _measured(
+    source: str | Path,
+    out: Path,
+    vectors: VectorSource,
+    rule: Rule,
+    columns: dict[str, str] | None,
+    sample: int,
+) -> Disagreement:
+    kept = {text.id for text in read_texts(out)}
+    texts = list(read_texts(source, columns))
+    mask = np.array([text.id in kept for text in texts])
+    measured = measure_disagreement(vectors.vectors(texts), mask, rule, sample=sample)
+    write_text(out / DISAGREEMENT, json.dumps(measured.to_json(), indent=2) + "\n")
+    return measured

@@ -1,0 +1,156 @@
+"""Sources of vectors of texts: a model, through a store on disk, or an existing file."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.pooling.encoders import encoder_source
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mar_st.teachers import ModelTeacher
+    from mar_st.teachers.store import TeacherStore, Vectors
+    from medteb_mteb.curation.diversify.vectors import Rows
+    from medteb_mteb.curation.files.records import Text
+
+__all__ = ["Encoded", "Given", "Kind", "VectorSource"]
+
+Kind: TypeAlias = Literal["queries", "documents"]
+
+
+class VectorSource(Protocol):
+    """Gives vectors of texts."""
+
+    def identity(self) -> dict[str, Any]:
+        """Return, as JSON, everything the vectors depend on besides the texts."""
+
+    def vectors(self, texts: Sequence[Text]) -> Rows:
+        """Vectors of texts, `(len(texts), dim)`, in their order."""
+
+
+class Encoded:
+    """Vectors by a sentence-transformers model; each text is encoded once and its vector kept.
+
+    Args:
+        model: A folder, a Hub name, or `mar-mini`.
+        kind: Whether the texts are queries or documents, for models with prompts or routes.
+        store: Folder that keeps vectors, see `mar_st.teachers.store.TeacherStore`.
+        batch_size: Texts per forward pass.
+        show_progress: Show a bar while texts are encoded.
+    """
+
+    def __init__(
+        self, model: str, kind: Kind, store: str | Path, *, batch_size: int = 64, show_progress: bool = True
+    ) -> None:
+        self.model, self.root = model, Path(store)
+        self.role: Literal["query", "document"] = "query" if kind == "queries" else "document"
+        self.batch_size, self.show_progress = batch_size, show_progress
+
+    @cached_property
+    def _store(self) -> TeacherStore:
+        from mar_st.teachers.store import TeacherStore
+
+        return TeacherStore(self.root)
+
+    @cached_property
+    def _teacher(self) -> ModelTeacher:
+        from mar_st.teachers import ModelTeacher
+
+        return ModelTeacher.of_model(_load(self.model), self._store, batch_size=self.batch_size)
+
+    def identity(self) -> dict[str, Any]:
+        """Digest of the model, wherever it lies, its prompt, and the role of the texts."""
+        return {**self._teacher.identity(self.role), "role": self.role}
+
+    def vectors(self, texts: Sequence[Text]) -> Vectors:
+        """Vectors of texts, titles included; those that the store lacks are computed."""
+        full = [text.full for text in texts]
+        return self._store.vectors(self._teacher, full, self.role, show_progress=self.show_progress)
+
+
+class Given:
+    """Vectors that were computed before.
+
+    Args:
+        path: An `.npy` file with a row for each of `ids`, in their order, or a folder with `vectors.npy` and
+            `texts.jsonl`, whose lines hold the `_id` of each row.
+        ids: Ids of the texts that will be asked for, in the order of the source.
+
+    Raises:
+        BuildError: No such file, another number of rows than ids, or ids without a vector.
+        MarError: The file holds no matrix of floats.
+    """
+
+    def __init__(self, path: str | Path, ids: Sequence[str]) -> None:
+        from mar_st.teachers.store import Part
+
+        path = Path(path)
+        self.path = path / "vectors.npy" if path.is_dir() else path
+        if not self.path.is_file():
+            raise BuildError(f"There is no {self.path}. Give an .npy file, or a folder with vectors.npy.")
+        array = Part.npy(self.path).open()
+        named = _ids(path / "texts.jsonl") if path.is_dir() else ids
+        if len(array) != len(named):
+            raise BuildError(
+                f"{self.path} holds {len(array)} vectors for {len(named)} texts; they must belong to each "
+                "other row by row."
+            )
+        self._array = array
+        self._row = {name: row for row, name in enumerate(named)}
+        if len(self._row) != len(named):
+            again = next(name for row, name in enumerate(named) if self._row[name] != row)
+            raise BuildError(f"{path / 'texts.jsonl'} holds {again!r} twice; a text has one vector.")
+        #: In a folder the ids say whose vectors these are, so the decisions depend on them too.
+        self._names = hashlib.sha256("\n".join(named).encode()).hexdigest() if path.is_dir() else ""
+        missing = [name for name in ids if name not in self._row]
+        if missing:
+            raise BuildError(f"{path} has no vector for {len(missing)} texts, for instance {missing[0]!r}.")
+
+    def identity(self) -> dict[str, Any]:
+        """Digest of the file, and of the ids that lie beside it."""
+        with self.path.open("rb") as file:
+            own = {"kind": "file", "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+        return {**own, "ids": self._names} if self._names else own
+
+    def vectors(self, texts: Sequence[Text]) -> Rows:
+        """Vectors of texts, read where they lie."""
+        from mar_st.teachers.store import Part, Vectors
+
+        rows = np.array([self._row[text.id] for text in texts], dtype=np.int64)
+        return Vectors([Part.npy(self.path)], np.stack([np.zeros_like(rows), rows], axis=1))
+
+
+def _ids(path: Path) -> list[str]:
+    from mar_st.text.texts import read_rows
+
+    ids = []
+    for number, row in read_rows(path):
+        if row.id is None:
+            raise BuildError(f"{path}:{number}: has no _id, so nobody knows whose vector this is.")
+        ids.append(row.id)
+    return ids
+
+
+def _load(name: str) -> Any:
+    from sentence_transformers import SentenceTransformer
+
+    folder = Path(encoder_source(name))
+    if folder.is_dir():
+        return SentenceTransformer(str(folder), local_files_only=True).eval()
+    if "/" not in name or name.startswith((".", "/", "~")):
+        raise BuildError(f"There is no model folder {name}. Give a folder, or ORG/NAME of the Hub.")
+    try:
+        return SentenceTransformer(name).eval()
+    except Exception as error:  # the Hub client raises a dozen types
+        reason = " ".join(str(error).split())[:200]
+        raise BuildError(
+            f"The model {name} is not a folder here and cannot be loaded from the Hub "
+            f"({type(error).__name__}: {reason})."
+        ) from error

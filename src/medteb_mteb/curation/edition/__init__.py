@@ -1,0 +1,1 @@
+"""The edition that a build makes, and its card."""

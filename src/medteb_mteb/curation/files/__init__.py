@@ -1,0 +1,1 @@
+"""Folders and files of a build: records, readers, places."""

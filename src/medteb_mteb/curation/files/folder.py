@@ -1,0 +1,107 @@
+"""The folder of a step: who may write to it, what it belongs to, and writing that a kill cannot cut."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.files.read import MANIFEST, STEP
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.editions import sha256_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["alone", "claim", "lineage", "read_json", "write_text"]
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep other processes off a folder; a killed one lets go of it.
+
+    Raises:
+        BuildError: Another process works on it, or it cannot be written to.
+    """
+    from filelock import FileLock, Timeout
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BuildError(f"{folder} cannot be written to ({error.strerror}).") from error
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise BuildError(
+            f"Another process works on {folder}; wait for it, or give another folder."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def claim(folder: Path, identity: Mapping[str, Any]) -> None:
+    """Make the folder that of this step.
+
+    Raises:
+        BuildError: It is that of another, or holds other files.
+    """
+    marker = folder / STEP
+    if marker.is_file():
+        there = read_json(marker)
+        changed = [key for key in {**there, **identity} if there.get(key) != identity.get(key)]
+        if changed:
+            what = ", ".join("shard size" if key == "shard" else key for key in changed)
+            raise BuildError(
+                f"{folder} holds a {there.get('step')} step with another {what}. Give another folder, or "
+                "delete it."
+            )
+        return
+    others = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    if others:
+        raise BuildError(f"{folder} is not empty ({others[0]}); give a new folder.")
+    write_text(marker, json.dumps(dict(identity), ensure_ascii=False, indent=2) + "\n")
+
+
+def lineage(source: str | Path) -> list[dict[str, Any]]:
+    """The steps that made the input, first one first: name, settings, digest of the manifest."""
+    path = Path(source) / MANIFEST
+    if not path.is_file() or not (Path(source) / STEP).is_file():
+        return []
+    manifest = read_json(path)
+    # Not every step counts what it has read, and some have several inputs.
+    names = ("step", "settings", "read", "kept", "dropped")
+    own = {name: manifest[name] for name in names if name in manifest}
+    before = manifest.get("before", [])
+    return [*(before if isinstance(before, list) else [before]), {**own, "manifest": sha256_of(path)}]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Content of a JSON file that holds an object."""
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write aside, then move; the content is on disk before the name is.
+
+    Raises:
+        BuildError: It cannot be written.
+    """
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("w", encoding="utf-8") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise BuildError(
+            f"{path} cannot be written ({error.strerror}); what was finished before is kept. Make room, and "
+            "start again."
+        ) from error

@@ -1,0 +1,64 @@
+"""Writing the files of an edition in the Hub layout, to the same bytes on every platform."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.folders.judged import DISPUTED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from medteb_mteb.curation.files.records import Text
+
+__all__ = ["Qrels", "write_disputed", "write_qrels", "write_rows", "write_texts"]
+
+#: Query -> document -> relevance.
+Qrels = dict[str, dict[str, int]]
+
+
+def write_texts(path: Path, texts: Iterable[Text], *, titles: bool) -> None:
+    """Documents with `titles`, or queries without."""
+
+    def row(text: Text) -> dict[str, str]:
+        return (
+            {"_id": text.id, "title": text.title, "text": text.text}
+            if titles
+            else {"_id": text.id, "text": text.full}
+        )
+
+    write_rows(path, map(row, texts))
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """JSON lines; folders are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="\n") as stream:
+        for row in rows:
+            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def write_qrels(folder: Path, qrels: Qrels) -> None:
+    """`qrels/test.tsv` with the positives, `labels.tsv` with the negatives too."""
+    pairs = [(query, name, row[name]) for query, row in qrels.items() for name in sorted(row)]
+    for path, kept in (
+        (folder / "qrels" / "test.tsv", [pair for pair in pairs if pair[2]]),
+        (folder / "labels.tsv", pairs),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = ["query-id\tcorpus-id\tscore", *(f"{q}\t{d}\t{relevance}" for q, d, relevance in kept)]
+        path.write_bytes(("\n".join(lines) + "\n").encode())
+
+
+def write_disputed(folder: Path, disputed: Mapping[str, Sequence[str]]) -> None:
+    """`disputed.tsv` with the pairs that the judges do not agree on; none where there are none.
+
+    Args:
+        folder: Folder of the edition.
+        disputed: Query -> documents of its corpus.
+    """
+    lines = [f"{query}\t{name}" for query, names in disputed.items() for name in names]
+    if lines:
+        (folder / DISPUTED).write_bytes(("\n".join(["query-id\tcorpus-id", *lines]) + "\n").encode())

@@ -1,0 +1,104 @@
+"""Several steps write into one folder of data, each its own entries, in any order.
+
+What a step writes is made aside, in a hidden folder inside, and moved when it is whole. A step that was
+killed while it moved is undone by the next start of the same step, which then writes the same again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from medteb_mteb.curation.files.folder import alone
+from medteb_mteb.curation.files.records import BuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["ENTRIES", "placing", "refuse_taken"]
+
+#: What steps put into a folder of data. Where anything else lies a folder was given by mistake.
+ENTRIES = ("MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS", "train", "sts")
+
+
+def refuse_taken(out: str | Path, step: str, names: Sequence[str]) -> None:
+    """Refuse a folder in which a step could not put its entries; for before the work is done.
+
+    Args:
+        out: The folder; it need not be there.
+        step: Name of the step.
+        names: Paths of its entries inside the folder.
+
+    Raises:
+        BuildError: An entry is there, or something that no step has written.
+    """
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise BuildError(f"{folder} is not a folder.")
+    if not folder.is_dir() or _ready(folder, step).exists():
+        return
+    foreign = sorted(
+        path.name for path in folder.iterdir() if path.name not in ENTRIES and not path.name.startswith(".")
+    )
+    taken = foreign or [name for name in names if (folder / name).exists()]
+    if taken:
+        raise BuildError(
+            f"{folder} is not empty: it holds {taken[0]}. Give another folder, or delete that first."
+        )
+
+
+@contextmanager
+def placing(out: str | Path, step: str, names: Sequence[str]) -> Iterator[Path]:
+    """A folder to write entries to, which are in `out` at the end, all of them or none.
+
+    Args:
+        out: The folder; made if it is not there.
+        step: Name of the step.
+        names: Paths of all entries that the step may write, inside the folder.
+
+    Raises:
+        BuildError: See `refuse_taken`; or another process works on it, or it cannot be written.
+    """
+    folder = Path(out)
+    refuse_taken(folder, step, names)
+    part, ready = folder / f".{step}.part", _ready(folder, step)
+    with alone(folder):
+        try:
+            _undo(folder, ready, names)
+            refuse_taken(folder, step, names)
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir()
+            yield part
+            part.replace(ready)
+            for name in names:
+                if (ready / name).exists():
+                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    (ready / name).replace(folder / name)
+            shutil.rmtree(ready)
+        except OSError as error:
+            shutil.rmtree(part, ignore_errors=True)
+            with suppress(OSError):  # what cannot be undone now is by the next start
+                _undo(folder, ready, names)
+            raise BuildError(f"{folder} cannot be written to ({error.strerror or error}).") from error
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
+
+
+def _ready(folder: Path, step: str) -> Path:
+    return folder / f".{step}.ready"
+
+
+def _undo(folder: Path, ready: Path, names: Sequence[str]) -> None:
+    """Take back what a killed run has moved, none of which was there before; unless it had moved all."""
+    if not ready.exists():
+        return
+    left = {name for name in names if (ready / name).exists()}
+    for moved in (folder / name for name in names if left and name not in left):
+        if moved.is_dir():
+            shutil.rmtree(moved)
+        else:
+            moved.unlink(missing_ok=True)
+    shutil.rmtree(ready)

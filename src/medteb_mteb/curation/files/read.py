@@ -1,0 +1,238 @@
+"""Reading raw texts: folders and files of JSONL, CSV, TSV and Parquet, or a data set of the Hub."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mar_st.model.names import check_dataset
+from medteb_mteb.curation.files.records import BuildError, Text
+from medteb_mteb.editions import sha256_of
+from medteb_mteb.folders.problems import Problems
+from medteb_mteb.folders.rows import Row, as_id, as_text, iter_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mar_st.data import Triple
+
+__all__ = [
+    "FIELDS",
+    "HUB",
+    "MANIFEST",
+    "STEP",
+    "concealed",
+    "file_rows",
+    "read_texts",
+    "read_triples",
+    "source_digest",
+    "source_files",
+]
+
+HUB = "hub:"
+SUFFIXES = (".jsonl", ".csv", ".tsv", ".parquet")
+MANIFEST = "manifest.json"
+STEP = "step.json"
+
+#: Where each field of a text is looked for unless `columns` names a column.
+FIELDS: dict[str, tuple[str, ...]] = {
+    "id": ("_id", "id", "docid", "query-id"),
+    "text": ("text", "content", "body", "query", "question"),
+    "title": ("title",),
+}
+
+
+def read_texts(source: str | Path, columns: Mapping[str, str] | None = None) -> Iterator[Text]:
+    """The texts of a source, streamed in the order of the files' names and rows.
+
+    A text without an id is named by the digest of its content; columns that are not a field of a text go to
+    its `meta`.
+
+    Args:
+        source: A file or folder of JSONL, CSV, TSV or Parquet, a folder that a step wrote, or
+            `hub:ORG/NAME` (with `:SPLIT`, default train).
+        columns: Field (`id`, `text`, `title`) to the column it is read from; default: the first that is there
+            of `FIELDS`.
+
+    Raises:
+        BuildError: There is no such source, or it has no text column.
+        FolderError: Rows that cannot be used, each with file and line.
+    """
+    unknown = sorted(set(columns or {}) - set(FIELDS))
+    if unknown:
+        raise BuildError(f"There is no field {unknown[0]!r} of a text; there is {', '.join(FIELDS)}.")
+    if str(source).startswith(HUB):
+        yield from _checked(_hub_rows(str(source)), Problems(Path(str(source))), columns)
+        return
+    files = source_files(source)
+    path = Path(source)
+    problems = Problems(path if path.is_dir() else path.parent)
+    rows = (row for file in files for row in file_rows(file, problems))
+    # Only a step's word counts for what has been anonymised, not a column of that name.
+    yield from _checked(rows, problems, columns, built=(path / STEP).is_file())
+
+
+def read_triples(path: str) -> list[Triple]:
+    """Triples of a training set, in any form and place that `mar train` reads.
+
+    Raises:
+        DataError: It cannot be read.
+    """
+    from mar_st.data import read_source
+    from mar_st.recipes.schema import Data
+
+    return list(read_source(Data(name="training", path=path, prompt=""), 0).triples)
+
+
+def source_files(source: str | Path) -> list[Path]:
+    """The data files of a source, sorted by name; of a folder that a step wrote its `records-*.jsonl`.
+
+    Raises:
+        BuildError: Nothing there that can be read.
+    """
+    path = Path(source)
+    if path.is_file():
+        if path.suffix.lower() not in SUFFIXES:
+            raise BuildError(f"{path} is none of {', '.join(SUFFIXES)}.")
+        return [path]
+    if not path.is_dir():
+        raise BuildError(f"There is no {path}. Give a file, a folder, or {HUB}ORG/NAME.")
+    if (path / STEP).is_file():
+        if not (path / MANIFEST).is_file():
+            raise BuildError(f"{path} holds a step that is not finished; run it to its end first.")
+        # A step may have dropped all of a shard.
+        return sorted(file for file in path.glob("records-*.jsonl") if file.stat().st_size)
+    files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+    if not files:
+        raise BuildError(f"{path} holds no {', '.join(SUFFIXES)} files.")
+    return files
+
+
+def source_digest(source: str | Path, columns: Mapping[str, str] | None = None) -> str:
+    """sha256 (64 hex digits) of what `read_texts` would read: names and content of the files, and `columns`.
+
+    A Hub data set is known by the fingerprint that `datasets` gives it.
+    """
+    digest = hashlib.sha256(json.dumps(dict(columns or {}), sort_keys=True).encode())
+    if str(source).startswith(HUB):
+        digest.update(str(_hub(str(source))._fingerprint).encode())
+        return digest.hexdigest()
+    for file in source_files(source):
+        digest.update(f"{file.name} {sha256_of(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def file_rows(file: Path, problems: Problems) -> Iterator[Row]:
+    """Rows of a JSONL, CSV, TSV or Parquet file; what cannot be read goes to the problems.
+
+    Args:
+        file: The file.
+        problems: Gathers what is wrong, with file and line.
+    """
+    yield from _csv_rows(file, problems) if file.suffix.lower() == ".csv" else iter_rows(file, problems)
+
+
+def _csv_rows(file: Path, problems: Problems) -> Iterator[Row]:
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.DictReader(stream, strict=True)
+            for values in reader:
+                if None in values or None in values.values():
+                    expected = len(reader.fieldnames or ())
+                    problems.add(file, reader.line_num, "cells", f"expected {expected} cells")
+                    continue
+                yield Row(file, reader.line_num, dict(values))
+    except UnicodeDecodeError as error:
+        problems.add(file, None, "utf8", f"not valid UTF-8 ({error.reason} at byte {error.start + 1})")
+    except csv.Error as error:
+        problems.add(file, None, "csv", f"not readable as CSV: {error}")
+
+
+def _hub(source: str) -> Any:
+    from datasets import load_dataset
+
+    name, _, split = source.removeprefix(HUB).partition(":")
+    try:
+        check_dataset(name)
+        return load_dataset(name, split=split or "train")
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise BuildError(
+            f"{source} cannot be loaded from the Hub ({type(error).__name__}: {reason})."
+        ) from error
+
+
+def _hub_rows(source: str) -> Iterator[Row]:
+    for number, values in enumerate(_hub(source), start=1):
+        yield Row(Path(source), number, dict(values))
+
+
+def _checked(
+    rows: Iterator[Row], problems: Problems, columns: Mapping[str, str] | None, *, built: bool = False
+) -> Iterator[Text]:
+    """Texts of rows; problems are collected to the end and raised as one error."""
+    seen: set[str] = set()
+    for row in rows:
+        found = _text(row, problems, columns or {}, built=built)
+        if found is None:
+            continue
+        if found.id in seen:
+            problems.add(row.file, row.line, "duplicate", f"the id {found.id!r} is taken by an earlier row")
+            continue
+        seen.add(found.id)
+        if not problems.total:
+            yield found
+    problems.raise_if_any()
+    if not seen:
+        raise BuildError(f"{problems.folder} holds no rows.")
+
+
+def _text(row: Row, problems: Problems, columns: Mapping[str, str], *, built: bool) -> Text | None:
+    values = row.values
+    named = {
+        field: columns.get(field) or next((name for name in known if name in values), None)
+        for field, known in FIELDS.items()
+    }
+    column = named["text"]
+    if column is None or column not in values:
+        there = ", ".join(map(str, values))
+        wanted = f"column {column!r}" if column else f"a column {' or '.join(FIELDS['text'])}"
+        problems.add(row.file, row.line, "column", f"expected {wanted}; there is {there}")
+        return None
+    text = as_text(values[column])
+    if text is None:
+        problems.add(row.file, row.line, "text", f"{column!r} is empty or not text")
+        return None
+    title = values.get(named["title"] or "", "") or ""
+    if not isinstance(title, str):
+        problems.add(row.file, row.line, "title", f"{named['title']!r} is not text")
+        return None
+    identity = as_id(values[named["id"]]) if named["id"] in values else None
+    if identity is None and named["id"] in values:
+        problems.add(row.file, row.line, "id", f"{named['id']!r} is empty or not an id")
+        return None
+    own = values.get("meta")
+    rest = {name: v for name, v in values.items() if name not in {*named.values(), "anonymised", "meta"}}
+    meta = {
+        **(own if isinstance(own, dict) else {}),
+        **{name: v for name, v in rest.items() if v is not None},
+    }
+    return Text(
+        identity or hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:16],
+        text,
+        title,
+        str(values.get("anonymised") or "") if built else "",
+        meta,
+    )
+
+
+def concealed(digest: str) -> str:
+    """A digest (64 hex digits) of a digest, that takes a twentieth of a second to make.
+
+    For digests of raw texts: who has the anonymised ones knows all of the raw file but its identifiers, and
+    could try those until the digest is that of a manifest.
+    """
+    return hashlib.scrypt(digest.encode(), salt=b"medteb raw texts", n=1 << 14, r=8, p=1, dklen=32).hex()

@@ -1,0 +1,170 @@
+"""Verification of journals: every row that was paid for against its checksum, and where it is damaged."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mar_st.integrity.verify import Verified
+from medteb_mteb.curation.diversify.journal import DROPPED, KEPT
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.judge.entries import proof as judgement_proof
+from medteb_mteb.curation.judge.journal import Journal
+from medteb_mteb.curation.judge.repair import repair_journal
+from medteb_mteb.curation.llm.journal import Answer, AnswerJournal
+from medteb_mteb.curation.llm.journal import proof as answer_proof
+from medteb_mteb.curation.llm.salvage import repair_answers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from medteb_mteb.curation.llm.database import Database
+
+__all__ = ["repair_found", "verify_journal"]
+
+#: Problems that are listed one by one.
+MOST = 20
+
+_MAGIC, _APPLICATION = b"SQLite format 3\x00", slice(68, 72)
+
+
+def verify_journal(path: str | Path) -> Verified:
+    """Check a journal of judgements, answers or decisions; nothing is changed.
+
+    Args:
+        path: The file. Another process may be writing to it.
+
+    Returns:
+        The result; each problem says which row or byte is damaged.
+
+    Raises:
+        BuildError: There is no such file, or it is not a journal.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise BuildError(f"There is no journal at {file}.")
+    with file.open("rb") as stream:
+        head = stream.read(4096)
+    if head.startswith(_MAGIC[:8]):
+        kind = _KINDS.get(int.from_bytes(head[_APPLICATION], "big"))
+        if kind is None:
+            raise BuildError(f"{file} is a database of something else, or of another version of medteb.")
+        found = Verified(str(file), f"journal of {kind.table}", 1, file.stat().st_size)
+        _rows(file, kind, found)
+        return found
+    if head.startswith(b'{"vectors":'):
+        found = Verified(str(file), "journal of decisions", 1, file.stat().st_size, digests=False)
+        _decisions(file, found)
+        return found
+    raise BuildError(f"{file} is not a journal: it is neither an SQLite database nor a list of decisions.")
+
+
+def repair_found(found: Verified) -> str:
+    """Repair a journal that `verify_journal` found damaged; no row that is whole is lost.
+
+    A database is moved aside, and a new one gets every row that can still be read. What follows the last
+    decision that can be read is cut off.
+
+    Returns:
+        A sentence that says what was done.
+
+    Raises:
+        BuildError: Another process uses it, or there is no room.
+    """
+    path = Path(found.folder)
+    if found.kind == "journal of judgements":
+        judged = repair_journal(path)
+        return f"{judged.judgements} judgements are kept; the damaged journal is {judged.moved}"
+    if found.kind == "journal of answers":
+        answered = repair_answers(path)
+        return f"{answered.answers} answers are kept; the damaged journal is {answered.moved}"
+    content = path.read_bytes()
+    start, wrong = _torn(content)
+    if wrong is None:
+        raise BuildError(f"{path} cannot be repaired. {found.problems[0].do}")
+    with path.open("r+b") as stream:
+        stream.truncate(start + wrong)
+    return f"{wrong} decisions are kept; {len(content) - start - wrong} bytes behind them are cut off"
+
+
+def _rows(path: Path, kind: type[Database[Any]], found: Verified) -> None:
+    columns, check = _CHECKS[kind]
+    do = kind.remedy.replace("The same command with --repair", "'medteb verify --repair'")
+    torn = path.stat().st_size % 4096
+    if torn:
+        found.add(path, f"the last page is torn: it has {torn} of 4096 bytes", do)
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
+            db.text_factory = lambda content: content.decode("utf-8", "replace")
+            for (said,) in db.execute(f"PRAGMA integrity_check({MOST})").fetchall():
+                if said != "ok":
+                    found.add(path, " ".join(str(said).split())[:200], do)
+            wrong = total = 0
+            for row in db.execute(f"SELECT {', '.join(columns)} FROM {kind.table}"):  # noqa: S608
+                total += 1
+                if not check(row):
+                    wrong += 1
+                    if wrong <= MOST:
+                        found.add(path, f"the row of key {_hex(row[0])} was changed", do)
+            if wrong > MOST:
+                found.add(path, f"{wrong} rows were changed in all", do)
+            found.notes.append(f"{total} {kind.table}")
+    except sqlite3.Error as error:
+        found.add(path, f"cannot be read on ({error})", do)
+
+
+def _hex(key: Any) -> str:
+    return key.hex() if isinstance(key, bytes) else repr(key)[:40]
+
+
+def _judgement(row: tuple[Any, ...]) -> bool:
+    try:
+        key, settings, grade, checksum = row
+        return bool(judgement_proof(key, settings, grade) == checksum)
+    except (TypeError, ValueError, AttributeError):
+        return False
+
+
+def _answer(row: tuple[Any, ...]) -> bool:
+    try:
+        key, settings, attempt, ending, text, checksum = row
+        return bool(answer_proof(key, settings, Answer(attempt, ending, text)) == checksum)
+    except (TypeError, ValueError, AttributeError):
+        return False
+
+
+def _decisions(path: Path, found: Verified) -> None:
+    content = path.read_bytes()
+    start, wrong = _torn(content)
+    do = "'medteb verify --repair' cuts it off there, as the next run does."
+    if not start:
+        found.add(path, "its first line is damaged", "Delete it: decisions are made again without cost.")
+    elif wrong is not None:
+        found.add(
+            path, f"byte {start + wrong} is not a decision (decision {wrong} of {len(content) - start})", do
+        )
+    found.notes.append("Decisions carry no checksum: only their form was checked.")
+
+
+def _torn(content: bytes) -> tuple[int, int | None]:
+    """Where the decisions begin (0: the first line is damaged), and the first that is none."""
+    line, end, rest = content.partition(b"\n")
+    try:
+        header = json.loads(line)
+    except (ValueError, RecursionError):
+        header = None
+    if not end or not isinstance(header, dict):
+        return 0, None
+    kept = rest.lstrip(bytes((KEPT, DROPPED)))
+    return len(line) + 1, len(rest) - len(kept) if kept else None
+
+
+#: Kinds of databases by SQLite's id of an application; columns of their rows, the first a key, and a check.
+_KINDS: dict[int, type[Database[Any]]] = {kind.application: kind for kind in (Journal, AnswerJournal)}
+_CHECKS: dict[type[Database[Any]], tuple[tuple[str, ...], Callable[[tuple[Any, ...]], bool]]] = {
+    Journal: (("key", "settings", "grade", "proof"), _judgement),
+    AnswerJournal: (("key", "settings", "attempt", "ending", "answer", "proof"), _answer),
+}

@@ -1,0 +1,200 @@
+"""Claims of an answer: pairs of a passage's key and what is said of it, in the forms in which judges write.
+
+What `medteb_mteb.curation.llm.tolerant` reads, and of that:
+
+    {KEY: GRADE, ...}                    also in a wrapper, with comments beside it, or in several objects
+    [{"id": KEY, "grade": GRADE}, ...]   under the usual names
+    {GRADE: [KEY, ...], ...}
+    KEY: GRADE                           lines, lists and tables without JSON, if every passage has one
+
+The key alone says which passage a claim is about; places are never counted. A bare list of grades is refused.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.labels.grades import GRADES
+from medteb_mteb.curation.llm.tolerant import Members, json_values, spoken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["Claims", "claims", "letter", "plain_key"]
+
+#: Pairs of a key (as `plain_key` writes it) and what is said of its passage.
+Claims = list[tuple[str, Any]]
+
+#: A key of a passage, plain.
+_KEY = re.compile(r"passage-\d+(?:-\w+)?")
+#: Names under which an entry of a list has the key, and under which an object has a grade, plain.
+_IDS = ("id", "key", "name", "passage", "passage-id", "passageid", "doc-id", "段落", "段落-id", "编号")
+_GRADES = ("grade", "label", "rating", "level", "relevance", "score", "letter", "等级", "评级",
+           "级别", "评分", "相关性", "相关度", "相关程度", "字母")  # fmt: skip
+#: Objects inside of objects that are looked through.
+_DEEPEST = 4
+
+_HYPHENS = re.compile(r"[\u2010-\u2015\u2212_\s\\-]+")
+_MARKS = " \t\r\n*`_~\"'“”‘’「」『』《》<>[]【】()"
+#: A key in a text without JSON, what may stand between it and its grade, and the end of a table's cell.
+_PLACE = re.compile(r"passage[\W_]{1,2}\d+(?:[\u2010-\u2015_-]\w+)?", re.IGNORECASE)
+_AROUND = " \t\r*`\"'|:=>→-"
+_CELL = re.compile(r"\s*\|")
+_GRADE = re.compile(
+    r"(?:(?:grade|label|rating|level|relevance|score|等级|评级|级别|评分|相关性|相关度|相关程度)"
+    r"[\s\"'“”*]*(?:is|为|是)?[\s:=]*)?"
+    r"[*`\"'“”‘’「」『』\[【(<\s]*([SABCDsabcd])[*`\"'“”‘’」』\]】)>\s]*(?:级别?|等级?|档)?[*`\"'”\s]*"
+    r"(?:$|[(:,.;。、!]|[-–—|]+\s)(.*)",
+    re.DOTALL,
+)
+#: A second grade in what stands behind the first: "A or B", "A/B", "A (B级)".
+_HEDGED = re.compile(
+    r"(?<![A-Za-z0-9])[SABCD](?:级|等|档|\s*[)\]】,.;。，]|\s*$)|(?:或|到|至|介于|\bor\b|/)\s*[SABCD](?![A-Za-z0-9])"
+)
+
+
+def letter(value: Any) -> str | None:
+    """The one grade that a value says, however it is dressed; `None` if it says none, or two.
+
+    Reads `A`, `"a"`, `Ａ`, `A级`, `**A**`, `等级：A`, `A（部分回答）`, `A: answers in part`, `["A"]`,
+    `{"grade": "A", "reason": ...}`; not `A passage that ...`, `A/B`, `AB`, `4`, `相关`.
+    """
+    if isinstance(value, Members):
+        named = [letter(one) for key, one in value if plain_key(key) in _GRADES]
+        return named[0] if named and len(set(named)) == 1 else None
+    if isinstance(value, list):
+        read = [letter(one) for one in value]
+        return read[0] if read and not any(read[1:]) else None
+    if not isinstance(value, str):
+        return None
+    match = _GRADE.fullmatch(unicodedata.normalize("NFKC", value).strip())
+    if match is None or _HEDGED.search(match[2]):
+        return None
+    if match[1].islower() and match[2].strip():  # "a. first of all"
+        return None
+    return match[1].upper()
+
+
+def plain_key(key: str) -> str:
+    """A key without what a judge may change in it: case, kinds of hyphens, marks around it."""
+    return _HYPHENS.sub("-", unicodedata.normalize("NFKC", key).strip(_MARKS)).casefold()
+
+
+def claims(content: str, keys: Sequence[str], *, cut: bool = False) -> Claims | str:
+    """The claims of an answer, in its order; a key that is claimed twice is there twice.
+
+    Args:
+        content: What the judge said.
+        keys: Keys that were asked for, as `plain_key` writes them.
+        cut: The answer ends where the tokens ended.
+
+    Returns:
+        The claims, or the reason why there are none: `not-json`, `not-an-object`.
+    """
+    text = spoken(content, cut=cut)
+    values = json_values(text)
+    sets: list[Claims] = []
+    for value in values:
+        found = [one for one in _sets(value.content) if one]
+        if value.repaired and not all(_borne_out(one, value.repaired) for one in found):
+            return "not-json"
+        sets += found
+    if sets:
+        return [claim for one in _told(sets) for claim in one]
+    if len(keys) == 1:
+        objects = [value.content for value in values if isinstance(value.content, Members)]
+        alone = {letter(one) for one in objects} or {letter(text)}
+        if len(alone) == 1 and None not in alone:
+            return [(keys[0], alone.pop())]
+    if values:
+        return "not-an-object"
+    # An object that does not end was cut; its lines are not a list.
+    return ([] if "{" in text else _lines(text, keys)) or "not-json"
+
+
+def _borne_out(found: Claims, text: str) -> bool:
+    """Return True if the original text has every grade of a repaired answer between its key and the next."""
+    behind: dict[str, str] = {}
+    for key, rest in _stretches(text):
+        behind[key] = f"{behind.get(key, '')} {rest}"
+    return all(
+        re.search(rf"(?<![A-Za-z0-9]){grade}(?![A-Za-z0-9])", behind.get(key, ""), re.IGNORECASE)
+        for key, value in found
+        if (grade := letter(value))
+    )
+
+
+def _stretches(text: str) -> Iterator[tuple[str, str]]:
+    """Passages' keys in a text, as `plain_key` writes them, each with what follows up to the next one."""
+    starts = [*_PLACE.finditer(text)]
+    ends = [*(start.start() for start in starts[1:]), len(text)]
+    for start, end in zip(starts, ends, strict=False):
+        yield plain_key(start.group()), unicodedata.normalize("NFKC", text[start.end() : end])
+
+
+def _told(sets: list[Claims]) -> list[Claims]:
+    """Sets that say something: no placeholders or reasons beside grades, and none twice."""
+    known = [one for one in sets if any(letter(value) for _, value in one)]
+    left: list[Claims] = []
+    for one in known or sets:
+        if one not in left:
+            left.append(one)
+    return left
+
+
+def _sets(value: Any, depth: int = 0) -> Iterator[Claims]:
+    """The sets of claims inside a value."""
+    if depth > _DEEPEST:
+        return
+    if not isinstance(value, Members):
+        for one in value if isinstance(value, list) else ():
+            yield from _sets(one, depth + 1)
+        return
+    names = [(plain_key(key), one) for key, one in value]
+    if any(key in _GRADES for key, _ in names) and (found := _entry(names)):
+        yield [(found, value)]
+        return
+    if names and all(key.upper() in GRADES for key, _ in names):
+        yield _turned(names)
+        return
+    mine: Claims = []
+    for key, one in names:
+        inner = [*_sets(one, depth + 1)]
+        if _KEY.fullmatch(key):
+            mine.append((key, one))
+            # An object under a key that is about another passage contradicts it.
+            yield from ([claim for claim in some if claim[0] != key] for some in inner)
+        elif inner:
+            yield from inner
+        elif any(character.isdigit() for character in key):
+            mine.append((key, one))
+    if mine:
+        yield mine
+
+
+def _entry(names: Claims) -> str:
+    """The key that an entry of a list says it is about; empty if it says none."""
+    given = [plain_key(str(one)) for key, one in names if key in _IDS and isinstance(one, (str, int))]
+    mine = {one for one in given if _KEY.fullmatch(one)}
+    return mine.pop() if len(mine) == 1 else given[0] if given else ""
+
+
+def _turned(names: Sequence[tuple[str, Any]]) -> Claims:
+    """Claims of an object that lists the passages of each grade."""
+    found: Claims = []
+    for grade, listed in names:
+        several = listed if isinstance(listed, list) else [listed]
+        found += [(plain_key(one), grade.upper()) for one in several if isinstance(one, str) and one.strip()]
+    return found
+
+
+def _lines(text: str, keys: Sequence[str]) -> Claims:
+    """Claims of an answer without JSON, if each of the keys has one and nothing speaks against it."""
+    found: Claims = []
+    for key, rest in _stretches(text):
+        claim = (key, letter(_CELL.split(rest.partition("\n")[0].strip(_AROUND))[0]))
+        if claim[1] and claim not in found:
+            found.append(claim)
+    return found if {key for key, _ in found} >= set(keys) else []

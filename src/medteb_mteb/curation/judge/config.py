@@ -1,0 +1,135 @@
+"""The judges of a build: LLMs with what is special to judging, as a YAML file says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from medteb_mteb.curation.judge.controls import CHECKS, CONTROLS, ECHOES
+from medteb_mteb.curation.judge.prompt import prompt_version
+from medteb_mteb.curation.llm.config import LLM, load_settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["AnyJudge", "Judge", "Judges", "LearnedJudge", "load_judges"]
+
+
+class Judge(LLM):
+    """Configuration of one judge; its judgements carry its name.
+
+    Attributes:
+        passages: Passages of a prompt at most.
+        prompt_tokens: Estimated tokens of a prompt at most, unless a single passage has more.
+        max_failed: Share of the pairs that may stay without a grade, those that a content filter refuses not
+            counted; beyond it the judging stops.
+        keep_answers: Answers that are kept in the journal as they came, compressed: `unread`, of which some
+            passage has no grade, or `none`. They are read again before anything is asked for once more.
+        tags: Ask for keys that carry a tag of their passage (`Passage-0-k7f`) instead of the published
+            `Passage-0`; a mixed-up answer is then recognised.
+    """
+
+    passages: int = Field(default=10, ge=1, le=200)
+    prompt_tokens: int = Field(default=16_000, ge=500)
+    max_failed: float = Field(default=0.1, ge=0, le=1)
+    keep_answers: Literal["unread", "none"] = "unread"
+    tags: bool = True
+
+    def description(self) -> dict[str, Any]:
+        """Everything a grade depends on besides its texts."""
+        return self.settings(prompt_version(tags=self.tags))
+
+
+class LearnedJudge(BaseModel):
+    """Configuration of a judge that is a cross-encoder with thresholds, and needs no LLM.
+
+    Attributes:
+        name: What its grades are booked on.
+        cross_encoder: Folder that `mar cross-encoder` wrote, trained on the labels 0 for D to 4 for S.
+        batch_size: Pairs per forward pass.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(min_length=1, max_length=100)
+    cross_encoder: str = Field(min_length=1)
+    batch_size: int = Field(default=32, ge=1)
+
+    def description(self) -> dict[str, Any]:
+        """Everything a grade depends on besides its texts: digests of the folder's files."""
+        from medteb_mteb.curation.judge.learned import open_grader
+
+        return {"cross_encoder": open_grader(self).identity()}
+
+    def key(self) -> str:
+        """No key: nothing is sent."""
+        return ""
+
+
+def _kind(entry: Any) -> str:
+    learned = "cross_encoder" in entry if isinstance(entry, dict) else isinstance(entry, LearnedJudge)
+    return "cross-encoder" if learned else "LLM"
+
+
+AnyJudge: TypeAlias = Judge | LearnedJudge
+
+
+class Judges(BaseModel):
+    """The judges of a build.
+
+    Attributes:
+        judges: The judges, each of a name of its own.
+        seed: Orders passages, places and picks control passages.
+        control_rate: Share of the prompts with several passages that carry control passages, one of either
+            sign. Prompts with a suspicious passage always do.
+        controls: Negative control passages: what has nothing to do with any query.
+        echoes: Positive control passages for queries without a gold passage: texts around `{query}`, which
+            can be anything but unrelated to the query. None: prompts without a gold passage have no positive
+            one.
+        check_positives: Show each judge the passages that it took for positives once more, with a query that
+            none of them answers: one that is graded as an answer to it, too, raises itself.
+        checks: Such queries, about what neither the documents nor `controls` are about.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    judges: tuple[
+        Annotated[
+            Annotated[Judge, Tag("LLM")] | Annotated[LearnedJudge, Tag("cross-encoder")], Discriminator(_kind)
+        ],
+        ...,
+    ] = Field(min_length=1)
+    seed: int = 42
+    control_rate: float = Field(default=1.0, ge=0, le=1)
+    controls: tuple[Annotated[str, Field(min_length=10)], ...] = Field(default=CONTROLS, min_length=1)
+    echoes: tuple[Annotated[str, Field(pattern=r"\{query\}")], ...] = ECHOES
+    check_positives: bool = True
+    checks: tuple[Annotated[str, Field(min_length=4)], ...] = Field(default=CHECKS, min_length=1)
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> Self:
+        seen: dict[str, str] = {}
+        for judge in self.judges:
+            if judge.name in seen.values():
+                raise ValueError(f"two judges are called {judge.name!r}")
+            if isinstance(judge, LearnedJudge):
+                same = f"cross-encoder {judge.cross_encoder}"
+            else:
+                same = repr(sorted(judge.settings("tags" if judge.tags else "").items()))
+            if same in seen:
+                raise ValueError(
+                    f"judges {seen[same]!r} and {judge.name!r} are the same model with the same settings; if "
+                    "there are two models behind the name, give one of them a variant"
+                )
+            seen[same] = judge.name
+        return self
+
+
+def load_judges(path: str | Path) -> Judges:
+    """The judges of a YAML file.
+
+    Raises:
+        BuildError: There is no such file, or it is not what `Judges` describes.
+    """
+    return load_settings(path, Judges, "'judges', a list")

@@ -1,0 +1,64 @@
+"""Entries of the journal: requests, accounts, and the digests that identify judgements."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from dataclasses import dataclass
+
+from medteb_mteb.curation.llm.account import Account
+from medteb_mteb.curation.llm.database import KEY
+
+__all__ = ["ECHO", "GOLD", "NEGATIVE", "JudgeAccount", "Request", "judgement_key", "proof"]
+
+#: Control passages of a request, bits of `Request.control`: one about something else entirely, one that
+#: repeats the query, and one that is known to answer it.
+NEGATIVE, ECHO, GOLD = 1, 2, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as recorded in the journal.
+
+    Attributes:
+        keys: Keys of its judgements, in the order of its passages.
+        attempt: 0 for the first time that these are asked for, counted up for each passage from there.
+        control: The control passages among them, a sum of `NEGATIVE`, `ECHO` and `GOLD`.
+    """
+
+    keys: tuple[bytes, ...]
+    attempt: int = 0
+    control: int = 0
+
+    @property
+    def controls(self) -> tuple[int, ...]:
+        """The kinds of its control passages."""
+        return tuple(kind for kind in (NEGATIVE, ECHO, GOLD) if self.control & kind)
+
+    def id(self, settings: bytes) -> bytes:
+        """16 bytes that name it under given settings."""
+        head = b"request %d %d " % (self.attempt, self.control)
+        return hashlib.sha256(head + settings + b"".join(self.keys)).digest()[:KEY]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeAccount(Account):
+    """Cost of a judge, and its results on control passages.
+
+    Attributes:
+        controls: Answers to prompts with control passages.
+        controls_failed: Of these, those that misgraded one.
+    """
+
+    controls: int = 0
+    controls_failed: int = 0
+
+
+def judgement_key(settings: bytes, query: bytes, passage: bytes) -> bytes:
+    """16 bytes for a judgement, from the digest of the settings and the sha256 of both texts."""
+    return hashlib.sha256(settings + query + passage).digest()[:KEY]
+
+
+def proof(key: bytes, settings: bytes, grade: str) -> bytes:
+    """Checksum (4 bytes) of a row of `judgements`."""
+    return zlib.crc32(key + settings + grade.encode()).to_bytes(4, "big")

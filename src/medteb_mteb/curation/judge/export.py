@@ -1,0 +1,164 @@
+"""The folder of a judging: what the journal says about the pairs that were asked for.
+
+::
+
+    step.json            what is judged: digests of the input, the judges and their settings
+    judgements.jsonl     a row per pair and judge, sorted: query-id, corpus-id, judge, grade; `suspicious` is
+                         true where the passage may have instructed a judge, and `why` says what shows it:
+                         `text` (it reads like an instruction), `control` (a judge misgraded a control
+                         passage where only it stood beside it), `raised` (a judge took it for an answer to a
+                         query that it cannot answer)
+    failed.jsonl         pairs that a judge gave no grade for: query-id, corpus-id, judge, reason
+    report.json          what it took: answers, tokens, cost, control passages; differs from run to run
+    manifest.json        written last: counts, digests of the first two, the steps before this one
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.judge.controls import MISGRADED
+from medteb_mteb.curation.labels.grades import GRADES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from medteb_mteb.curation.judge.config import AnyJudge
+    from medteb_mteb.curation.judge.journal import Journal
+    from medteb_mteb.curation.judge.material import Material
+    from medteb_mteb.curation.judge.plan import Wanted
+    from medteb_mteb.curation.llm.database import Failure
+
+__all__ = ["FAILED", "JUDGEMENTS", "Outcome", "export", "outcomes"]
+
+JUDGEMENTS = "judgements.jsonl"
+FAILED = "failed.jsonl"
+
+
+@dataclass
+class Outcome:
+    """Number of pairs by a judge's grade.
+
+    Attributes:
+        grades: Pairs by grade, of all five.
+        failed: Pairs without a grade, by reason.
+        left: Pairs not asked for yet.
+    """
+
+    grades: dict[str, int] = field(default_factory=lambda: dict.fromkeys(GRADES, 0))
+    failed: Counter[str] = field(default_factory=Counter)
+    left: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the counts as stored in the manifest."""
+        return {"grades": self.grades, "failed": dict(sorted(self.failed.items()))}
+
+
+def outcomes(planners: Sequence[Wanted[AnyJudge]], journal: Journal) -> dict[str, Outcome]:
+    """Count the pairs of each judge in the journal."""
+    found = {planner.judge.name: Outcome() for planner in planners}
+    for row in _rows(planners, journal):
+        _count(found[row["judge"]], row)
+    return found
+
+
+def export(
+    folder: Path,
+    planners: Sequence[Wanted[AnyJudge]],
+    journal: Journal,
+    raised: frozenset[bytes] = frozenset(),
+) -> dict[str, Outcome]:
+    """Write `judgements.jsonl` and `failed.jsonl`, aside and then moved.
+
+    Args:
+        folder: Where to.
+        planners: The requests of every judge.
+        journal: Their grades.
+        raised: Digests of the passages that raise themselves.
+
+    Returns:
+        What they hold, by judge.
+
+    Raises:
+        BuildError: They cannot be written.
+    """
+    import os
+
+    found = {planner.judge.name: Outcome() for planner in planners}
+    targets = [folder / name for name in (JUDGEMENTS, FAILED)]
+    parts = [target.with_name(target.name + ".part") for target in targets]
+    try:
+        with (
+            parts[0].open("w", encoding="utf-8") as graded,
+            parts[1].open("w", encoding="utf-8") as failed,
+        ):
+            for row in _rows(planners, journal, raised):
+                _count(found[row["judge"]], row)
+                stream = graded if "grade" in row else failed
+                stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+            for stream in (graded, failed):
+                stream.flush()
+                os.fsync(stream.fileno())
+        for part, target in zip(parts, targets, strict=True):
+            part.replace(target)
+    except OSError as error:
+        for part in parts:
+            part.unlink(missing_ok=True)
+        raise BuildError(
+            f"{folder} cannot be written to ({error.strerror}); every judgement is in the journal. Make "
+            "room, and start again."
+        ) from error
+    return found
+
+
+def _rows(
+    planners: Sequence[Wanted[AnyJudge]], journal: Journal, raised: frozenset[bytes] = frozenset()
+) -> Iterator[dict[str, Any]]:
+    """Rows by query, document and judge; of a pair not asked for yet without grade and reason."""
+    ordered = sorted(planners, key=lambda planner: planner.judge.name)
+    pools = ordered[0].material.pools
+    for query in sorted(pools):
+        known = []
+        for planner in ordered:
+            keys = {document: planner.key(query, document) for document in pools[query]}
+            wanted = list(keys.values())
+            known.append((planner.judge.name, keys, journal.grades(wanted), journal.failures(wanted)))
+        for document in sorted(pools[query]):
+            failed = [failures.get(keys[document]) for _, keys, _, failures in known]
+            why = _why(ordered[0].material, document, failed, raised)
+            for name, keys, grades, failures in known:
+                key = keys[document]
+                row = {"query-id": query, "corpus-id": document, "judge": name}
+                if key in grades:
+                    yield {**row, "grade": grades[key], **why}
+                elif key in failures:
+                    yield {**row, "reason": failures[key].reason, **why}
+                else:
+                    yield row
+
+
+def _why(
+    material: Material, document: str, failed: Sequence[Failure | None], raised: frozenset[bytes]
+) -> Mapping[str, Any]:
+    """Columns of a pair whose passage may have instructed a judge; none if it has not."""
+    shown = {
+        "text": material.suspect(document),
+        "control": any(one is not None and one.reason in MISGRADED.values() for one in failed),
+        "raised": bool(raised) and material.digests["d", document] in raised,
+    }
+    why = [name for name, so in shown.items() if so]
+    return {"suspicious": True, "why": why} if why else {}
+
+
+def _count(outcome: Outcome, row: dict[str, Any]) -> None:
+    if "grade" in row:
+        outcome.grades[row["grade"]] += 1
+    elif "reason" in row:
+        outcome.failed[row["reason"]] += 1
+    else:
+        outcome.left += 1

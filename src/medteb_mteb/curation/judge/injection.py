@@ -1,0 +1,145 @@
+"""Passages are data: what could make a judge read them as instructions is found and defused.
+
+Four lines of defence, none of which is enough alone:
+
+1. Each passage stands between delimiters that it cannot contain; markup of chat templates and characters
+   that nobody can see are taken out of what the judge is shown.
+2. Text that looks like an instruction to a judge is judged alone, so that it has no others to touch.
+3. Control passages of either sign stand among the others (`medteb_mteb.curation.judge.controls`): if one is
+   graded as it cannot be, the whole answer is worth nothing.
+4. What a judge took for a positive it is shown once more, with a query that it cannot answer
+   (`medteb_mteb.curation.judge.raised`): a passage that raises itself, in whatever words, does it there, too.
+
+What this does not catch: an instruction that asks to lower the others by a grade or two only (a passage that
+repeats the query may be a C; a gold passage may not), or one that acts on queries of certain words only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+
+__all__ = ["defused", "delimiter", "suspicious"]
+
+#: Words of which a text has one, and what it then looks like if it instructs a judge. The words are looked
+#: for first: nearly all texts have none of them, and a corpus has millions.
+_RULES: tuple[tuple[tuple[str, ...], str], ...] = (
+    # To a reader of prompts, in Chinese: words of the mainland and of Taiwan, in simplified characters.
+    (
+        ("忽略", "无视", "忘记", "忘掉", "不要理会", "不用管", "跳过", "推翻"),
+        r"(忽略|无视|忘记|忘掉|不要理会|不用管|跳过|推翻).{0,12}(指令|指示|提示|要求|规则|说明|内容|设定)",
+    ),
+    (("系统", "开发者"), r"(系统|开发者)(提示词?|消息|讯息|指令)"),
+    (
+        ("评分", "评审", "评估", "裁判", "助手", "人工智", "模型", "ai"),
+        r"你(现在|从现在起|接下来)?(是|扮演|作为)一?[个名位]?"
+        r"(评分|评审|评估|裁判|助手|人工智[能慧]|大?语言?模型|ai)",
+    ),
+    (
+        ("评", "判", "打", "标", "给", "输出", "返回", "回传"),
+        r"(请|必须|应当?|务必|直接|统一|一律|全部|都|均).{0,12}(评为|评成|判为|打为|标为|评|打|给|输出|返回|回传)"
+        r".{0,5}(?<!维生素)[“\"'「]?[sabcd](?![a-z0-9])",
+    ),
+    (
+        ("段落", "文档", "文件", "passage"),
+        r"(所有|全部|每个|其他|其余|其它|以上|以下|上述)(的)?(段落|文档|文件|passages?).{0,16}(评|打分|给|判|输出|标)|"
+        r"(本|该|此|这个?|上一?|下一?)(段落|文档|文件|passage).{0,12}(评为|评级|评分|打分|得分|等级).{0,8}"
+        r"[sabcd最满高低]",
+    ),
+    (("json", "passage"), r"(输出|返回|回传|回复|回答).{0,8}(json|passage)"),
+    # The same in English.
+    (
+        ("ignore", "disregard", "forget", "override", "bypass"),
+        r"(ignore|disregard|forget|override|bypass).{0,30}"
+        r"(instruction|prompt|rule|above|previous|guideline)",
+    ),
+    (("prompt", "message"), r"(system|developer)\s*(prompt|message)"),
+    (
+        ("you are", "youare"),
+        r"you\s?are\s?(now\s?|an?\s?)+(assistant|judge|grader|rater|ai\b|language\s?model)",
+    ),
+    (
+        ("passage", "document", "grade", "rating", "score", "label"),
+        r"(rate|grade|score|label|mark|assign|give|output|return|answer).{0,30}"
+        r"(passage|document|grade|rating|score|label).{0,30}\b[sabcd]\b|"
+        r"(all|every|each|other|this)\s?(passage|document)s?.{0,30}"
+        r"(grade|rate|score|irrelevant|relevant|\b[sabd]\b)",
+    ),
+    # What is ours, or any chat template's.
+    (("passage-",), r"passage-\d"),
+    (
+        ("<", "["),
+        r"</?\s*(passage|query|system|user|assistant|instructions?)\b|<\|[^|<>]{1,40}\|>|\[/?inst\]|<</?sys>>|"
+        r"<(start|end)_of_turn>",
+    ),
+    (("system", "assistant", "user", "human"), r"(^|\n)\s*#{0,4}\s*(system|assistant|user|human)\s*[:：]"),
+)
+#: Traditional characters in these rules, so that each rule is written once.
+_TRADITIONAL = str.maketrans(
+    "無視記會過內規則說評審級標給輸開發從現個語統務應當請該這滿檔詞傳訊餘為設維複係",
+    "无视记会过内规则说评审级标给输开发从现个语统务应当请该这满档词传讯余为设维复系",
+)
+
+_INSTRUCTIONS = tuple((words, re.compile(pattern)) for words, pattern in _RULES)
+
+#: Categories control and format of Unicode, but line break and tab: not seen by people, but read by models.
+_INVISIBLE = re.compile(
+    "[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2\u180e"
+    "\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd"
+    "\U00013430-\U00013438\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0001\U000e0020-\U000e007f]+"
+)
+
+_GAPS = str.maketrans("", "", " \t*_.·•-—|~/\\")
+
+_TEMPLATES = re.compile(
+    r"<\|(?=[^|<>]{1,40}\|>)|\[(?=/?inst\])|<(?=</?sys>>)|<(?=(start|end)_of_turn>)|<(?=/?s>)", re.IGNORECASE
+)
+
+
+def defused(text: str) -> str:
+    """A text as a judge is shown it.
+
+    Characters of the categories control and format are taken out (line breaks and tabs stay): they are not
+    seen, but read. Markup of chat templates is broken up by a space, since a tokenizer may take it for the
+    end of the message.
+    """
+    seen = _visible(text)
+    if "<" in seen or "[" in seen:
+        return _TEMPLATES.sub(lambda found: found.group() + " ", seen)
+    return seen
+
+
+def _visible(text: str) -> str:
+    # All of them are unprintable, which is told much faster.
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    return _INVISIBLE.sub("", text)
+
+
+def suspicious(text: str) -> bool:
+    """Return True if a text looks like a prompt injection.
+
+    The patterns are wide on purpose: a false positive is merely judged alone, which costs one request.
+    """
+    plain = unicodedata.normalize("NFKC", _visible(text)).lower().translate(_TRADITIONAL)
+    # What was written with gaps between the characters is looked at without them, too.
+    tight = plain.translate(_GAPS)
+    return any(
+        any(word in form for word in words) and pattern.search(form) is not None
+        for form in ((plain,) if tight == plain else (plain, tight))
+        for words, pattern in _INSTRUCTIONS
+    )
+
+
+def delimiter(request: bytes, texts: tuple[str, ...]) -> str:
+    """A word (12 hex digits) that none of the texts contains.
+
+    Comes of the digest of the request, which includes the texts: nobody can write a passage that holds it,
+    and the same request is the same prompt.
+    """
+    for number in range(1000):
+        word = hashlib.sha256(b"delimiter %d " % number + request).hexdigest()[:12]
+        if not any(word in text for text in texts):
+            return word
+    raise AssertionError("a thousand digests are in the texts")

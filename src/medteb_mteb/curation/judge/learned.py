@@ -1,0 +1,112 @@
+"""A judge that is a cross-encoder: grades without an LLM, a network or a price."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from mar_st.errors import MarError
+from mar_st.graded import Grader
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.judge.entries import JudgeAccount, Request
+from medteb_mteb.curation.judge.plan import Wanted
+from medteb_mteb.curation.judge.worker import Tally
+from medteb_mteb.curation.labels.grades import GRADES, value
+from medteb_mteb.curation.llm.limits import Stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from medteb_mteb.curation.judge.config import LearnedJudge
+    from medteb_mteb.curation.judge.journal import Journal
+    from medteb_mteb.curation.judge.worker import Progress
+
+__all__ = ["LearnedPlanner", "LearnedWorker", "open_grader"]
+
+#: Pairs that are graded between two writes to the journal.
+CHUNK = 512
+
+
+class LearnedPlanner(Wanted["LearnedJudge"]):
+    """The pairs for a learned judge."""
+
+    def missing(self) -> Iterator[tuple[bytes, str, str]]:
+        """Yield key, query and document of what the journal does not have."""
+        for group in self.material.groups():
+            keys = {self.key(group.query, document): document for document in group.documents}
+            known = self.journal.grades(list(keys))
+            for key, document in keys.items():
+                if key not in known:
+                    yield key, self.material.queries[group.query], self.material.documents[document]
+
+
+class LearnedWorker:
+    """Grades all that a planner wants.
+
+    Args:
+        planner: The pairs.
+        journal: Where grades go.
+        progress: Told what comes in.
+    """
+
+    def __init__(self, planner: LearnedPlanner, journal: Journal, progress: Progress) -> None:
+        self.llm, self.planner, self.journal, self.progress = planner.judge, planner, journal, progress
+        self.tally, self.stop, self.stopped = Tally(), Stop(), ""
+        self.faults: dict[str, int] = {}
+        self._grader = open_grader(planner.judge)
+
+    async def run(self) -> None:
+        """Grade until there is nothing left, or until it is stopped.
+
+        Raises:
+            BuildError: The cross-encoder cannot be loaded, or does not give one score per pair.
+            JournalError: Grades could not be written down.
+        """
+        planner, journal = self.planner, self.journal
+        journal.describe(planner.settings, planner.description)
+        planner.counts = planner.survey()
+        left = list(planner.missing())
+        for start in range(0, len(left), CHUNK):
+            if self.stop.reason:
+                break
+            some = left[start : start + CHUNK]
+            grades = await asyncio.to_thread(self._grades, [(query, text) for _, query, text in some])
+            found = {key: grade for (key, _, _), grade in zip(some, grades, strict=True)}
+            journal.settle(
+                planner.settings,
+                Request(tuple(found)),
+                judge=planner.judge.name,
+                grades=found,
+                failures={},
+                follow=[],
+                paid=JudgeAccount(),
+            )
+            self.tally.bought += len(found)
+            self.progress(graded=len(found), failed=0, cost=0.0)
+        self.stopped = self.stop.reason
+
+    def _grades(self, pairs: Sequence[tuple[str, str]]) -> list[str]:
+        best = len(GRADES) - 1
+        try:
+            return [GRADES[best - int(label)] for label in self._grader.label(pairs)]
+        except MarError as error:
+            raise BuildError(f"Judge {self.llm.name}: {error}") from error
+
+
+def open_grader(judge: LearnedJudge) -> Grader:
+    """The cross-encoder of a judge, without its weights.
+
+    Raises:
+        BuildError: There is none, or its labels are not those of the scale.
+    """
+    try:
+        grader = Grader(judge.cross_encoder, batch_size=judge.batch_size)
+    except MarError as error:
+        raise BuildError(f"Judge {judge.name}: {error}") from error
+    highest = value(GRADES[0])
+    if max(grader.thresholds.labels) > highest:
+        raise BuildError(
+            f"Judge {judge.name}: {judge.cross_encoder} gives labels up to {max(grader.thresholds.labels)}; "
+            f"the scale has 0 for D to {highest} for S. Train it on such labels."
+        )
+    return grader

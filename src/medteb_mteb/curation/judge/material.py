@@ -1,0 +1,110 @@
+"""The texts that are judged: read, checked and grouped."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from medteb_mteb.curation.files.read import read_texts
+from medteb_mteb.curation.judge.injection import suspicious
+from medteb_mteb.curation.judge.pools import read_pools
+from medteb_mteb.curation.llm.private import refuse_private
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["Group", "Material", "read_material"]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Documents (ids of distinct texts) to judge for one query text, which may have several ids."""
+
+    query: str
+    documents: tuple[str, ...]
+
+
+class Material:
+    """The texts to be judged, with their digests.
+
+    Args:
+        queries: Text of every query of the pools.
+        documents: Text of every document of the pools.
+        pools: Query id to the ids of its documents.
+        gold: Query id to texts of documents that are known to answer it.
+    """
+
+    def __init__(
+        self,
+        queries: Mapping[str, str],
+        documents: Mapping[str, str],
+        pools: Mapping[str, Sequence[str]],
+        gold: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self.queries, self.documents, self.pools = queries, documents, pools
+        self.digests = {
+            **{("q", name): hashlib.sha256(text.encode()).digest() for name, text in queries.items()},
+            **{("d", name): hashlib.sha256(text.encode()).digest() for name, text in documents.items()},
+        }
+        self._suspects: dict[str, bool] = {}
+        self._gold: dict[bytes, list[str]] = {}
+        for query, texts in (gold or {}).items():
+            if query in queries:
+                self._gold.setdefault(self.digests["q", query], []).extend(texts)
+
+    def groups(self) -> Iterator[Group]:
+        """The pools by text: the same judgement is in one group, once."""
+        by_text: dict[bytes, list[str]] = {}
+        for query in self.pools:
+            by_text.setdefault(self.digests["q", query], []).append(query)
+        for names in by_text.values():
+            found: dict[bytes, str] = {}
+            for name in names:
+                for document in self.pools[name]:
+                    found.setdefault(self.digests["d", document], document)
+            yield Group(names[0], tuple(found.values()))
+
+    def suspect(self, document: str) -> bool:
+        """Return True if a document looks like a prompt injection."""
+        if document not in self._suspects:
+            self._suspects[document] = suspicious(self.documents[document])
+        return self._suspects[document]
+
+    def gold_beside(self, query: str, documents: Sequence[str]) -> list[str]:
+        """Texts that are known to answer a query, without those of the documents beside them."""
+        known = self._gold.get(self.digests["q", query], [])
+        beside = {self.documents[document] for document in documents} if known else set()
+        return sorted({text for text in known if text not in beside})
+
+    @property
+    def pairs(self) -> int:
+        """Number of pairs in the pools."""
+        return sum(map(len, self.pools.values()))
+
+
+def read_material(
+    queries: str | Path,
+    documents: str | Path,
+    pools: str | Path,
+    *,
+    already_anonymous: bool,
+    gold: str | Path | None = None,
+) -> Material:
+    """The texts of the pools and of the gold pairs, which have the same form; all others are left out."""
+    asked = {text.id: text for text in read_texts(queries)}
+    there = {text.id: text for text in read_texts(documents)}
+    pairs = read_pools(pools, asked, there)
+    wanted_queries = [asked[name] for name in pairs]
+    wanted = [there[name] for name in dict.fromkeys(d for names in pairs.values() for d in names)]
+    sure = {} if gold is None else read_pools(gold, asked, there)
+    if not already_anonymous:
+        shown = [there[name] for names in sure.values() for name in names]
+        refuse_private({"queries": wanted_queries, "documents": [*wanted, *shown]})
+    return Material(
+        {text.id: text.full for text in wanted_queries},
+        {text.id: text.full for text in wanted},
+        pairs,
+        {query: [there[name].full for name in names] for query, names in sure.items()},
+    )

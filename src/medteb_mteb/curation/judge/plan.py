@@ -1,0 +1,227 @@
+"""Planning of a judge's requests: judgements missing in the journal, in prompts of several passages."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from medteb_mteb.curation.judge.config import AnyJudge, Judge
+from medteb_mteb.curation.judge.controls import MISGRADED, with_controls
+from medteb_mteb.curation.judge.entries import ECHO, GOLD, NEGATIVE, Request, judgement_key
+from medteb_mteb.curation.judge.prompt import SYSTEM, TEMPLATE, Prompt, render
+from medteb_mteb.curation.llm.budget import tokens_of
+from medteb_mteb.curation.llm.database import settings_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from medteb_mteb.curation.judge.config import Judges
+    from medteb_mteb.curation.judge.journal import Journal
+    from medteb_mteb.curation.judge.material import Group, Material
+
+__all__ = ["AROUND", "OVERHEAD", "Planner", "Task", "Wanted"]
+
+JudgeT = TypeVar("JudgeT", bound=AnyJudge, covariant=True)
+
+#: Tokens of a prompt without its texts.
+OVERHEAD = tokens_of(SYSTEM) + tokens_of(TEMPLATE)
+#: Tokens of the delimiters and the key of a passage.
+AROUND = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A request with the texts to send it.
+
+    Attributes:
+        request: The request.
+        prompt: What is sent.
+        numbers: Number of the passage of each key of the request, in their order.
+        controls: Kind of control passage by number.
+        query: Id of the query.
+        documents: Ids of the documents, in the order of the keys.
+    """
+
+    request: Request
+    prompt: Prompt
+    numbers: tuple[int, ...]
+    controls: dict[int, int]
+    query: str
+    documents: tuple[str, ...]
+
+
+@dataclass
+class Counts:
+    """Numbers of judgements, by state, that a planner has seen.
+
+    Attributes:
+        judgements: Distinct judgements that are wanted.
+        known: Of these, in the journal.
+        failed: Of these, failed in an earlier run and not retried.
+        suspicious: Of these, with a passage that is judged alone.
+        resumed: Requests of an interrupted run that are sent again unchanged.
+    """
+
+    judgements: int = 0
+    known: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    suspicious: int = 0
+    resumed: int = 0
+
+    @property
+    def missing(self) -> int:
+        """Judgements to be asked for."""
+        return self.judgements - self.known - self.failed.total()
+
+
+class Wanted(Generic[JudgeT]):
+    """The judgements that one judge is to make.
+
+    Args:
+        judge: The judge.
+        judges: The settings it shares with others.
+        material: What is judged.
+        journal: What is known already.
+        retry_failed: Whether to ask again for what has failed in an earlier run.
+    """
+
+    def __init__(
+        self,
+        judge: JudgeT,
+        judges: Judges,
+        material: Material,
+        journal: Journal,
+        *,
+        retry_failed: bool = False,
+    ) -> None:
+        self.judge, self.judges, self.material, self.journal = judge, judges, material, journal
+        self.retry_failed = retry_failed
+        self.description = judge.description()
+        self.settings = settings_digest(self.description)
+        self.counts = Counts()
+
+    def key(self, query: str, document: str) -> bytes:
+        """Key of a judgement."""
+        digests = self.material.digests
+        return judgement_key(self.settings, digests["q", query], digests["d", document])
+
+    def survey(self) -> Counts:
+        """Count the judgements to ask for, without rendering prompts."""
+        counts = Counts()
+        for group in self.material.groups():
+            keys = [self.key(group.query, document) for document in group.documents]
+            known, failed = self.journal.grades(keys), self.journal.failures(keys)
+            counts.judgements += len(keys)
+            counts.known += len(known)
+            if not self.retry_failed:
+                counts.failed.update(f.reason for key, f in failed.items() if key not in known)
+        return counts
+
+
+class Planner(Wanted[Judge]):
+    """The requests for one LLM; arguments as of `Wanted`."""
+
+    #: Requests of an interrupted run that no longer fit what is wanted.
+    stale: list[Request]
+
+    def tasks(self) -> Iterator[Task]:
+        """Yield all requests, query by query; `counts` is complete after the last one."""
+        self.counts, self.stale = Counts(), []
+        open_requests = {key: r for r in self.journal.requests(self.settings) for key in r.keys}
+        for group in self.material.groups():
+            yield from self._group(group, open_requests)
+
+    def _group(self, group: Group, open_requests: dict[bytes, Request]) -> Iterator[Task]:
+        keys = {self.key(group.query, document): document for document in group.documents}
+        known, failed = self.journal.grades(list(keys)), self.journal.failures(list(keys))
+        self.counts.judgements += len(keys)
+        self.counts.known += len(known)
+        left = {key: document for key, document in keys.items() if key not in known}
+        for request in dict.fromkeys(open_requests[key] for key in left if key in open_requests):
+            if all(key in left for key in request.keys):
+                self.counts.resumed += 1
+                yield self.task(request, group.query, [left.pop(key) for key in request.keys])
+            else:
+                self.stale.append(request)
+        again: list[tuple[bytes, str, int]] = []
+        for key in [key for key in left if key in failed]:
+            document = left.pop(key)
+            if self.retry_failed:
+                again.append((key, document, failed[key].attempt + 1))
+            else:
+                self.counts.failed[failed[key].reason] += 1
+        for key, document, attempt in again:
+            control = self._alone(document, failed[key].reason)
+            yield self.task(Request((key,), attempt, control), group.query, [document])
+        yield from self._batches(group.query, left)
+
+    def _batches(self, query: str, left: dict[bytes, str]) -> Iterator[Task]:
+        """Suspicious passages alone, the others in the judge's own random order."""
+        suspects = [(key, document) for key, document in left.items() if self.material.suspect(document)]
+        self.counts.suspicious += len(suspects)
+        for key, document in suspects:
+            del left[key]
+            yield self.task(Request((key,), 0, self._alone(document)), query, [document])
+        order = sorted(left.items())
+        draw = random.Random(
+            f"{self.judges.seed}\0{self.judge.name}\0{self.material.digests['q', query].hex()}"
+        )
+        draw.shuffle(order)
+        for batch in self._cut(query, order):
+            documents = [document for _, document in batch]
+            controlled = len(batch) > 1 and draw.random() < self.judges.control_rate
+            control = NEGATIVE | self._positive(query, documents) if controlled else 0
+            yield self.task(Request(tuple(key for key, _ in batch), 0, control), query, documents)
+
+    def _positive(self, query: str, documents: Sequence[str]) -> int:
+        """The kind of positive control passage for a prompt; 0: it has none."""
+        return GOLD if self.material.gold_beside(query, documents) else ECHO if self.judges.echoes else 0
+
+    def _alone(self, document: str, reason: str = "") -> int:
+        """The control passages beside a passage that is asked for alone.
+
+        A gold passage is not among them: if it is none, its query would never be judged.
+        """
+        wanted = reason in MISGRADED.values() or self.material.suspect(document)
+        return (NEGATIVE | (ECHO if self.judges.echoes else 0)) if wanted else 0
+
+    def _cut(self, query: str, order: list[tuple[bytes, str]]) -> Iterator[list[tuple[bytes, str]]]:
+        fixed = OVERHEAD + tokens_of(self.material.queries[query])
+        batch: list[tuple[bytes, str]] = []
+        size = fixed
+        for key, document in order:
+            tokens = tokens_of(self.material.documents[document]) + AROUND
+            if batch and (len(batch) == self.judge.passages or size + tokens > self.judge.prompt_tokens):
+                yield batch
+                batch, size = [], fixed
+            batch.append((key, document))
+            size += tokens
+        if batch:
+            yield batch
+
+    def task(self, request: Request, query: str, documents: Sequence[str]) -> Task:
+        """The texts of a request; the same request gives the same prompt."""
+        identity = request.id(self.settings)
+        asked = self.material.queries[query]
+        texts, numbers, kinds = with_controls(
+            request,
+            identity,
+            [self.material.documents[document] for document in documents],
+            query=asked,
+            gold=self.material.gold_beside(query, documents),
+            controls=self.judges.controls,
+            echoes=self.judges.echoes,
+        )
+        prompt = render(asked, texts, request=identity, tags=self.judge.tags)
+        return Task(request, prompt, numbers, kinds, query, tuple(documents))
+
+    def follow_up(self, task: Task, reasons: Mapping[bytes, str]) -> list[Task]:
+        """Requests, each for one passage, for what a first answer did not give."""
+        documents = dict(zip(task.request.keys, task.documents, strict=True))
+        found = []
+        for key, reason in reasons.items():
+            control = self._alone(documents[key], reason)
+            found.append(self.task(Request((key,), 1, control), task.query, [documents[key]]))
+        return found

@@ -1,0 +1,92 @@
+"""Report of a judging."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.judge.entries import JudgeAccount
+from medteb_mteb.curation.judge.export import Outcome
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["JudgeReport", "JudgeResult", "finished"]
+
+
+@dataclass(frozen=True)
+class JudgeResult:
+    """Result of one judge.
+
+    Attributes:
+        name: The judge.
+        outcome: Its grades of the pairs, and those without.
+        bought: Grades that this run bought.
+        known: Judgements that were in the journal before.
+        account: What the journal has paid for it, over all runs.
+        details: About this run: answers thrown away, passages asked for again, faults of the line.
+        stopped: Why it ended before everything was asked for; empty if it did not.
+    """
+
+    name: str
+    outcome: Outcome
+    bought: int = 0
+    known: int = 0
+    account: JudgeAccount = field(default_factory=JudgeAccount)
+    details: dict[str, Any] = field(default_factory=dict)
+    stopped: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the judge's entry of `report.json`."""
+        return {
+            "judge": self.name,
+            **self.outcome.to_json(),
+            "left": self.outcome.left,
+            "bought": self.bought,
+            "known": self.known,
+            "paid": asdict(self.account),
+            **self.details,
+            **({"stopped": self.stopped} if self.stopped else {}),
+        }
+
+
+@dataclass(frozen=True)
+class JudgeReport:
+    """Report of a judging.
+
+    Attributes:
+        folder: Where it is written.
+        journal: Where every judgement is.
+        pairs: Number of pairs.
+        judges: Result of each judge.
+        complete: True if every pair has a grade or has failed; only then `judgements.jsonl` exists.
+        notes: Remarks for the reader.
+    """
+
+    folder: Path
+    journal: Path
+    pairs: int
+    judges: tuple[JudgeResult, ...]
+    complete: bool
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of `report.json`."""
+        return {
+            "pairs": self.pairs,
+            "complete": self.complete,
+            "judges": [result.to_json() for result in self.judges],
+            "notes": list(self.notes),
+        }
+
+
+def finished(folder: Path, journal: Path, manifest: dict[str, Any]) -> JudgeReport:
+    """The report of a folder that an earlier run has finished, from its manifest."""
+    results = []
+    for name, counts in manifest["judges"].items():
+        outcome = Outcome(dict(counts["grades"]))
+        outcome.failed.update(counts["failed"])
+        results.append(
+            JudgeResult(name, outcome, known=sum(outcome.grades.values()) + outcome.failed.total())
+        )
+    return JudgeReport(folder, journal, manifest["pairs"], tuple(results), complete=True)

@@ -1,0 +1,246 @@
+"""Judging pools: read, ask, write down, export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.files.folder import alone, claim, lineage, write_text
+from medteb_mteb.curation.files.read import MANIFEST, source_digest
+from medteb_mteb.curation.judge.config import AnyJudge, Judge, Judges, load_judges
+from medteb_mteb.curation.judge.estimate import journal_path
+from medteb_mteb.curation.judge.export import FAILED, JUDGEMENTS, Outcome, export, outcomes
+from medteb_mteb.curation.judge.injection import suspicious
+from medteb_mteb.curation.judge.journal import Journal
+from medteb_mteb.curation.judge.learned import LearnedPlanner, LearnedWorker
+from medteb_mteb.curation.judge.material import read_material
+from medteb_mteb.curation.judge.plan import Planner, Wanted
+from medteb_mteb.curation.judge.pools import pool_files
+from medteb_mteb.curation.judge.raised import check_of, raised
+from medteb_mteb.curation.judge.report import JudgeReport, JudgeResult, finished
+from medteb_mteb.curation.judge.unread import read_again, why_stopped
+from medteb_mteb.curation.judge.worker import JudgeWorker
+from medteb_mteb.curation.llm.loop import INTERRUPTED, run_workers
+from medteb_mteb.editions import sha256_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from medteb_mteb.curation.judge.material import Material
+
+__all__ = ["judge"]
+
+SCHEMA_VERSION = 1
+
+
+def judge(
+    queries: str | Path,
+    documents: str | Path,
+    pools: str | Path,
+    out: str | Path,
+    judges: Judges | str | Path,
+    *,
+    journal: str | Path | None = None,
+    gold: str | Path | None = None,
+    already_anonymous: bool = False,
+    retry_failed: bool = False,
+    show_progress: bool = True,
+) -> JudgeReport:
+    """Have every judge grade every pair of the pools; resume where an earlier run ended.
+
+    The journal is authoritative: a judgement in it, from this build or any other, is never paid for again.
+    The folder is written from it once nothing is left to ask for, with the same bytes however often the run
+    was interrupted.
+
+    Args:
+        queries: Queries, see `read_texts`.
+        documents: Documents, see `read_texts`.
+        pools: Which documents are judged for which query, see `read_pools`.
+        out: Folder to write.
+        judges: The judges, or their YAML file.
+        journal: The journal, see `journal_path`.
+        gold: Documents that are known to answer a query, in the form of the pools: positive control passages.
+        already_anonymous: Send texts that have passed no anonymiser.
+        retry_failed: Ask again, once, for what has failed in earlier runs.
+        show_progress: Show a bar.
+
+    Raises:
+        BuildError: The input cannot be used, texts are not anonymised, a key is missing, the folder or the
+            journal belongs to something else, is in use or cannot be written.
+        FolderError: Rows of the input that cannot be used.
+    """
+    config = judges if isinstance(judges, Judges) else load_judges(judges)
+    folder, path = Path(out), journal_path(out, journal)
+    material = read_material(queries, documents, pools, already_anonymous=already_anonymous, gold=gold)
+    for one in config.judges:
+        one.key()
+    with alone(folder):
+        offline = [_planner(one, config, material, retry_failed=retry_failed) for one in config.judges]
+        identity = _identity(queries, documents, pools, gold, offline)
+        claim(folder, identity)
+        manifest = folder / MANIFEST
+        if manifest.is_file() and not retry_failed:
+            return finished(folder, path, json.loads(manifest.read_text(encoding="utf-8")))
+        with Journal(path) as opened:
+            for planner in offline:
+                planner.journal = opened
+            reread = [read_again(one, opened) if isinstance(one, Planner) else 0 for one in offline]
+            workers = _work(offline, opened, show_progress=show_progress)
+            for worker in workers:
+                if isinstance(worker, JudgeWorker):
+                    worker.stopped = why_stopped(worker)
+            caught: frozenset[bytes] = frozenset()
+            if config.check_positives and not any(worker.stopped for worker in workers):
+                caught = _check(workers, opened, show_progress=show_progress)
+            complete = not any(worker.stopped for worker in workers)
+            found = export(folder, offline, opened, caught) if complete else outcomes(offline, opened)
+            notes = _notes(material, caught)
+            report = _report(folder, path, workers, reread, found, complete=complete, notes=notes)
+        write_text(folder / "report.json", _dump(report.to_json()))
+        if complete:
+            content = {
+                **identity,
+                "already_anonymous": already_anonymous,
+                "pairs": material.pairs,
+                "judges": {name: outcome.to_json() for name, outcome in sorted(found.items())},
+                "before": {"queries": lineage(queries), "documents": lineage(documents)},
+                "files": {name: sha256_of(folder / name) for name in (JUDGEMENTS, FAILED)},
+            }
+            write_text(manifest, _dump(content))
+    if any(worker.stopped == INTERRUPTED for worker in workers):
+        raise KeyboardInterrupt
+    return report
+
+
+def _identity(
+    queries: str | Path,
+    documents: str | Path,
+    pools: str | Path,
+    gold: str | Path | None,
+    planners: Sequence[Wanted[AnyJudge]],
+) -> dict[str, Any]:
+    """Return everything the judgements depend on; budgets and rate limits may change between runs."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "step": "judge",
+        "settings": {planner.judge.name: planner.description for planner in planners},
+        "input": {
+            "queries": source_digest(queries),
+            "documents": source_digest(documents),
+            "pools": [sha256_of(file) for file in pool_files(pools)],
+            **({} if gold is None else {"gold": [sha256_of(file) for file in pool_files(gold)]}),
+        },
+    }
+
+
+def _planner(
+    judge: AnyJudge, judges: Judges, material: Material, *, retry_failed: bool
+) -> Planner | LearnedPlanner:
+    """The judgements that are wanted of a judge; the journal is given once it is open."""
+    nothing: Any = None
+    if isinstance(judge, Judge):
+        return Planner(judge, judges, material, nothing, retry_failed=retry_failed)
+    return LearnedPlanner(judge, judges, material, nothing, retry_failed=retry_failed)
+
+
+def _check(
+    workers: Sequence[JudgeWorker | LearnedWorker], journal: Journal, *, show_progress: bool
+) -> frozenset[bytes]:
+    """Show the judges their positives once more; see `medteb_mteb.curation.judge.raised`.
+
+    Returns:
+        Digests of the passages that raise themselves. A worker stopped here is marked as stopped.
+    """
+    asked = [
+        (worker, check)
+        for worker in workers
+        if isinstance(worker, JudgeWorker) and (check := check_of(worker.planner, journal)) is not None
+    ]
+    checks = [check for _, check in asked]
+    done = _work(checks, journal, show_progress=show_progress, title="check")
+    for (worker, check), checker in zip(asked, done, strict=True):
+        worker.stopped = checker.stopped
+        worker.tally.checked = check.counts.judgements
+    return raised(checks, journal)
+
+
+def _work(
+    planners: Sequence[Planner | LearnedPlanner],
+    journal: Journal,
+    *,
+    show_progress: bool,
+    title: str = "judge",
+) -> list[JudgeWorker | LearnedWorker]:
+    from tqdm.auto import tqdm
+
+    missing = [planner.survey().missing for planner in planners]
+    with tqdm(total=sum(missing), desc=title, unit="grades", disable=not show_progress) as bar:
+        spent, failures = 0.0, 0
+
+        def progress(*, graded: int, failed: int, cost: float) -> None:
+            nonlocal spent, failures
+            spent, failures = spent + cost, failures + failed
+            bar.set_postfix(spent=f"{spent:.4g}", failed=failures, refresh=False)
+            bar.update(graded + failed)
+
+        workers = [
+            JudgeWorker(planner, journal, progress)
+            if isinstance(planner, Planner)
+            else LearnedWorker(planner, journal, progress)
+            for planner in planners
+        ]
+        run_workers(workers)
+    return workers
+
+
+def _report(
+    folder: Path,
+    journal: Path,
+    workers: Sequence[JudgeWorker | LearnedWorker],
+    reread: Sequence[int],
+    found: dict[str, Outcome],
+    *,
+    complete: bool,
+    notes: tuple[str, ...],
+) -> JudgeReport:
+    results = tuple(
+        JudgeResult(
+            worker.llm.name,
+            found[worker.llm.name],
+            bought=worker.tally.bought,
+            known=worker.planner.counts.known,
+            account=worker.journal.account(worker.llm.name),
+            details={
+                "read_again": again,
+                "asked_again": worker.tally.asked_again,
+                "distrusted": dict(sorted(worker.tally.distrusted.items())),
+                "suspicious": worker.planner.counts.suspicious,
+                "checked": worker.tally.checked,
+                "resumed": worker.planner.counts.resumed,
+                "faults": dict(sorted(worker.faults.items())),
+            },
+            stopped=worker.stopped,
+        )
+        for worker, again in zip(workers, reread, strict=True)
+    )
+    pairs = workers[0].planner.material.pairs
+    return JudgeReport(folder, journal, pairs, results, complete, notes)
+
+
+def _notes(material: Material, caught: frozenset[bytes]) -> tuple[str, ...]:
+    """Remarks about texts that instruct."""
+    notes = []
+    queries = sum(suspicious(text) for text in material.queries.values())
+    if queries:
+        notes.append(f"{queries} queries look as if they wanted to instruct a judge; look at their grades.")
+    if caught:
+        notes.append(
+            f"{len(caught)} passages were graded as answers to a query that they cannot answer; they are "
+            "marked in judgements.jsonl, and medteb consensus takes none of them for a positive."
+        )
+    return tuple(notes)
+
+
+def _dump(content: dict[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False, indent=2) + "\n"

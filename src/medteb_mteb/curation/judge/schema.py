@@ -1,0 +1,116 @@
+"""Reading an answer: one letter for each passage, and what to make of one that is not that.
+
+An answer is a claim about every passage at once, so what shows that the judge mixed passages up takes the
+whole answer down: a key that was not asked for, a key twice, a tag at another passage's number. What is only
+missing, or no letter of the scale, says nothing against the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.judge.claims import claims, letter, plain_key
+from medteb_mteb.curation.labels.grades import GRADES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Verdict", "answer_schema", "read_answer"]
+
+
+_REFUSAL = re.compile(
+    r"抱歉|对不起|(无法|不能|不便|拒绝)(提供|回答|协助|完成|评|处理|满足)|"
+    r"\b(sorry|(can ?not|can't|unable to|won't) (help|assist|provide|comply|answer|rate|grade))\b",
+    re.IGNORECASE,
+)
+_KEY = re.compile(r"passage-(\d+)(?:-(\w+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Content of an answer.
+
+    Attributes:
+        grades: Grade by number of the passage.
+        missing: Reason by number of a passage that has no grade.
+        whole: Why the whole answer is rejected; empty if it is not.
+    """
+
+    grades: dict[int, str] = field(default_factory=dict)
+    missing: dict[int, str] = field(default_factory=dict)
+    whole: str = ""
+
+
+def read_answer(
+    content: str | None, keys: Sequence[str], *, refused: bool = False, cut: bool = False
+) -> Verdict:
+    """The grades of an answer.
+
+    Args:
+        content: What the judge said.
+        keys: Key of each passage, in their order.
+        refused: The endpoint says that it is a refusal.
+        cut: The endpoint says that it ends where the tokens ended.
+
+    Returns:
+        A grade or a reason for each passage. Reasons: `refused`, `empty`, `cut`, `not-json`, `not-an-object`,
+        `duplicate`, `swapped`, `untagged`, `invented` (all of the whole answer), `missing`, `letter`.
+    """
+    if refused:
+        return _distrusted("refused", keys)
+    if not content or not content.strip():
+        return _distrusted("empty", keys)
+    asked = [plain_key(key) for key in keys]
+    found = claims(content, asked, cut=cut)
+    if isinstance(found, str):
+        reason = "cut" if cut else "refused" if _REFUSAL.search(content) else found
+        return _distrusted(reason, keys)
+    numbers = {key: number for number, key in enumerate(asked)}
+    if len(keys) == 1:  # nothing to mix it up with
+        numbers[asked[0].rpartition("-")[0] if asked[0].count("-") > 1 else asked[0]] = 0
+    reason = _mixed_up([key for key, _ in found], numbers, asked)
+    if reason:
+        return _distrusted(reason, keys)
+    grades: dict[int, str] = {}
+    missing = dict.fromkeys(range(len(keys)), "missing")
+    for key, value in found:
+        grade = letter(value)
+        if grade is None:
+            missing[numbers[key]] = "letter"
+        else:
+            grades[numbers[key]] = grade
+            del missing[numbers[key]]
+    return Verdict(grades, missing)
+
+
+def answer_schema(keys: Sequence[str]) -> dict[str, Any]:
+    """The JSON schema of an answer: every key, one letter each, nothing else."""
+    letter = {"type": "string", "enum": list(GRADES)}
+    return {
+        "type": "object",
+        "properties": dict.fromkeys(keys, letter),
+        "required": list(keys),
+        "additionalProperties": False,
+    }
+
+
+def _distrusted(reason: str, keys: Sequence[str]) -> Verdict:
+    return Verdict({}, dict.fromkeys(range(len(keys)), reason), reason)
+
+
+def _mixed_up(found: Sequence[str], numbers: dict[str, int], keys: Sequence[str]) -> str:
+    """Why the keys of an answer show that it cannot be trusted; empty if they do not."""
+    known = [numbers[key] for key in found if key in numbers]
+    if len(set(found)) != len(found) or len(set(known)) != len(known):
+        return "duplicate"
+    for key in found:
+        if key in numbers:
+            continue
+        match = _KEY.fullmatch(key)
+        if match and int(match[1]) < len(keys) and keys[int(match[1])] != f"passage-{match[1]}":
+            tags = {known.rpartition("-")[2] for known in keys}
+            return "untagged" if match[2] is None else "swapped" if match[2] in tags else "invented"
+        return "invented"
+    return ""

@@ -1,0 +1,82 @@
+"""Answers that nobody could read: reading them again, and showing some to people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from medteb_mteb.curation.judge.controls import places
+from medteb_mteb.curation.judge.prompt import passage_keys
+from medteb_mteb.curation.judge.worker import verdict_of
+
+if TYPE_CHECKING:
+    from medteb_mteb.curation.judge.journal import Journal
+    from medteb_mteb.curation.judge.plan import Planner
+    from medteb_mteb.curation.judge.worker import JudgeWorker
+
+__all__ = ["read_again", "shown", "why_stopped"]
+
+#: Reasons that say nothing about a judge: the endpoint refuses the texts.
+OF_THE_TEXTS = ("filtered",)
+#: Answers that are shown, characters of each, and characters in a row that may be those of a text.
+SHOWN, LENGTH, REPEATED = 3, 200, 12
+
+
+def read_again(planner: Planner, journal: Journal) -> int:
+    """Read the answers again that are kept for a judge, with the reader of today.
+
+    Returns:
+        How many grades came of them; each is one that need not be bought again.
+    """
+    found = 0
+    for request, ending, text in journal.unread(planner.settings):
+        identity = request.id(planner.settings)
+        numbers, kinds = places(request, identity)
+        keys = passage_keys(len(numbers) + len(kinds), request=identity, tags=planner.judge.tags)
+        verdict = verdict_of(text, keys, kinds, ending)
+        known = journal.grades(list(request.keys))
+        pairs = zip(request.keys, numbers, strict=True)
+        grades = {k: verdict.grades[n] for k, n in pairs if n in verdict.grades and k not in known}
+        if grades or len(known) == len(request.keys):
+            journal.reread(planner.settings, request, grades)
+            found += len(grades)
+    return found
+
+
+def why_stopped(worker: JudgeWorker) -> str:
+    """Why a judge stops the step, for people, with its first answers where they are the reason.
+
+    Empty if it does not: it was asked for everything, and has failed on no more than `max_failed` allows.
+    """
+    planner = worker.planner
+    if worker.useless:
+        return f"{worker.stopped}.{shown(planner, worker.journal)} Mend what is wrong"
+    if worker.stopped:
+        return worker.stopped
+    failed = planner.counts.failed + worker.tally.failed
+    failed = Counter({reason: number for reason, number in failed.items() if reason not in OF_THE_TEXTS})
+    number, wanted = failed.total(), planner.counts.judgements
+    if number <= planner.judge.max_failed * wanted:
+        return ""
+    reasons = ", ".join(f"{reason} {number}" for reason, number in failed.most_common())
+    return (
+        f"{number} of {wanted} judgements came to nothing ({reasons}), and max_failed is "
+        f"{planner.judge.max_failed:g}.{shown(planner, worker.journal)} Mend what is wrong and give "
+        "--retry-failed, or raise max_failed"
+    )
+
+
+def shown(planner: Planner, journal: Journal) -> str:
+    """The first answers that could not be read, for people; of one that repeats a text only its length."""
+    kept = [text for _, _, text in journal.unread(planner.settings)[:SHOWN]]
+    if not kept:
+        return ""
+    texts = "\n".join([*planner.material.queries.values(), *planner.material.documents.values()])
+
+    def safe(answer: str) -> str:
+        said = " ".join(answer.split())[:LENGTH]
+        if any(said[i : i + REPEATED] in texts for i in range(max(1, len(said) - REPEATED + 1)) if said):
+            return f"({len(answer)} characters that repeat a text)"
+        return repr(said)
+
+    return f" Its first answers of that kind: {'; '.join(map(safe, kept))}."

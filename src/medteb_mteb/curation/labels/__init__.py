@@ -1,0 +1,1 @@
+"""Grades, agreement, consensus, review."""

@@ -1,0 +1,278 @@
+"""Agreement of judges: Fleiss' kappa, Krippendorff's alpha, Gwet's AC1, confusion of every two judges.
+
+All three compare the observed agreement with that expected by chance, `(a - e) / (1 - e)`, and differ in the
+chance. Where nearly all pairs have one label kappa and alpha are low although judges agree; AC1 is not.
+
+Sources: J. L. Fleiss, Psychological Bulletin 76 (1971); K. Krippendorff, Content Analysis (2018), chapter 12;
+K. L. Gwet, British Journal of Mathematical and Statistical Psychology 61 (2008), equations 6 to 8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.labels.grades import GRADES, POSITIVE, by_pair, value
+from medteb_mteb.curation.labels.intervals import exact_interval, interval, rounded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from medteb_mteb.curation.labels.grades import Judgement
+
+__all__ = ["Agreement", "Estimate", "agreement", "fleiss_kappa", "gwet_ac1", "krippendorff_alpha"]
+
+Level: TypeAlias = Literal["nominal", "ordinal", "interval"]
+Times: TypeAlias = "NDArray[np.float64] | NDArray[np.int64] | None"
+
+
+def fleiss_kappa(counts: NDArray[np.int64], times: Times = None) -> float:
+    """Fleiss' kappa of `(items, categories)` counts of ratings.
+
+    Items with fewer ratings than the item with most are left out.
+
+    Args:
+        counts: How many ratings of each category an item has.
+        times: `(items,)`, how often each item counts; default once.
+
+    Returns:
+        NaN where all ratings are of one category.
+    """
+    counts, weights = _counted(counts, times)
+    number = counts.sum(1)
+    most = int(number.max()) if len(number) else 0
+    if most < 2:
+        return float("nan")
+    counts, weights = counts[number == most], weights[number == most]
+    observed = ((counts**2).sum(1) - most) / (most * (most - 1))
+    shares = weights @ counts / (weights.sum() * most)
+    return _beyond_chance(_mean(observed, weights), float((shares**2).sum()))
+
+
+def gwet_ac1(counts: NDArray[np.int64], times: Times = None) -> float:
+    """Gwet's AC1 of `(items, categories)` counts of ratings; items may have different numbers of ratings.
+
+    Args:
+        counts: How many ratings of each category an item has.
+        times: `(items,)`, how often each item counts; default once.
+    """
+    counts, weights = _counted(counts, times)
+    observed = _observed(counts, weights)
+    if np.isnan(observed) or counts.shape[1] < 2:
+        return float("nan")
+    shares = weights @ (counts / counts.sum(1, keepdims=True)) / weights.sum()
+    expected = (shares * (1 - shares)).sum() / (counts.shape[1] - 1)
+    return _beyond_chance(observed, float(expected))
+
+
+def krippendorff_alpha(counts: NDArray[np.int64], level: Level = "nominal", times: Times = None) -> float:
+    """Krippendorff's alpha of `(items, categories)` counts of ratings; categories in their order.
+
+    Args:
+        counts: Items with one rating or none do not count.
+        level: `nominal`: categories are equal or not. `ordinal`: distance by the ratings between two
+            categories. `interval`: by their positions.
+        times: `(items,)`, how often each item counts; default once.
+
+    Returns:
+        NaN where all ratings are of one category.
+    """
+    counts, weights = _counted(counts, times)
+    several = counts.sum(1) > 1
+    paired, weights = counts[several].astype(float), weights[several]
+    if not len(paired):
+        return float("nan")
+    # Coincidences: every ordered pair of ratings of an item, weighted by 1 / (ratings - 1).
+    weighted = paired * (weights / (paired.sum(1) - 1))[:, None]
+    coincidences = weighted.T @ paired - np.diag(weighted.sum(0))
+    totals = coincidences.sum(1)
+    distance = _distance(totals, level)
+    expected = (np.outer(totals, totals) * distance).sum() / (totals.sum() - 1)
+    return float(1 - (coincidences * distance).sum() / expected) if expected else float("nan")
+
+
+def _distance(totals: NDArray[np.float64], level: Level) -> NDArray[np.float64]:
+    positions = np.arange(len(totals))
+    if level == "nominal":
+        return np.asarray(positions[:, None] != positions[None, :], dtype=float)
+    if level == "interval":
+        return np.asarray((positions[:, None] - positions[None, :]) ** 2, dtype=float)
+    ranks = totals.cumsum() - totals / 2  # middle of a category on the line of all ratings
+    return np.asarray((ranks[:, None] - ranks[None, :]) ** 2)
+
+
+def _counted(counts: NDArray[np.int64], times: Times) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Items with a rating that count, and how often they do."""
+    weights = np.ones(len(counts)) if times is None else np.asarray(times, dtype=float)
+    there = (counts.sum(1) > 0) & (weights > 0)
+    return counts[there], weights[there]
+
+
+def _mean(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    return float(weights @ values / weights.sum())
+
+
+def _beyond_chance(observed: float, expected: float) -> float:
+    return (observed - expected) / (1 - expected) if expected < 1 else float("nan")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A coefficient with its 95 % percentile bootstrap interval over queries.
+
+    Of an agreement of all or none the interval is exact (Clopper-Pearson), of as many trials as queries.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Agreement of judges on a set of pairs.
+
+    Attributes:
+        judges: Names, sorted.
+        pairs: Number of pairs that two judges or more have graded.
+        complete: Number of pairs that all have graded.
+        labels: Coefficients of positive against negative: `agreement` (share of equal ratings among two
+            judges), `fleiss_kappa`, `krippendorff_alpha`, `gwet_ac1`.
+        grades: The same of the letters; alpha takes them as ordered.
+        confusion: For every two judges the `(5, 5)` counts: rows the first judge's grades, S to D.
+        positive_rate: Share of positives among the grades of each judge.
+    """
+
+    judges: list[str]
+    pairs: int
+    complete: int
+    labels: dict[str, Estimate]
+    grades: dict[str, Estimate]
+    confusion: dict[tuple[str, str], list[list[int]]]
+    positive_rate: dict[str, float]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready content; the keys of `confusion` are `JUDGE x JUDGE`."""
+
+        def estimates(found: dict[str, Estimate]) -> dict[str, list[float | None]]:
+            return {name: [rounded(x) for x in (e.value, e.low, e.high)] for name, e in found.items()}
+
+        return {
+            "judges": self.judges,
+            "pairs": self.pairs,
+            "complete": self.complete,
+            "labels": estimates(self.labels),
+            "grades": estimates(self.grades),
+            "confusion": {" x ".join(names): table for names, table in self.confusion.items()},
+            "positive_rate": {judge: round(rate, 4) for judge, rate in self.positive_rate.items()},
+        }
+
+
+def agreement(judgements: Iterable[Judgement], *, positive: Sequence[str] = POSITIVE) -> Agreement:
+    """Agreement of all judges who occur.
+
+    Args:
+        judgements: Of two judges or more.
+        positive: Grades that make a positive.
+
+    Raises:
+        BuildError: There is one judge alone, or no pair that two have graded.
+    """
+    judges, grades = by_pair(judgements)
+    if len(judges) < 2:
+        raise BuildError(f"Agreement needs two judges or more; there is {', '.join(judges) or 'none'}.")
+    letters = np.full((len(grades), len(judges)), -1)
+    for item, found in enumerate(grades.values()):
+        for judge, grade in found.items():
+            letters[item, judges.index(judge)] = value(grade)
+    rated = (letters >= 0).sum(1)
+    if not (rated > 1).any():
+        raise BuildError("No pair was graded by two judges, so there is nothing to compare.")
+    good = [value(grade) for grade in positive]
+    binary = np.where(letters < 0, -1, np.isin(letters, good))
+    _, queries = np.unique([query for query, _ in grades], return_inverse=True)
+    return Agreement(
+        judges=judges,
+        pairs=int((rated > 1).sum()),
+        complete=int((rated == len(judges)).sum()),
+        labels=_estimates(_counts(binary, 2), "nominal", queries),
+        grades=_estimates(_counts(letters, len(GRADES)), "ordinal", queries),
+        confusion={
+            (judges[i], judges[j]): _confusion(letters[:, i], letters[:, j])
+            for i, j in combinations(range(len(judges)), 2)
+        },
+        positive_rate={judge: float(binary[binary[:, i] >= 0, i].mean()) for i, judge in enumerate(judges)},
+    )
+
+
+def _counts(ratings: NDArray[np.int64], categories: int) -> NDArray[np.int64]:
+    return np.stack([(ratings == category).sum(1) for category in range(categories)], axis=1)
+
+
+def _confusion(first: NDArray[np.int64], second: NDArray[np.int64]) -> list[list[int]]:
+    both = (first >= 0) & (second >= 0)
+    table = np.zeros((len(GRADES), len(GRADES)), dtype=int)
+    np.add.at(table, (len(GRADES) - 1 - first[both], len(GRADES) - 1 - second[both]), 1)
+    rows: list[list[int]] = table.tolist()
+    return rows
+
+
+def _observed(counts: NDArray[np.int64], times: Times = None) -> float:
+    counts, weights = _counted(counts, times)
+    several = counts.sum(1) > 1
+    counts, weights = counts[several], weights[several]
+    if not len(counts):
+        return float("nan")
+    total = counts.sum(1)
+    return _mean((counts * (counts - 1)).sum(1) / (total * (total - 1)), weights)
+
+
+@dataclass(frozen=True)
+class _ByQuery:
+    """A coefficient by how often each query counts, as a sample for the bootstrap.
+
+    Coefficients ask only how many items have which counts. There are few different ones, so a resample is a
+    product with `table` in place of thousands of rows.
+
+    Attributes:
+        patterns: `(patterns, categories)`, the different rows of counts.
+        table: `(queries, patterns)`, items of each query with each of them.
+        coefficient: Of patterns, and how often each counts.
+    """
+
+    patterns: NDArray[np.int64]
+    table: NDArray[np.float64]
+    coefficient: Callable[[NDArray[np.int64], NDArray[np.float64]], float]
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the coefficient under each weighting, as `medteb_mteb.report.intervals.Sample.statistic`."""
+        return np.array([self.coefficient(self.patterns, times) for times in weights @ self.table])
+
+
+def _estimates(counts: NDArray[np.int64], level: Level, queries: NDArray[np.int64]) -> dict[str, Estimate]:
+    functions: dict[str, Callable[[NDArray[np.int64], Times], float]] = {
+        "agreement": _observed,
+        "fleiss_kappa": fleiss_kappa,
+        "krippendorff_alpha": lambda found, times: krippendorff_alpha(found, level, times),
+        "gwet_ac1": gwet_ac1,
+    }
+    patterns, which = np.unique(counts, axis=0, return_inverse=True)
+    table = np.zeros((int(queries.max()) + 1, len(patterns)))
+    np.add.at(table, (queries, which.ravel()), 1)
+    result = {}
+    for name, function in functions.items():
+        low, high = interval(_ByQuery(patterns, table, function))
+        value = function(counts, None)
+        if name == "agreement" and value in (0.0, 1.0):  # where all are alike a bootstrap knows no doubt
+            low, high = exact_interval(int(value) * len(table), len(table))
+        result[name] = Estimate(value, low, high)
+    return result

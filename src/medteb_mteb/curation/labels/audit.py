@@ -1,0 +1,240 @@
+"""An existing benchmark, judged again: what its qrels miss, what they hold in error, and a corrected edition.
+
+Source: the false-negative audit of public sets (MAR paper, Table 13): the top 50 of one retriever are judged
+on the five-letter scale and compared with the released positives among them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from medteb_mteb.curation.files.layout import write_qrels, write_rows, write_texts
+from medteb_mteb.curation.files.records import BuildError, Text
+from medteb_mteb.curation.labels.intervals import interval, rounded
+from medteb_mteb.editions import load_edition, write_manifest
+from medteb_mteb.report.intervals import MeanSample
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from medteb_mteb.curation.files.layout import Qrels
+    from medteb_mteb.curation.labels.grades import Label
+    from medteb_mteb.editions import Edition
+
+__all__ = ["Audit", "Benchmark", "QueryAudit", "audit", "read_benchmark", "write_corrected"]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A retrieval or reranking folder.
+
+    Attributes:
+        folder: Where it lies.
+        queries: Queries of the test, by id.
+        documents: Documents by id.
+        qrels: Released positives: query -> document -> score above 0.
+        candidates: Candidates of each query, for reranking; empty for retrieval.
+        licence: Licence of the data.
+    """
+
+    folder: Path
+    queries: dict[str, Text]
+    documents: dict[str, Text]
+    qrels: Qrels
+    candidates: dict[str, list[str]]
+    licence: str
+
+
+@dataclass(frozen=True)
+class QueryAudit:
+    """Audit of one query: numbers of documents among those judged.
+
+    Attributes:
+        query: Its id.
+        judged: Documents with a label.
+        undecided: Documents that the judges disagree on.
+        released: Released positives.
+        found: Positives by the judges.
+        false_positives: Released positives that the judges call negative.
+        false_negatives: Positives by the judges that were not released.
+    """
+
+    query: str
+    judged: int
+    undecided: int
+    released: int
+    found: int
+    false_positives: int
+    false_negatives: int
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Audit of all queries, with means over them.
+
+    Attributes:
+        queries: One by one.
+        means: Mean per query of each number, with its 95 % bootstrap interval over queries.
+        affected: Share of queries with a false negative.
+    """
+
+    queries: list[QueryAudit]
+    means: dict[str, tuple[float, float, float]]
+    affected: float
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready content."""
+        return {
+            "means": {name: [rounded(x) for x in found] for name, found in self.means.items()},
+            "queries_with_a_false_negative": round(self.affected, 4),
+            "queries": [asdict(query) for query in self.queries],
+        }
+
+
+def read_benchmark(folder: Path) -> Benchmark:
+    """Read a retrieval or reranking folder in the Hub layout.
+
+    Raises:
+        BuildError: It is of another type.
+        FolderError: Rows that cannot be used, each with file and line.
+    """
+    from medteb_mteb.folders import inspect_folder
+    from medteb_mteb.folders.problems import Problems
+    from medteb_mteb.folders.retrieval import read_retrieval
+
+    layout = inspect_folder(folder)
+    if "qrels" not in layout.tables:
+        raise BuildError(f"{folder} is not a retrieval or reranking folder.")
+    data = read_retrieval(layout, Problems(folder))
+    return Benchmark(
+        folder=folder,
+        queries={row["id"]: Text(row["id"], row["text"]) for row in data.queries},
+        documents={row["id"]: Text(row["id"], row["text"], row["title"]) for row in data.corpus},
+        qrels={
+            query: {name: int(score) for name, score in row.items() if score > 0}
+            for query, row in data.qrels.items()
+        },
+        candidates=data.top_ranked or {},
+        licence=layout.licence or "unknown",
+    )
+
+
+def audit(benchmark: Benchmark, labels: Iterable[Label]) -> Audit:
+    """Compare labels with the released qrels, among the documents that were judged.
+
+    Args:
+        benchmark: The benchmark.
+        labels: Of pairs of its queries and documents.
+
+    Raises:
+        BuildError: A label of another benchmark, or none at all.
+    """
+    by_query: dict[str, dict[str, int | None]] = {}
+    for label in labels:
+        if label.query_id not in benchmark.queries or label.document_id not in benchmark.documents:
+            raise BuildError(
+                f"The labels have {label.query_id!r} and {label.document_id!r}, which {benchmark.folder} "
+                "has not."
+            )
+        by_query.setdefault(label.query_id, {})[label.document_id] = label.relevance
+    if not by_query:
+        raise BuildError("There are no labels to compare with.")
+    queries = [
+        _compare(query, by_query[query], benchmark.qrels.get(query, {}))
+        for query in benchmark.queries
+        if query in by_query
+    ]
+    names = ("released", "found", "false_positives", "false_negatives", "judged", "undecided")
+    table = np.array([[getattr(query, name) for name in names] for query in queries], dtype=float)
+    means = {
+        name: (float(column.mean()), *interval(MeanSample(column)))
+        for name, column in zip(names, table.T, strict=True)
+    }
+    return Audit(queries, means, float((table[:, names.index("false_negatives")] > 0).mean()))
+
+
+def _compare(query: str, labels: Mapping[str, int | None], released: Mapping[str, int]) -> QueryAudit:
+    known = {name for name, relevance in labels.items() if relevance is not None}
+    found = {name for name in known if labels[name]}
+    return QueryAudit(
+        query,
+        judged=len(known),
+        undecided=len(labels) - len(known),
+        released=sum(name in released for name in labels),
+        found=len(found),
+        false_positives=sum(name in released for name in known - found),
+        false_negatives=sum(name not in released for name in found),
+    )
+
+
+def write_corrected(
+    benchmark: Benchmark,
+    labels: Sequence[Label],
+    out: Path,
+    *,
+    name: str,
+    keep_false_positives: bool = False,
+) -> Edition:
+    """Write the benchmark with the qrels that the labels come to; the original is not touched.
+
+    Positives by the judges are added with relevance 1, released positives that the judges call negative are
+    taken out, all other qrels stay. Queries that lose their last positive are left out.
+
+    Args:
+        benchmark: The benchmark.
+        labels: Labels of its pairs.
+        out: Folder to write, new or empty.
+        name: Name of the edition.
+        keep_false_positives: Only add.
+
+    Raises:
+        BuildError: The folder is in use, or no query keeps a positive.
+    """
+    if out.exists() and any(out.iterdir()):
+        raise BuildError(f"{out} is not empty; give a new folder.")
+    qrels = {query: dict(benchmark.qrels.get(query, {})) for query in benchmark.queries}
+    added = removed = 0
+    for label in labels:
+        row = qrels[label.query_id]
+        inside = label.document_id in benchmark.candidates.get(label.query_id, [label.document_id])
+        if label.relevance and label.document_id not in row and inside:
+            row[label.document_id] = 1
+            added += 1
+        elif label.relevance == 0 and label.document_id in row and not keep_false_positives:
+            del row[label.document_id]
+            removed += 1
+    kept = {query: row for query, row in qrels.items() if row}
+    if not kept:
+        raise BuildError("No query keeps a positive; the judges contradict the whole benchmark.")
+    part = out.with_name(out.name + ".part")
+    shutil.rmtree(part, ignore_errors=True)
+    write_texts(part / "corpus.jsonl", benchmark.documents.values(), titles=True)
+    write_texts(part / "queries.jsonl", (benchmark.queries[query] for query in kept), titles=False)
+    write_qrels(part, kept)
+    (part / "labels.tsv").unlink()
+    lists = {query: benchmark.candidates[query] for query in kept if query in benchmark.candidates}
+    if lists:
+        rows = ({"query-id": query, "corpus-ids": names} for query, names in lists.items())
+        write_rows(part / "top_ranked.jsonl", rows)
+    write_manifest(
+        part,
+        task=benchmark.folder.name,
+        name=name,
+        version="1.0.0",
+        licence=benchmark.licence,
+        counts={
+            "queries": len(kept),
+            "corpus": len(benchmark.documents),
+            "qrels": sum(map(len, kept.values())),
+        },
+        corrected={"added": added, "removed": removed, "queries left out": len(qrels) - len(kept)},
+    )
+    if out.exists():
+        out.rmdir()
+    part.replace(out)
+    return load_edition(out)

@@ -1,0 +1,168 @@
+"""Combination of the grades of several judges into one label per pair, or none.
+
+Published is `unanimous`: a positive where all judges agree that the document answers, a negative where all
+agree that it does not, all else discarded (MAR paper, section on the benchmark). The other rules are ours.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.labels.grades import GRADES, POSITIVE, Label, by_pair, check_grades, value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from medteb_mteb.curation.labels.grades import Judgement
+
+__all__ = ["RULES", "Rule", "consensus", "counts"]
+
+RULES = ("unanimous", "majority", "weighted", "graded")
+
+#: Reasons for which a pair is discarded.
+DISAGREE, INCOMPLETE, TIE, SPREAD = "judges disagree", "a judge is missing", "tie", "grades too far apart"
+SUSPICIOUS = "positive of a passage that may instruct judges"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Rule by which grades become a label.
+
+    Attributes:
+        kind: `unanimous`: all judges on one side. `majority`: more than half of them. `weighted`: judges
+            whose weights sum to more than `share` of the whole, on either side. `graded`: the mean grade,
+            rounded half up, 4 for S to 0 for D; a positive keeps it as its relevance, all below the worst
+            positive grade are 0.
+        positive: Grades that make a positive.
+        weights: Weight of each judge, for `weighted`; one that is not named has weight 1.
+        share: Share of the weights that has to be exceeded, for `weighted`.
+        spread: For `graded`, the distance of the best from the worst grade beyond which a pair is discarded.
+        judges: Names of the judges that count; default all that were asked.
+        incomplete: Whether a pair that not all judges have graded may have a label, by those there are.
+        keep_suspicious: Whether a passage that looks as if it wanted to instruct a judge may be a positive.
+            By default it is discarded, since it may have raised its own grade; as a negative it stays.
+
+    Raises:
+        BuildError: An impossible rule.
+    """
+
+    kind: Literal["unanimous", "majority", "weighted", "graded"] = "unanimous"
+    positive: tuple[str, ...] = POSITIVE
+    weights: Mapping[str, float] = field(default_factory=dict)
+    share: float = 0.5
+    spread: int = 1
+    judges: tuple[str, ...] = ()
+    incomplete: bool = False
+    keep_suspicious: bool = False
+
+    def __post_init__(self) -> None:
+        check_grades(self.positive)
+        worst = max(GRADES.index(grade) for grade in self.positive)
+        if set(self.positive) != set(GRADES[: worst + 1]):
+            raise BuildError(
+                "Positive grades are the best ones down to some letter, such as S,A; got "
+                f"{','.join(self.positive)}."
+            )
+        if self.kind not in RULES:
+            raise BuildError(f"No rule {self.kind!r}; there is {', '.join(RULES)}.")
+        if self.weights and self.kind != "weighted":
+            raise BuildError(f"Weights are for the rule 'weighted', not for {self.kind!r}.")
+        if any(not weight >= 0 for weight in self.weights.values()):
+            raise BuildError(f"Weights cannot be negative; got {dict(self.weights)}.")
+        if not 0.5 <= self.share < 1:
+            raise BuildError(f"share lies between 0.5 and 1, so that one side has it; got {self.share}.")
+
+    def label(
+        self, query_id: str, document_id: str, grades: Mapping[str, str], judges: Iterable[str]
+    ) -> Label:
+        """The label of one pair.
+
+        Args:
+            query_id: The query.
+            document_id: The document.
+            grades: Grade by judge.
+            judges: All judges that should have graded it.
+        """
+        there = {judge: grades[judge] for judge in judges if judge in grades}
+        if not there or (len(there) < len(list(judges)) and not self.incomplete):
+            return Label(query_id, document_id, None, INCOMPLETE)
+        if self.kind == "graded":
+            values = [value(grade) for grade in there.values()]
+            if max(values) - min(values) > self.spread:
+                return Label(query_id, document_id, None, SPREAD)
+            mean = int(sum(values) / len(values) + 0.5)
+            worst = min(value(grade) for grade in self.positive)
+            return Label(query_id, document_id, mean if mean >= worst else 0)
+        weights = {judge: self.weights.get(judge, 1.0) for judge in there}
+        total = sum(weights.values())
+        yes = sum(weights[judge] for judge, grade in there.items() if grade in self.positive)
+        return self._decided(query_id, document_id, yes, total)
+
+    def _decided(self, query_id: str, document_id: str, yes: float, total: float) -> Label:
+        no = total - yes
+        if self.kind == "unanimous":
+            relevance = 1 if not no else 0 if not yes else None
+            return Label(query_id, document_id, relevance, "" if relevance is not None else DISAGREE)
+        limit = total * (self.share if self.kind == "weighted" else 0.5)
+        relevance = 1 if yes > limit else 0 if no > limit else None
+        return Label(query_id, document_id, relevance, "" if relevance is not None else TIE)
+
+
+def consensus(
+    judgements: Iterable[Judgement],
+    rule: Rule | None = None,
+    *,
+    judges: Iterable[str] = (),
+    pairs: Iterable[tuple[str, str]] = (),
+) -> list[Label]:
+    """The label of every pair that was judged, sorted by query and document.
+
+    Args:
+        judgements: Of all judges.
+        rule: Default the published one.
+        judges: All judges that were asked; default those that occur. One that has not graded a pair is
+            missing there, however many others have.
+        pairs: Query and document of pairs that were asked for, also if nobody has graded them.
+
+    Raises:
+        BuildError: A judge that counts has graded nothing.
+    """
+    rule, given = rule or Rule(), list(judgements)
+    suspects = {one.pair for one in given if one.suspicious}
+    occur, grades = by_pair(given)
+    counted = sorted({*rule.judges, *rule.weights, *(() if rule.judges else {*occur, *judges})})
+    silent = sorted(set(counted) - set(occur))
+    if silent:
+        raise BuildError(
+            f"The judge {silent[0]!r} has graded nothing; there is {', '.join(occur)}. Have it judge (medteb "
+            "judge --retry-failed asks again), or name the judges that count (--judge)."
+        )
+    counted = list(rule.judges) or counted
+    everything = {**{pair: {} for pair in pairs}, **grades}
+    labels = (rule.label(*pair, everything[pair], counted) for pair in sorted(everything))
+    if rule.keep_suspicious:
+        return list(labels)
+    return [_unless_suspicious(label, suspects) for label in labels]
+
+
+def _unless_suspicious(label: Label, suspects: set[tuple[str, str]]) -> Label:
+    pair = label.query_id, label.document_id
+    return Label(*pair, None, SUSPICIOUS) if label.relevance and pair in suspects else label
+
+
+def counts(labels: Iterable[Label]) -> dict[str, int]:
+    """Count the pairs that are positive, negative, and discarded by reason."""
+    found = Counter(
+        f"discarded: {label.reason}"
+        if label.relevance is None
+        else "positive"
+        if label.relevance
+        else "negative"
+        for label in labels
+    )
+    return {
+        name: found[name] for name in sorted(found, key=lambda name: (name.startswith("discarded"), name))
+    }

@@ -1,0 +1,214 @@
+"""Grades that judges give, and the folder's rows they are read from."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.files.records import BuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+__all__ = [
+    "GRADES",
+    "POSITIVE",
+    "Judgement",
+    "Judging",
+    "Label",
+    "by_pair",
+    "read_judgements",
+    "read_judging",
+    "read_labels",
+    "value",
+]
+
+#: The published scale, best first: S answers directly and completely, A in part, B same subject with another
+#: intent, C a related subject, D unrelated (MAR paper, Table 21).
+GRADES = ("S", "A", "B", "C", "D")
+
+#: Grades that make a positive. The papers do not say; by their definitions S and A answer the query.
+POSITIVE = ("S", "A")
+
+
+def value(grade: str) -> int:
+    """4 for S down to 0 for D."""
+    return len(GRADES) - 1 - GRADES.index(grade)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Grade that one judge gave to one document for one query.
+
+    Attributes:
+        query_id: The query.
+        document_id: The document.
+        judge: The judge.
+        grade: Its grade.
+        suspicious: Whether the document looks as if it wanted to instruct a judge.
+    """
+
+    query_id: str
+    document_id: str
+    judge: str
+    grade: str
+    suspicious: bool = False
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Query and document."""
+        return self.query_id, self.document_id
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Label of a pair, on which the judges agreed.
+
+    Attributes:
+        query_id: The query.
+        document_id: The document.
+        relevance: 0 for a negative, 1 or more for a positive; `None` if the pair is discarded.
+        reason: Why it is discarded; otherwise empty.
+    """
+
+    query_id: str
+    document_id: str
+    relevance: int | None
+    reason: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a row of `labels.jsonl`."""
+        row: dict[str, Any] = {"query-id": self.query_id, "corpus-id": self.document_id}
+        if self.relevance is None:
+            return {**row, "relevance": None, "reason": self.reason}
+        return {**row, "relevance": self.relevance}
+
+
+@dataclass(frozen=True)
+class Judging:
+    """Grades of a finished judging.
+
+    Attributes:
+        judgements: The grades.
+        judges: All judges that were asked, also those that gave no grade; sorted.
+        failed: Query, document and judge of the grades that are missing.
+    """
+
+    judgements: tuple[Judgement, ...]
+    judges: tuple[str, ...]
+    failed: tuple[tuple[str, str, str], ...] = ()
+
+
+def read_judging(path: str | Path) -> Judging:
+    """Judgements with all who were asked for them.
+
+    Args:
+        path: Folder of `medteb judge`, or a JSONL file of judgements, whose judges are those that occur.
+
+    Raises:
+        BuildError: As `read_judgements`; or a judge that was asked gave no grade at all.
+    """
+    judgements = tuple(read_judgements(path))
+    folder = Path(path) if Path(path).is_dir() else Path(path).parent
+    occur = {one.judge for one in judgements}
+    manifest, failed = folder / "manifest.json", folder / "failed.jsonl"
+    if not manifest.is_file() or (Path(path).is_file() and Path(path).name != "judgements.jsonl"):
+        return Judging(judgements, tuple(sorted(occur)))
+    asked = json.loads(manifest.read_text(encoding="utf-8")).get("judges")
+    if not isinstance(asked, dict):
+        return Judging(judgements, tuple(sorted(occur)))
+    rows = [json.loads(line) for line in failed.read_text(encoding="utf-8").splitlines()]
+    return Judging(
+        judgements,
+        tuple(sorted({*asked, *occur})),
+        tuple((row["query-id"], row["corpus-id"], row["judge"]) for row in rows),
+    )
+
+
+def read_judgements(path: str | Path) -> Iterator[Judgement]:
+    """Judgements of a JSONL file, or of the `judgements.jsonl` of a folder.
+
+    Rows are `{"query-id", "corpus-id", "judge", "grade"}`, with `"suspicious": true` where that is so.
+
+    Raises:
+        BuildError: No such file, or a row that is not a judgement, with its line.
+    """
+    file = Path(path) / "judgements.jsonl" if Path(path).is_dir() else Path(path)
+    if not file.is_file():
+        raise BuildError(f"There is no {file}. Give a JSONL file of judgements, or the folder of a judging.")
+    seen: dict[tuple[str, str, str], int] = {}
+    with file.open(encoding="utf-8") as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.strip():
+                continue
+            found = _judgement(line, f"{file}:{number}")
+            key = (*found.pair, found.judge)
+            if key in seen:
+                raise BuildError(
+                    f"{file}:{number}: {found.judge} graded {found.query_id} and {found.document_id} in line "
+                    f"{seen[key]} already. Keep one of them."
+                )
+            seen[key] = number
+            yield found
+    if not seen:
+        raise BuildError(f"{file} holds no judgements.")
+
+
+def _judgement(line: str, where: str) -> Judgement:
+    try:
+        row: Mapping[str, Any] = json.loads(line)
+        parts = [row[name] for name in ("query-id", "corpus-id", "judge", "grade")]
+    except (ValueError, KeyError, TypeError) as error:
+        raise BuildError(
+            f"{where}: expected an object with query-id, corpus-id, judge and grade ({error!r})."
+        ) from error
+    if not all(isinstance(part, str) and part for part in parts):
+        raise BuildError(f"{where}: query-id, corpus-id, judge and grade have to be texts.")
+    if parts[3] not in GRADES:
+        raise BuildError(f"{where}: the grade {parts[3]!r} is none of {', '.join(GRADES)}.")
+    query, document, judge, grade = parts
+    return Judgement(query, document, judge, grade, row.get("suspicious") is True)
+
+
+def read_labels(path: str | Path) -> list[Label]:
+    """Labels of a `labels.jsonl`, or of the folder of one.
+
+    Raises:
+        BuildError: No such file, or a row that is not a label.
+    """
+    file = Path(path) / "labels.jsonl" if Path(path).is_dir() else Path(path)
+    if not file.is_file():
+        raise BuildError(f"There is no {file}; 'medteb consensus' writes it.")
+    labels = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            row: dict[str, Any] = json.loads(line)
+            labels.append(Label(row["query-id"], row["corpus-id"], row["relevance"], row.get("reason", "")))
+        except (ValueError, KeyError, TypeError) as error:
+            raise BuildError(f"{file}:{number}: expected query-id, corpus-id and relevance.") from error
+    return labels
+
+
+def by_pair(judgements: Iterable[Judgement]) -> tuple[list[str], dict[tuple[str, str], dict[str, str]]]:
+    """Judges by name, and the grade of every judge for every pair, pairs sorted."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    judges: set[str] = set()
+    for judgement in judgements:
+        found.setdefault(judgement.pair, {})[judgement.judge] = judgement.grade
+        judges.add(judgement.judge)
+    return sorted(judges), {pair: found[pair] for pair in sorted(found)}
+
+
+def check_grades(grades: Sequence[str]) -> None:
+    """Refuse letters that are not grades.
+
+    Raises:
+        BuildError: One of them is not a grade.
+    """
+    unknown = [grade for grade in grades if grade not in GRADES]
+    if unknown or not grades:
+        raise BuildError(
+            f"Positive grades are some of {', '.join(GRADES)}; got {', '.join(grades) or 'none'}."
+        )

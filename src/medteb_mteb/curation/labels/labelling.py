@@ -1,0 +1,51 @@
+"""Labels and the agreement of the judges, from a folder of judgements."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from medteb_mteb.curation.files.folder import write_text
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.labels.agreement import agreement
+from medteb_mteb.curation.labels.consensus import Rule, consensus, counts
+from medteb_mteb.curation.labels.grades import read_judging
+
+__all__ = ["write_labels"]
+
+
+def write_labels(judgements: str | Path, out: str | Path, rule: Rule | None = None) -> dict[str, Any]:
+    """Write `out/labels.jsonl` and `out/agreement.json`; gives what the latter holds.
+
+    Args:
+        judgements: JSONL file or folder of judgements, see `read_judging`.
+        out: Folder to write.
+        rule: Default the published one.
+
+    Raises:
+        BuildError: Judgements that cannot be used, see `read_judging` and `consensus`.
+    """
+    rule, folder = rule or Rule(), Path(out)
+    given = read_judging(judgements)
+    pairs = [pair[:2] for pair in given.failed]
+    labels = consensus(given.judgements, rule, judges=given.judges, pairs=pairs)
+    counted = [one for one in given.judgements if not rule.judges or one.judge in rule.judges]
+    try:
+        report = agreement(counted, positive=rule.positive).to_json()
+    except BuildError as error:  # one judge alone makes labels, but agrees with nobody
+        report = {"note": str(error)}
+    missing = Counter(judge for _, _, judge in given.failed)
+    report["missing"] = {judge: missing[judge] for judge in rule.judges or given.judges}
+    content = {
+        "rule": rule.kind,
+        "positive": list(rule.positive),
+        "labels": counts(labels),
+        "agreement": report,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = (json.dumps(label.to_json(), ensure_ascii=False) + "\n" for label in labels)
+    write_text(folder / "labels.jsonl", "".join(rows))
+    write_text(folder / "agreement.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+    return content

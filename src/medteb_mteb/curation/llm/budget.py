@@ -1,0 +1,66 @@
+"""Cost of requests: an estimate in advance, and a budget that is never exceeded."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from medteb_mteb.curation.llm.account import Account
+    from medteb_mteb.curation.llm.config import LLM
+
+__all__ = ["Purse", "tokens_of"]
+
+#: Bytes of UTF-8 that make a token. A Chinese character has three: one token, where today's tokenizers need
+#: 0.6 to 1.0; of English it is three letters, where they need about four. Rather too much than too little.
+BYTES_PER_TOKEN = 3
+
+
+def tokens_of(text: str) -> int:
+    """Estimated tokens of a text."""
+    return math.ceil(len(text.encode("utf-8", "surrogatepass")) / BYTES_PER_TOKEN)
+
+
+class Purse:
+    """An LLM's budget: what was spent, and what the requests under way may cost.
+
+    Args:
+        llm: The LLM, with its budget and prices.
+        account: What the journal has paid so far.
+    """
+
+    def __init__(self, llm: LLM, account: Account) -> None:
+        self._llm = llm
+        self.spent, self.tokens = account.cost, account.tokens_in + account.tokens_out
+        self._held_cost, self._held_tokens = 0.0, 0
+
+    def hold(self, tokens_in: int, tokens_out: int) -> bool:
+        """Set aside what a request may cost; `False` if that is more than is left."""
+        cost, tokens = self._llm.cost(tokens_in, tokens_out), tokens_in + tokens_out
+        budget, budget_tokens = self._llm.budget, self._llm.budget_tokens
+        if budget is not None and self.spent + self._held_cost + cost > budget:
+            return False
+        if budget_tokens is not None and self.tokens + self._held_tokens + tokens > budget_tokens:
+            return False
+        self._held_cost += cost
+        self._held_tokens += tokens
+        return True
+
+    def free(self, tokens_in: int, tokens_out: int) -> None:
+        """Give back what `hold` has set aside."""
+        self._held_cost -= self._llm.cost(tokens_in, tokens_out)
+        self._held_tokens -= tokens_in + tokens_out
+
+    def pay(self, tokens_in: int, tokens_out: int) -> None:
+        """Spend."""
+        self.spent += self._llm.cost(tokens_in, tokens_out)
+        self.tokens += tokens_in + tokens_out
+
+    def exhausted(self) -> str:
+        """Why the next request did not fit, for people."""
+        if self._llm.budget is not None:
+            limit = f"{self.spent:.4g} of its budget of {self._llm.budget:g} is spent"
+            if self._llm.budget_tokens is None:
+                return limit
+            return f"{limit}, {self.tokens} of {self._llm.budget_tokens} tokens"
+        return f"{self.tokens} of its {self._llm.budget_tokens} tokens are spent"

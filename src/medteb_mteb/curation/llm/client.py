@@ -1,0 +1,379 @@
+"""Client of one LLM's endpoint: a request returns an answer, or the reason why there is none.
+
+Attempts at a request are the same bytes under the same `Idempotency-Key`, a digest of them (and of a salt,
+where the same words are asked for another answer). A gateway that
+honours it gives the answer that was made for an attempt whose reply was lost, without charging again. With
+others, a reply that was lost on the way is paid twice; no client can help that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import math
+import random
+import re
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Protocol, Self, get_args
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.llm.budget import tokens_of
+from medteb_mteb.curation.llm.config import AnswerFormat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from medteb_mteb.curation.llm.config import LLM
+    from medteb_mteb.curation.llm.limits import Limits, Stop
+
+__all__ = ["Endpoint", "GiveUp", "Question", "Reply", "Unanswered", "quiet_libraries"]
+
+#: An endpoint that asks for a longer pause than this is left alone.
+MAX_RETRY_AFTER = 600.0
+#: Requests in a row that come to nothing before an LLM is given up, where one alone may be to blame itself.
+IN_A_ROW = 3
+
+#: How content filters call themselves: Azure and OpenAI, DeepSeek, Qwen, GLM, Moonshot, ERNIE.
+_FILTER_CODE = re.compile(r"content_?(filter|policy)|data_?inspection|responsibleai|^1301$", re.IGNORECASE)
+_FILTER_WORDS = re.compile(
+    r"content exists risk|content[ _]filter|content management policy|data_?inspection|inappropriate content|"
+    r"(considered|judged) (high risk|sensitive)|usage polic|敏感|不安全|不适当|违规|合规",
+    re.IGNORECASE,
+)
+
+
+class Question(Protocol):
+    """Interface of a prompt that can be sent to an endpoint."""
+
+    def messages(self) -> list[dict[str, str]]:
+        """Return the messages in the form of the chat completions API."""
+
+    def schema(self) -> dict[str, Any]:
+        """JSON schema of an answer."""
+
+    def tokens(self) -> tuple[int, int]:
+        """Estimated tokens, in and out."""
+
+    def salt(self) -> str:
+        """Return a string that tells equal prompts apart, so that each gets its own answer; may be empty."""
+
+
+class Unanswered(Exception):  # noqa: N818 - an outcome, not a mistake
+    """A request that gets no answer, while others may: `reason` is a short key."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class GiveUp(Exception):  # noqa: N818
+    """An endpoint that is not worth asking any more: the message is for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer, paid for.
+
+    Attributes:
+        content: What the LLM said.
+        refused: It is a refusal.
+        cut: It ends where the tokens ended.
+        tokens_in: Tokens of the prompt.
+        tokens_out: Tokens of the answer.
+        estimated: The endpoint did not count them.
+    """
+
+    content: str | None
+    refused: bool
+    cut: bool
+    tokens_in: int
+    tokens_out: int
+    estimated: bool
+
+
+class _Failed(Exception):  # noqa: N818
+    """An attempt that failed temporarily.
+
+    Attributes:
+        reason: Short key.
+        outage: The request itself cannot be to blame.
+        after: Seconds that the endpoint asks to wait.
+    """
+
+    def __init__(self, reason: str, *, outage: bool, after: float = 0.0) -> None:
+        super().__init__(reason)
+        self.reason, self.outage, self.after = reason, outage, after
+
+
+class _Refused(Exception):  # noqa: N818
+    """The endpoint refuses a request as it stands.
+
+    Attributes:
+        reason: Short key.
+        said: Its words for people.
+        form: It says that the form of answer is to blame; else it may be, or the texts.
+    """
+
+    def __init__(self, reason: str, said: str, *, form: bool) -> None:
+        super().__init__(reason)
+        self.reason, self.said, self.form = reason, said, form
+
+
+class Endpoint:
+    """The endpoint of an LLM; use it as an async context manager.
+
+    Args:
+        llm: The LLM.
+        limits: Its limits.
+        stop: Once it is set no further attempts are made.
+
+    Raises:
+        BuildError: The `openai` package or the LLM's key is missing.
+    """
+
+    def __init__(self, llm: LLM, limits: Limits, stop: Stop) -> None:
+        try:
+            import openai
+        except ImportError as error:
+            raise BuildError(
+                "Asking an LLM needs the openai package: pip install 'medteb[build]'."
+            ) from error
+        self.llm, self.limits, self.stop = llm, limits, stop
+        self._key = llm.key()
+        self._client = openai.AsyncOpenAI(
+            base_url=llm.base_url, api_key=self._key, max_retries=0, timeout=llm.timeout
+        )
+        # Read from the environment by the client, and meant for OpenAI's own service alone.
+        self._client.organization = self._client.project = None
+        formats: tuple[AnswerFormat, ...] = get_args(AnswerFormat)
+        self._formats = list(formats[formats.index(llm.answer) :])
+        self._proven = False
+        self._answered_at = -math.inf
+        self._in_a_row = 0
+        #: Attempts that failed for the moment, by reason.
+        self.faults: dict[str, int] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._client.close()
+
+    async def ask(self, question: Question) -> Reply:
+        """The answer to a question.
+
+        Raises:
+            Unanswered: This question gets none.
+            GiveUp: No question gets any.
+        """
+        estimate = sum(question.tokens())
+        attempt = 0
+        #: Forms of answer that are left for this question alone, whose refusal may have another cause.
+        own: list[AnswerFormat] = []
+        while True:
+            started = time.monotonic()
+            await self.limits.ready(estimate, self.stop)
+            if self.stop.reason:
+                raise GiveUp(self.stop.reason)
+            form = (own or self._formats)[0]
+            try:
+                reply = await self._attempt(question, form)
+            except _Failed as failed:
+                self.faults[failed.reason] = self.faults.get(failed.reason, 0) + 1
+                if failed.outage and self._answered_at > started:
+                    attempt = 0  # others get through: it is the line, or the limit
+                if attempt >= self.llm.retries:
+                    raise self._hopeless(failed) from None
+                pause = min(self.llm.max_pause, self.llm.backoff * 2.0 ** min(attempt, 30))
+                pause *= random.uniform(0.5, 1.0)
+                attempt += 1
+                await self.stop.nap(max(pause, failed.after))
+                continue
+            except _Refused as refused:
+                own = self._other_forms(form, own, refused)
+                continue
+            if own and not self._proven:  # it was the form, for all of them
+                self._formats = own
+            self._answered_at, self._in_a_row, self._proven = time.monotonic(), 0, True
+            self.limits.used(reply.tokens_in + reply.tokens_out, estimate)
+            return reply
+
+    def _other_forms(
+        self, form: AnswerFormat, own: list[AnswerFormat], refused: _Refused
+    ) -> list[AnswerFormat]:
+        """Forms of answer that a refused question may be asked in; none: in that of all questions.
+
+        Raises:
+            Unanswered: There is no other, or the form is not to blame.
+            GiveUp: Several questions in a row were refused, and none was answered before.
+        """
+        forms = own or self._formats
+        if form not in forms:  # given up meanwhile, by another question
+            return []
+        left = forms[forms.index(form) + 1 :]
+        if refused.form and left:
+            self._formats = [one for one in self._formats if one in left] or self._formats
+            return []
+        if left and not self._proven:
+            return left
+        if not self._proven:
+            self._in_a_row += 1
+            if self._in_a_row >= IN_A_ROW:
+                raise GiveUp(f"{self.llm.base_url} refuses every request ({refused.said})") from None
+        raise Unanswered(refused.reason) from None
+
+    def _hopeless(self, failed: _Failed) -> Exception:
+        """Return the error of a request whose attempts have all failed."""
+        self._in_a_row += 1
+        if failed.outage or self._in_a_row >= IN_A_ROW:
+            return GiveUp(
+                f"{self.llm.base_url} does not answer ({failed.reason}, {self.llm.retries + 1} attempts)"
+            )
+        return Unanswered(failed.reason)
+
+    async def _attempt(self, question: Question, form: AnswerFormat) -> Reply:
+        """Make one attempt."""
+        import openai
+
+        body = self._body(question, form)
+        try:
+            # The client's timeout applies to silence only; a trickle of bytes would never end.
+            async with asyncio.timeout(self.llm.timeout):
+                found = await self._client.chat.completions.create(
+                    **body, extra_headers={"Idempotency-Key": _digest(body, question.salt())}
+                )
+        except (TimeoutError, openai.APITimeoutError):
+            raise _Failed("timeout", outage=False) from None
+        except openai.APIConnectionError:
+            raise _Failed("connection", outage=True) from None
+        except openai.APIStatusError as error:
+            raise self._status(error, form, question) from None
+        except (openai.OpenAIError, ValueError, TypeError) as error:
+            # Invalid answers with status 200: a proxy's page, half a body.
+            raise _Failed(f"garbage-{type(error).__name__}", outage=False) from None
+        return _reply(found, question)
+
+    def _body(self, question: Question, form: AnswerFormat) -> dict[str, Any]:
+        body: dict[str, Any] = {"model": self.llm.model, "messages": question.messages()}
+        if self.llm.temperature is not None:
+            body["temperature"] = self.llm.temperature
+        if form == "json_object":
+            body["response_format"] = {"type": "json_object"}
+        elif form == "json_schema":
+            schema = {"name": "answer", "strict": True, "schema": question.schema()}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        if self.llm.extra:
+            body["extra_body"] = self.llm.extra
+        return body
+
+    def _status(self, error: Any, form: AnswerFormat, question: Question) -> Exception:
+        """Turn an HTTP error status into the exception that tells how to proceed."""
+        status = int(error.status_code)
+        said = f"status {status}{self._said(error, question)}"
+        if status in (400, 403, 422) and _filtered(error):
+            return Unanswered("filtered")
+        if status in (401, 402, 403, 404) or error.code == "insufficient_quota":
+            return GiveUp(f"{self.llm.base_url} refuses ({said})")
+        if status in (408, 409, 425, 429) or status >= 500:
+            after = _retry_after(error.response.headers)
+            if after > MAX_RETRY_AFTER:
+                return GiveUp(f"{self.llm.base_url} asks to come back in {after:.0f} seconds")
+            if status in (429, 503, 529):
+                self.limits.pause(after)
+            return _Failed(f"status-{status}", outage=status in (429, 503, 529), after=after)
+        words = ("response_format", "json_object", "json_schema")
+        named = form != "text" and any(word in str(error.message) for word in words)
+        return _Refused(f"status-{status}", said, form=named)
+
+    def _said(self, error: Any, question: Question) -> str:
+        """The endpoint's words for people, unless they repeat our texts; never the key."""
+        body = error.body if isinstance(error.body, dict) else {}
+        words = " ".join(str(body.get("message") or error.message).split()).replace(self._key, "***")[:300]
+        sent = "\n".join(message["content"] for message in question.messages())
+        if any(words[i : i + 12] in sent for i in range(max(1, len(words) - 11))):
+            return ""
+        return f": {words}"
+
+
+def _filtered(error: Any) -> bool:
+    """Return True if a content filter refused the texts, by the error's code or, without one, its message."""
+    return _FILTER_CODE.search(str(error.code or "")) is not None or (
+        error.status_code != 403 and _FILTER_WORDS.search(str(error.message)) is not None
+    )
+
+
+def _reply(found: Any, question: Question) -> Reply:
+    choices = getattr(found, "choices", None)
+    if not choices:
+        raise _Failed("garbage-no-choices", outage=False)
+    message = choices[0].message
+    reason = choices[0].finish_reason
+    refused = bool(getattr(message, "refusal", None)) or reason == "content_filter"
+    content = _content(message, cut=reason == "length")
+    usage = getattr(found, "usage", None)
+    counted = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
+    if isinstance(counted[0], int) and isinstance(counted[1], int):
+        return Reply(content, refused, reason == "length", counted[0], counted[1], estimated=False)
+    tokens_in, tokens_out = question.tokens()[0], tokens_of(content or "")
+    return Reply(content, refused, reason == "length", tokens_in, tokens_out, estimated=True)
+
+
+def _content(message: Any, *, cut: bool) -> str | None:
+    """The text of a message: a string, or a list of parts of which some are thoughts.
+
+    Where there is none a server has taken the whole answer for thoughts, which it gives beside it. Thoughts
+    that are cut off hold no answer.
+    """
+    content = getattr(message, "content", None)
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, dict) and "text" in part]
+        content = "".join(text for text in texts if isinstance(text, str))
+    if isinstance(content, str) and content.strip():
+        return content
+    for name in ("reasoning_content", "reasoning"):
+        thoughts = getattr(message, name, None)
+        if isinstance(thoughts, str) and thoughts.strip() and not cut:
+            return thoughts
+    return content if isinstance(content, str) else None
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds that `Retry-After-Ms` or `Retry-After` (seconds, or a date) asks for; 0 if neither does."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = headers.get(name)
+        if value is None:
+            continue
+        try:
+            seconds = float(value) * unit
+        except ValueError:
+            try:
+                seconds = parsedate_to_datetime(value).timestamp() - time.time()
+            except ValueError:
+                continue
+        if math.isfinite(seconds):
+            return max(0.0, seconds)
+    return 0.0
+
+
+def _digest(body: Mapping[str, Any], salt: str) -> str:
+    text = json.dumps(body, sort_keys=True, ensure_ascii=False) + salt
+    return "medteb-" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:40]
+
+
+@contextmanager
+def quiet_libraries() -> Iterator[None]:
+    """Keep the client's libraries from logging what is sent, whatever the environment asks of them."""
+    loggers = [logging.getLogger(name) for name in ("openai", "httpx", "httpx2", "httpcore", "httpcore2")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

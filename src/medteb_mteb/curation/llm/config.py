@@ -1,0 +1,188 @@
+"""An LLM behind an OpenAI-compatible endpoint, as a YAML file says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from mar_st.files.yaml_text import YamlError, parse_yaml
+from medteb_mteb.curation.files.records import BuildError
+
+__all__ = ["LLM", "AnswerFormat", "load_llm", "load_settings"]
+
+#: How an answer is asked for. Where an endpoint refuses one, the next is tried.
+AnswerFormat = Literal["json_schema", "json_object", "text"]
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+SettingsT = TypeVar("SettingsT", bound=BaseModel)
+
+
+class LLM(BaseModel):
+    """Configuration of one LLM.
+
+    Attributes:
+        name: What its answers are booked on.
+        model: Name of the model at the endpoint.
+        base_url: Address, up to and without `/chat/completions`.
+        api_key_env: Environment variable that holds the key. No variable is read that is not named here, so
+            no key goes to an address that it is not meant for; a server on this machine needs none.
+        variant: Part of an answer's identity; tells apart two models of one name.
+        temperature: Sampling temperature; null: not sent, for models that refuse it.
+        extra: Further fields of the request (`top_p`, `reasoning_effort`, ...), part of an answer's identity.
+        answer: How an answer is asked for.
+        concurrency: Requests under way at once.
+        requests_per_minute: Limit; null: none.
+        tokens_per_minute: Limit on tokens in and out; null: none.
+        timeout: Seconds for the whole of an answer.
+        retries: Further attempts at a request that failed temporarily.
+        backoff: Seconds of the first pause; it doubles with every attempt.
+        max_pause: Seconds of the longest pause, unless the endpoint asks for more.
+        price_in: Price of a million tokens of a prompt.
+        price_out: Price of a million tokens of an answer.
+        unreadable: Number of unusable answers in a row after which the LLM is stopped; null: never.
+        budget: Money to spend on this LLM in total, over all runs of the journal; null: no limit.
+        budget_tokens: Tokens (prompts and answers) to spend in total; null: no limit.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(min_length=1, max_length=100)
+    model: str = Field(min_length=1)
+    base_url: str
+    api_key_env: str | None = Field(default=None, min_length=1)
+    variant: str = ""
+    temperature: float | None = Field(default=0.0, ge=0, le=2)
+    extra: dict[str, Any] = Field(default_factory=dict)
+    answer: AnswerFormat = "json_object"
+    concurrency: int = Field(default=16, ge=1, le=1024)
+    requests_per_minute: float | None = Field(default=None, gt=0)
+    tokens_per_minute: float | None = Field(default=None, gt=0)
+    timeout: float = Field(default=120.0, gt=0)
+    retries: int = Field(default=8, ge=0)
+    backoff: float = Field(default=0.5, gt=0)
+    max_pause: float = Field(default=60.0, gt=0)
+    price_in: float = Field(default=0.0, ge=0)
+    price_out: float = Field(default=0.0, ge=0)
+    unreadable: int | None = Field(default=20, ge=1)
+    budget: float | None = Field(default=None, ge=0)
+    budget_tokens: int | None = Field(default=None, ge=0)
+
+    @field_validator("base_url")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        address = urlsplit(value)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise ValueError("no address; for instance https://api.openai.com/v1")
+        if address.username or address.password or address.query:
+            raise ValueError(
+                "leave user, password and query out of the address; the key belongs in api_key_env"
+            )
+        return value.rstrip("/")
+
+    @field_validator("extra")
+    @classmethod
+    def _own_fields(cls, value: dict[str, Any]) -> dict[str, Any]:
+        taken = sorted(set(value) & {"model", "messages", "temperature", "response_format", "stream", "n"})
+        if taken:
+            raise ValueError(f"{taken[0]!r} is set by the step itself")
+        return value
+
+    @model_validator(mode="after")
+    def _money_needs_prices(self) -> Self:
+        if self.budget is not None and not (self.price_in or self.price_out):
+            raise ValueError("a budget needs price_in or price_out; without prices give budget_tokens")
+        return self
+
+    @property
+    def local(self) -> bool:
+        """True if the endpoint is on this machine."""
+        return urlsplit(self.base_url).hostname in LOOPBACK
+
+    def key(self) -> str:
+        """The key for the endpoint.
+
+        Raises:
+            BuildError: The environment variable is not set, or none is named and the endpoint is not on this
+                machine.
+        """
+        who = f"{type(self).__name__} {self.name}"
+        if self.api_key_env is None:
+            if self.local:
+                return "none"
+            raise BuildError(
+                f"{who} names no key for {self.base_url}: give it api_key_env, the environment variable that "
+                "holds the key of this service (for api.openai.com that is OPENAI_API_KEY). None is sent "
+                "unnamed."
+            )
+        found = os.environ.get(self.api_key_env)
+        if not found:
+            raise BuildError(
+                f"{who}: set {self.api_key_env} to the key for {self.base_url}; it is read from there alone."
+            )
+        return found
+
+    def settings(self, prompt_version: str) -> dict[str, Any]:
+        """Return everything an answer depends on besides its texts; the endpoint is not part of it."""
+        return {
+            "model": self.model,
+            "variant": self.variant,
+            "prompt": prompt_version,
+            "temperature": self.temperature,
+            "extra": self.extra,
+        }
+
+    def cost(self, tokens_in: int, tokens_out: int) -> float:
+        """Price of an answer."""
+        return (tokens_in * self.price_in + tokens_out * self.price_out) / 1e6
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    llm: LLM
+
+
+def load_llm(path: str | Path) -> LLM:
+    """The LLM of a YAML file: a mapping with the one key `llm`.
+
+    Raises:
+        BuildError: There is no such file, or it is not what `LLM` describes.
+    """
+    return load_settings(path, _File, "'llm'").llm
+
+
+def load_settings(path: str | Path, kind: type[SettingsT], holds: str) -> SettingsT:
+    """The settings of a YAML file.
+
+    Args:
+        path: The file.
+        kind: What it describes.
+        holds: What the mapping has to hold, for people.
+
+    Raises:
+        BuildError: There is no such file, or it is not what `kind` describes.
+    """
+    file = Path(path)
+    try:
+        content = parse_yaml(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BuildError(f"{file} cannot be read ({error.strerror}).") from error
+    except (YamlError, UnicodeDecodeError) as error:
+        raise BuildError(f"{file} is not valid YAML: {' '.join(str(error).split())[:300]}") from error
+    if not isinstance(content, dict):
+        raise BuildError(f"{file} has to be a mapping with {holds}.")
+    try:
+        return kind.model_validate(content)
+    except ValidationError as error:
+        raise BuildError(f"{file}: {_first(error)}") from error
+
+
+def _first(error: ValidationError) -> str:
+    # Without the values: they may hold what does not belong on a screen.
+    lines = [f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors()]
+    return "; ".join(line.replace("Value error, ", "") for line in lines[:5])

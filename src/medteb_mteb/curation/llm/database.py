@@ -1,0 +1,332 @@
+"""The machinery of a journal: a SQLite database in WAL mode that one process writes and any may read.
+
+`synchronous=NORMAL`: a commit takes a fraction of a millisecond, done in the event loop as soon as an answer
+is there, and survives a kill of the process at any moment. Every second a thread syncs the log to the disk
+(a passive checkpoint), so that a power cut costs the last second at most. `FULL` would sync at every commit,
+some milliseconds in which no answer is read.
+
+What a journal holds is what its class says; every journal has failures, accounts and descriptions of
+settings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import threading
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.llm.account import Account
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+__all__ = [
+    "FAILURES_TABLE",
+    "KEY",
+    "PAGE",
+    "SETTINGS",
+    "SETTINGS_TABLE",
+    "Database",
+    "Failure",
+    "JournalError",
+    "settings_digest",
+]
+
+#: Bytes of a key and of a digest of settings.
+KEY, SETTINGS = 16, 8
+#: Bytes of a page; a damaged file need not tell.
+PAGE = 4096
+#: Given back when the disk is full, so that the answers under way can still be written.
+RESERVE = 1 << 20
+SYNC_SECONDS = 1.0
+
+FAILURES_TABLE = (
+    "CREATE TABLE failures (key BLOB PRIMARY KEY, reason TEXT NOT NULL, attempt INTEGER NOT NULL) "
+    "WITHOUT ROWID;"
+)
+SETTINGS_TABLE = "CREATE TABLE settings (digest BLOB PRIMARY KEY, description TEXT NOT NULL) WITHOUT ROWID;"
+
+AccountT = TypeVar("AccountT", bound=Account)
+
+
+class JournalError(BuildError):
+    """A journal that cannot be read or written; what it holds is left as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is nothing that is any good, and how often it was asked for beyond the first time."""
+
+    reason: str
+    attempt: int
+
+
+def settings_digest(settings: Mapping[str, Any]) -> bytes:
+    """8 bytes for the settings of an LLM."""
+    text = json.dumps(dict(settings), sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).digest()[:SETTINGS]
+
+
+class Database(ABC, Generic[AccountT]):
+    """A journal, open for one process alone; use it as a context manager.
+
+    Args:
+        path: The database; made if it is not there.
+
+    Raises:
+        JournalError: Another process has it, it is not a journal of this kind, it is damaged, or there is no
+            room.
+    """
+
+    #: SQLite's id of an application, and version of the tables; the database of anything else is refused.
+    application: ClassVar[int]
+    version: ClassVar[int]
+    #: Makes the tables: `failures` and `settings` as above, `accounts` with the holder's name and the fields
+    #: of an account as columns, and those of the class's own.
+    schema: ClassVar[str]
+    #: Makes tables that an earlier version of the same form did not have.
+    later: ClassVar[str] = ""
+    #: The column of `accounts` that names the holder.
+    holder: ClassVar[str]
+    #: The table of what is paid for, which is also what people call it.
+    table: ClassVar[str]
+    #: What to do about a damaged journal, a sentence for people.
+    remedy: ClassVar[str]
+
+    def __init__(self, path: str | Path) -> None:
+        from filelock import FileLock, Timeout
+
+        self.path = Path(path).resolve()
+        #: Why nothing more should be bought, though what is under way can still be written.
+        self.trouble = ""
+        self._dirty, self._closing = threading.Event(), threading.Event()
+        self._syncing: threading.Thread | None = None
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path.with_name(self.path.name + ".lock"))
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            raise JournalError(
+                f"Another process buys {self.table} into {self.path}; wait for it, or give another journal."
+            ) from error
+        except OSError as error:
+            raise JournalError(
+                f"{self.path} cannot be written to ({error.strerror}); give another journal."
+            ) from error
+        self._lock = lock
+        try:
+            self._open()
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def snapshot(cls, path: str | Path) -> Self:
+        """A journal for reading alone, also while another process writes; empty if there is none."""
+        journal = cls.__new__(cls)
+        journal.path, journal.trouble, journal._syncing = Path(path).resolve(), "", None
+        journal._lock = None  # type: ignore[assignment]
+        there = journal.path.is_file() and journal.path.stat().st_size
+        with journal._errors():
+            uri = f"{journal.path.as_uri()}?mode=ro" if there else ":memory:"
+            journal._db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+            journal._check() if there else journal._db.executescript(cls.schema)
+        return journal
+
+    def _open(self) -> None:
+        new = not self.path.is_file() or not self.path.stat().st_size
+        with self._errors():
+            self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
+        try:
+            with self._errors():
+                if new:
+                    self._db.execute(f"PRAGMA page_size={PAGE}")
+                    self._db.execute("PRAGMA journal_mode=WAL")
+                    marks = f"PRAGMA application_id={self.application}; PRAGMA user_version={self.version};"
+                    self._db.executescript(f"BEGIN; {self.schema} {marks} COMMIT;")
+                self._check()
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute("PRAGMA synchronous=NORMAL")
+                # Fails here if it cannot be written.
+                self._db.executescript(f"BEGIN IMMEDIATE; {self.later} COMMIT;")
+            try:
+                self._reserve.write_bytes(b"\0" * RESERVE)
+            except OSError as error:
+                self._reserve.unlink(missing_ok=True)
+                raise JournalError(f"There is no room beside {self.path} ({error.strerror}).") from error
+        except BaseException:
+            self._db.close()
+            raise
+        self._syncing = threading.Thread(target=self._sync, name="journal-sync", daemon=True)
+        self._syncing.start()
+
+    @property
+    def _reserve(self) -> Path:
+        return self.path.with_name(self.path.name + ".reserve")
+
+    def _check(self) -> None:
+        application = self._db.execute("PRAGMA application_id").fetchone()[0]
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        problem = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if problem != "ok":
+            raise self._damaged(problem)
+        if application != self.application:
+            raise JournalError(f"{self.path} is a database of something else; give another journal.")
+        if version != self.version:
+            raise JournalError(
+                f"{self.path} was written by another version of medteb (form {version}, expected "
+                f"{self.version})."
+            )
+
+    def _damaged(self, problem: str) -> JournalError:
+        said = " ".join(problem.split())[:150]
+        return JournalError(f"{self.path} is damaged ({said}). It is left as it is. {self.remedy}")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                raise self._damaged(str(error)) from error
+            todo = {
+                sqlite3.SQLITE_FULL: "Make room",
+                sqlite3.SQLITE_BUSY: "Another program has it open; close that",
+                sqlite3.SQLITE_READONLY: "Make it writable, or give another journal",
+                sqlite3.SQLITE_CANTOPEN: "Make it and its folder writable, or give another journal",
+            }.get(code, "See whether the disk is full or failing")
+            raise JournalError(
+                f"{self.path} cannot be used ({error}). {todo}; the same command resumes with all that was "
+                "written before."
+            ) from error
+
+    # Reading ---------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def unpaid(self) -> AccountT:
+        """An account that nothing was booked on."""
+
+    def account(self, name: str) -> AccountT:
+        """Return the account of an LLM or judge, over all runs."""
+        nothing = self.unpaid
+        columns = ", ".join(field.name for field in fields(nothing))
+        with self._errors():
+            query = f"SELECT {columns} FROM accounts WHERE {self.holder} = ?"  # noqa: S608
+            row = self._db.execute(query, (name,)).fetchone()
+        return type(nothing)(*row) if row else nothing
+
+    def failures(self, keys: Sequence[bytes]) -> dict[bytes, Failure]:
+        """Return the failures among some keys."""
+        rows = self._rows("failures", "key, reason, attempt", keys)
+        return {key: Failure(reason, attempt) for key, reason, attempt in rows}
+
+    def size(self) -> int:
+        """Number of rows of what is paid for."""
+        with self._errors():
+            return int(self._db.execute(f"SELECT count(*) FROM {self.table}").fetchone()[0])  # noqa: S608
+
+    def _rows(self, table: str, columns: str, keys: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:
+        with self._errors():
+            for start in range(0, len(keys), 500):
+                some = keys[start : start + 500]
+                marks = ",".join("?" * len(some))
+                # The names are ours; what comes from outside goes in as parameters.
+                query = f"SELECT {columns} FROM {table} WHERE key IN ({marks})"  # noqa: S608
+                yield from self._db.execute(query, some).fetchall()
+
+    # Writing ---------------------------------------------------------------------------------------------
+
+    def describe(self, settings: bytes, description: Mapping[str, Any]) -> None:
+        """Write down what a digest of settings stands for."""
+        text = json.dumps(dict(description), sort_keys=True, ensure_ascii=False)
+        with self._transaction() as db:
+            db.execute("INSERT OR IGNORE INTO settings VALUES (?, ?)", (settings, text))
+
+    def insert(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Take over rows of another journal; what is there already stays."""
+        with self._transaction() as db:
+            for row in rows:
+                marks = ", ".join("?" * len(row))
+                db.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", row)  # noqa: S608
+
+    def _keep(self, write: Callable[[sqlite3.Connection], object]) -> None:
+        """Write what is paid for, all of it or nothing; on a full disk into the room kept in reserve."""
+        try:
+            self._write(write)
+        except JournalError as error:
+            cause = error.__cause__
+            full = getattr(cause, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+            if not full or not self._reserve.is_file():
+                raise
+            # The answer is paid for: make the room for it, and buy no more.
+            self.trouble = str(error)
+            self._reserve.unlink()
+            self._write(write)
+
+    def _write(self, write: Callable[[sqlite3.Connection], object]) -> None:
+        with self._transaction() as db:
+            write(db)
+
+    def _book(self, db: sqlite3.Connection, name: str, paid: AccountT) -> None:
+        """Add to the account of a name."""
+        columns = [field.name for field in fields(paid)]
+        adding = ", ".join(f"{column} = {column} + excluded.{column}" for column in columns)
+        db.execute(
+            f"INSERT INTO accounts VALUES (?, {', '.join('?' * len(columns))}) "  # noqa: S608
+            f"ON CONFLICT ({self.holder}) DO UPDATE SET {adding}",
+            (name, *astuple(paid)),
+        )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._errors():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+        self._dirty.set()
+
+    # Syncing and closing ---------------------------------------------------------------------------------
+
+    def _sync(self) -> None:
+        while not self._closing.wait(SYNC_SECONDS):
+            if self._dirty.is_set():
+                self._dirty.clear()
+                try:
+                    # A connection of its own: a thread may not share that of the event loop.
+                    db = sqlite3.connect(self.path, isolation_level=None)
+                    try:
+                        db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                    finally:
+                        db.close()
+                except sqlite3.Error as error:
+                    self.trouble = self.trouble or f"{self.path} cannot be synced ({error})."
+
+    def close(self) -> None:
+        """Sync what is written and let others have it."""
+        if self._syncing is not None:
+            self._closing.set()
+            self._syncing.join()
+        self._db.close()
+        if self._lock is not None:
+            self._reserve.unlink(missing_ok=True)
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

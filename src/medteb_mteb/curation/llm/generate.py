@@ -1,0 +1,124 @@
+"""Asking an LLM to write: every answer is paid for once, and kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from medteb_mteb.curation.llm.database import settings_digest
+from medteb_mteb.curation.llm.journal import AnswerJournal
+from medteb_mteb.curation.llm.loop import INTERRUPTED, run_workers
+from medteb_mteb.curation.llm.readings import Readings, by_answer
+from medteb_mteb.curation.llm.writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from medteb_mteb.curation.llm.account import Account
+    from medteb_mteb.curation.llm.config import LLM
+    from medteb_mteb.curation.llm.prompt import Prompt
+
+__all__ = ["Generation", "generate"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Generation(Generic[T]):
+    """Result of a call of `generate`.
+
+    Attributes:
+        answers: Result of `read` for each answer, by key, in the order of the prompts.
+        failed: Reason by key, for prompts without a valid answer, in the same order.
+        known: Prompts whose answer was in the journal.
+        bought: Answers received in this run, valid or not.
+        account: Cost of this LLM in the journal, over all runs.
+        faults: Attempts that failed temporarily, by reason.
+        stopped: Why the run ended early; empty if it did not.
+    """
+
+    answers: dict[str, T]
+    failed: dict[str, str]
+    known: int
+    bought: int
+    account: Account
+    faults: dict[str, int] = field(default_factory=dict)
+    stopped: str = ""
+
+    @property
+    def complete(self) -> bool:
+        """True if the run did not end early: each prompt has an answer or has failed."""
+        return not self.stopped
+
+
+def generate(
+    prompts: Sequence[Prompt],
+    llm: LLM,
+    journal: str | Path,
+    *,
+    version: str,
+    read: Callable[[Prompt, str], T],
+    retry_failed: bool = False,
+    show_progress: bool = True,
+    name: str = "generate",
+) -> Generation[T]:
+    """Have an LLM answer prompts; an answer that was paid for is never bought again.
+
+    An answer is written to the journal as it came, under the digest of (settings of the LLM, version, system,
+    user, variant), before `read` is shown it. One that is rejected is asked for once more; then its prompt
+    has failed. Killed at any moment and called again, nothing is bought twice but what was under way (and
+    not even that, where the endpoint honours `Idempotency-Key`), and nothing that came in is lost.
+
+    A known answer is read again by every call. If a changed reader rejects it, its prompt has failed; only
+    `retry_failed` asks again.
+
+    Args:
+        prompts: What to ask, each under a key of its own.
+        llm: The LLM.
+        journal: The journal, see `answers_path`; made if it is not there.
+        version: Version of the prompts: of all that answers depend on and that is not in the words, such as
+            the schema.
+        read: Prompt and answer to what is kept of it; raises `Rejected` if the answer is unusable. Called
+            as answers come in, while others wait: it has to be quick.
+        retry_failed: Ask again, once, for what has failed in earlier runs.
+        show_progress: Show a bar.
+        name: What the bar is called.
+
+    Raises:
+        BuildError: The LLM's key or the openai package is missing.
+        JournalError: The journal is in use, is damaged, is something else or cannot be written.
+        ValueError: Two prompts have the same key.
+        KeyboardInterrupt: After Ctrl-C, once the answers under way are written down.
+    """
+    from tqdm.auto import tqdm
+
+    description = llm.settings(version)
+    settings = settings_digest(description)
+    readings = Readings(by_answer(prompts, settings), read)
+    with AnswerJournal(journal) as opened:
+        orders = list(readings.orders(opened, retry_failed=retry_failed))
+        known = len(readings.good)
+        with tqdm(
+            total=len(orders), desc=name, unit="answers", disable=not (show_progress and orders)
+        ) as bar:
+
+            def done(spent: float, failed: int) -> None:
+                bar.set_postfix(spent=f"{spent:.4g}", failed=failed, refresh=False)
+                bar.update()
+
+            writer = Writer(readings, orders, llm, opened, settings, description, done)
+            if orders:
+                run_workers([writer])
+        account = opened.account(llm.name)
+    if writer.stopped == INTERRUPTED:
+        raise KeyboardInterrupt
+    return Generation(
+        answers={p.key: readings.good[p.key] for p in prompts if p.key in readings.good},
+        failed={p.key: readings.failed[p.key] for p in prompts if p.key in readings.failed},
+        known=known,
+        bought=writer.bought,
+        account=account,
+        faults=dict(sorted(writer.faults.items())),
+        stopped=writer.stopped,
+    )

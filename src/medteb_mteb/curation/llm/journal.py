@@ -1,0 +1,136 @@
+"""The journal of answers: every text that was paid for, durable before anything else is done with it.
+
+A database (see `medteb_mteb.curation.llm.database`) that holds the answers as they came, but no prompt and no
+key of an endpoint:
+
+    answers     digest of (settings, system, user, variant), the settings, how often it was asked for before,
+                how the answer ends, the text; never changed
+    failures    what there is no good answer for, with the reason; or `unread`, as long as nobody has said
+                whether the answer is good
+    accounts    what each LLM was paid
+    settings    what the digests of settings stand for
+
+Every row of `answers` has its own checksum, so that a damaged file gives back all rows that are still whole:
+see `medteb_mteb.curation.llm.repair_answers`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from medteb_mteb.curation.llm.account import Account
+from medteb_mteb.curation.llm.database import FAILURES_TABLE, KEY, SETTINGS_TABLE, Database, Failure
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable, Sequence
+
+    from medteb_mteb.curation.llm.prompt import Prompt
+
+__all__ = ["UNREAD", "Answer", "AnswerJournal", "answer_key", "proof"]
+
+#: Reason in `failures` of an answer that nobody has said anything about; not one that people see.
+UNREAD = "unread"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer, paid for.
+
+    Attributes:
+        attempt: How often it was asked for before.
+        ending: `refused`, `cut`, or empty: as it should.
+        text: What the LLM said.
+    """
+
+    attempt: int
+    ending: str
+    text: str
+
+
+def answer_key(settings: bytes, prompt: Prompt) -> bytes:
+    """16 bytes for what a prompt asks for, from the digest of the settings."""
+    parts = (prompt.system, prompt.user, prompt.variant)
+    digests = [hashlib.sha256(part.encode("utf-8", "surrogatepass")).digest() for part in parts]
+    return hashlib.sha256(settings + b"".join(digests)).digest()[:KEY]
+
+
+def proof(key: bytes, settings: bytes, answer: Answer) -> bytes:
+    """Checksum (4 bytes) of a row of `answers`."""
+    rest = f"{answer.attempt} {answer.ending} {answer.text}"
+    return zlib.crc32(key + settings + rest.encode()).to_bytes(4, "big")
+
+
+class AnswerJournal(Database[Account]):
+    """Journal of answers, an SQLite database; see the module's docstring."""
+
+    application = 0x4D54414E
+    version = 1
+    # With row ids: without, rows as long as these would stand in the inner pages of the tree, too.
+    schema = f"""
+CREATE TABLE answers (key BLOB NOT NULL, settings BLOB NOT NULL, attempt INTEGER NOT NULL,
+    ending TEXT NOT NULL, answer TEXT NOT NULL, proof BLOB NOT NULL, PRIMARY KEY (key, attempt));
+{FAILURES_TABLE}
+CREATE TABLE accounts (llm TEXT PRIMARY KEY, answers INTEGER NOT NULL, tokens_in INTEGER NOT NULL,
+    tokens_out INTEGER NOT NULL, cost REAL NOT NULL, estimated INTEGER NOT NULL) WITHOUT ROWID;
+{SETTINGS_TABLE}
+"""
+    holder = "llm"
+    table = "answers"
+    remedy = (
+        "The same command with --repair (repair_answers of medteb_mteb.curation.llm) moves it aside and "
+        "resumes with every answer that can still be read."
+    )
+
+    @property
+    def unpaid(self) -> Account:
+        """An empty account."""
+        return Account()
+
+    def answers(self, keys: Sequence[bytes]) -> dict[bytes, list[Answer]]:
+        """Answers by key, first one first; without the keys that have none."""
+        found: dict[bytes, list[Answer]] = {}
+        columns = "key, settings, attempt, ending, answer, proof"
+        for key, settings, attempt, ending, text, checksum in self._rows("answers", columns, keys):
+            answer = Answer(attempt, ending, text)
+            if proof(key, settings, answer) != checksum:
+                raise self._damaged("an answer does not agree with its checksum")
+            found.setdefault(key, []).append(answer)
+        for some in found.values():
+            some.sort(key=lambda answer: answer.attempt)
+        return found
+
+    def known(self, keys: Sequence[bytes]) -> set[bytes]:
+        """Return the keys that have answers, valid or not."""
+        return {key for (key,) in self._rows("answers", "DISTINCT key", keys)}
+
+    def add(self, settings: bytes, key: bytes, answer: Answer, *, llm: str, paid: Account) -> None:
+        """Write down an answer that has just come in, unread, and what was paid for it.
+
+        Args:
+            settings: Digest of the LLM's settings.
+            key: What was asked for.
+            answer: The answer.
+            llm: The account to book it on.
+            paid: What is added to the account.
+        """
+        row = (key, settings, answer.attempt, answer.ending, answer.text, proof(key, settings, answer))
+
+        def write(db: sqlite3.Connection) -> None:
+            db.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?, ?)", row)
+            db.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?)", (key, UNREAD, answer.attempt))
+            self._book(db, llm, paid)
+
+        self._keep(write)
+
+    def accept(self, keys: Iterable[bytes]) -> None:
+        """Write down that there are good answers."""
+        self._keep(lambda db: db.executemany("DELETE FROM failures WHERE key = ?", [(key,) for key in keys]))
+
+    def fail(self, key: bytes, failure: Failure) -> None:
+        """Write down that there is no good answer."""
+        row = (key, failure.reason, failure.attempt)
+        self._keep(lambda db: db.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?)", row))

@@ -1,0 +1,80 @@
+"""Running workers to their end, also in a notebook, and past a Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from medteb_mteb.curation.llm.client import quiet_libraries
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator, Sequence
+
+    from medteb_mteb.curation.llm.limits import Stop
+
+__all__ = ["INTERRUPTED", "run_workers"]
+
+#: What a worker says that was stopped by Ctrl-C.
+INTERRUPTED = "interrupted"
+
+
+class Runs(Protocol):
+    """A worker: runs to its end, or until it is told to stop."""
+
+    @property
+    def stop(self) -> Stop:
+        """Where it is told."""
+
+    async def run(self) -> None:
+        """Run."""
+
+
+def run_workers(workers: Sequence[Runs]) -> None:
+    """Run workers side by side, each to its end.
+
+    Raises:
+        BaseException: What the first of them has raised; all have ended by then.
+    """
+
+    async def everything() -> None:
+        with _interruptible(workers), quiet_libraries():
+            ended = await asyncio.gather(*(worker.run() for worker in workers), return_exceptions=True)
+        for error in ended:
+            if isinstance(error, BaseException):
+                raise error
+
+    _run(everything())
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine, also where a loop is running already, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(main)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, main).result()
+
+
+@contextmanager
+def _interruptible(workers: Sequence[Runs]) -> Iterator[None]:
+    """The first Ctrl-C lets the answers under way come in; the second does not wait."""
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        loop.remove_signal_handler(signal.SIGINT)
+        for worker in workers:
+            worker.stop.set(INTERRUPTED)
+
+    # Not in a thread, and not on Windows.
+    with suppress(NotImplementedError, RuntimeError, ValueError):
+        loop.add_signal_handler(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.remove_signal_handler(signal.SIGINT)

@@ -1,0 +1,33 @@
+"""Texts that have passed no anonymiser do not leave the machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from medteb_mteb.curation.files.records import BuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from medteb_mteb.curation.files.records import Text
+
+__all__ = ["refuse_private"]
+
+
+def refuse_private(texts: Mapping[str, Sequence[Text]]) -> None:
+    """Refuse to send texts that have not been anonymised.
+
+    Args:
+        texts: Texts by what they are called, for instance `{"queries": [...], "documents": [...]}`.
+
+    Raises:
+        BuildError: A text has not been anonymised.
+    """
+    counts = {name: sum(not text.anonymised for text in some) for name, some in texts.items()}
+    if any(counts.values()):
+        found = " and ".join(f"{count} of {len(texts[name])} {name}" for name, count in counts.items())
+        raise BuildError(
+            f"{found} have not been anonymised, and an LLM's endpoint would be sent them. Run 'medteb "
+            "anonymize' over them first; if they hold nothing personal, say --already-anonymous "
+            "(already_anonymous=True)."
+        )

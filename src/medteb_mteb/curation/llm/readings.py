@@ -1,0 +1,175 @@
+"""State of prompts: valid answers, failed prompts, and prompts still to be sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from medteb_mteb.curation.llm.budget import tokens_of
+from medteb_mteb.curation.llm.database import Failure
+from medteb_mteb.curation.llm.journal import UNREAD, answer_key
+from medteb_mteb.curation.llm.prompt import Rejected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from medteb_mteb.curation.llm.journal import Answer, AnswerJournal
+    from medteb_mteb.curation.llm.prompt import Prompt
+
+__all__ = ["Order", "Readings", "by_answer"]
+
+T = TypeVar("T")
+
+#: Keys that are looked up at once.
+_AT_ONCE = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An answer to be asked for.
+
+    Attributes:
+        key: Its key in the journal.
+        words: A prompt that asks for it.
+        attempt: How often it was asked for before.
+    """
+
+    key: bytes
+    words: Prompt
+    attempt: int = 0
+
+    @property
+    def prompt(self) -> Order:
+        """The prompt to send: the order itself."""
+        return self
+
+    def messages(self) -> list[dict[str, str]]:
+        """Return the messages in the form of the chat completions API."""
+        return [
+            {"role": "system", "content": self.words.system},
+            {"role": "user", "content": self.words.user},
+        ]
+
+    def schema(self) -> dict[str, Any]:
+        """JSON schema of an answer."""
+        return dict(self.words.schema)
+
+    def tokens(self) -> tuple[int, int]:
+        """Estimated tokens of the prompt and of the answer."""
+        return tokens_of(self.words.system) + tokens_of(self.words.user), self.words.answer_tokens
+
+    def salt(self) -> str:
+        """Variants, and what is asked for once more, have the same words and want another answer."""
+        return f"{self.key.hex()} {self.attempt}"
+
+
+def by_answer(prompts: Sequence[Prompt], settings: bytes) -> dict[bytes, list[Prompt]]:
+    """Prompts by the answer that they ask for, in their order.
+
+    Raises:
+        ValueError: Two prompts have the same key.
+    """
+    found: dict[bytes, list[Prompt]] = {}
+    seen: set[str] = set()
+    for prompt in prompts:
+        if prompt.key in seen:
+            raise ValueError(f"two prompts have the key {prompt.key!r}")
+        seen.add(prompt.key)
+        found.setdefault(answer_key(settings, prompt), []).append(prompt)
+    return found
+
+
+class Readings(Generic[T]):
+    """Answers of the journal, as parsed by a reader.
+
+    Args:
+        prompts: Prompts by the key of their answer.
+        read: What it makes of an answer; raises `Rejected`.
+
+    Attributes:
+        good: Result of `read`, by key of the prompt.
+        failed: Reason of failure, by key of the prompt.
+    """
+
+    def __init__(self, prompts: dict[bytes, list[Prompt]], read: Callable[[Prompt, str], T]) -> None:
+        self.prompts, self._read = prompts, read
+        self.good: dict[str, T] = {}
+        self.failed: dict[str, str] = {}
+
+    def orders(self, journal: AnswerJournal, *, retry_failed: bool) -> Iterator[Order]:
+        """Parse the answers in the journal, and yield what is left to ask for.
+
+        An answer that arrived just before its run was killed was not parsed; it is parsed now, and requested
+        once more if it is unusable. One that was good and no longer is (the reader has changed) has failed.
+        """
+        keys = list(self.prompts)
+        for start in range(0, len(keys), _AT_ONCE):
+            some = keys[start : start + _AT_ONCE]
+            answers, failures = journal.answers(some), journal.failures(some)
+            accepted: list[bytes] = []
+            for key in some:
+                attempt = self._known(key, answers.get(key, []), failures.get(key), journal, retry_failed)
+                if attempt is not None:
+                    yield Order(key, self.prompts[key][0], attempt)
+                elif key in failures and not self._left(key):
+                    accepted.append(key)
+            if accepted:
+                journal.accept(accepted)
+
+    def _known(
+        self,
+        key: bytes,
+        answers: list[Answer],
+        failure: Failure | None,
+        journal: AnswerJournal,
+        retry_failed: bool,
+    ) -> int | None:
+        """The attempt to be made for a key, after all that is known; `None` if none is."""
+        reason = ""
+        for answer in answers:
+            reason = self.take(key, answer)
+        attempt = answers[-1].attempt + 1 if answers else 0
+        if not self._left(key):
+            return None
+        if failure is None and not answers:
+            return attempt
+        if failure is not None and failure.reason == UNREAD:
+            if attempt == 1:
+                return attempt
+            journal.fail(key, Failure(reason, attempt - 1))
+        elif failure is not None and failure.attempt == attempt:
+            reason = failure.reason  # there was no answer at all
+        if retry_failed:
+            return attempt
+        self.fail(key, reason)
+        return None
+
+    def take(self, key: bytes, answer: Answer) -> str:
+        """Parse an answer for its prompts without one; return why it fails for one, or an empty string."""
+        reason = ""
+        for prompt in self._left(key):
+            try:
+                self.good[prompt.key] = self._reading(prompt, answer)
+            except Rejected as rejected:
+                reason = rejected.reason
+        return reason
+
+    def fail(self, key: bytes, reason: str) -> None:
+        """Give up on those prompts of an answer that have none."""
+        for prompt in self._left(key):
+            self.failed[prompt.key] = reason
+
+    def _left(self, key: bytes) -> list[Prompt]:
+        return [prompt for prompt in self.prompts[key] if prompt.key not in self.good]
+
+    def _reading(self, prompt: Prompt, answer: Answer) -> T:
+        if answer.ending == "refused":
+            raise Rejected("refused")
+        if not answer.text.strip():
+            raise Rejected(answer.ending or "empty")
+        try:
+            return self._read(prompt, answer.text)
+        except Rejected:
+            if answer.ending:
+                raise Rejected(answer.ending) from None
+            raise

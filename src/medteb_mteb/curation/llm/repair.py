@@ -1,0 +1,124 @@
+"""Moving a damaged journal aside and starting a new one with all that can still be read."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.llm.database import JournalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from medteb_mteb.curation.llm.database import Database
+
+__all__ = ["Saved", "repair"]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Result of a repair.
+
+    Attributes:
+        rows: Number of rows of what is paid for.
+        accounts: Number of accounts.
+        moved: Where the damaged database is now.
+    """
+
+    rows: int
+    accounts: int
+    moved: Path
+
+
+def repair(
+    path: str | Path,
+    kind: type[Database[Any]],
+    find: Callable[[Path, Path], Iterable[Sequence[Any]]],
+    others: Sequence[str],
+) -> Saved:
+    """Move a journal aside and write a new one with every row that can still be read.
+
+    Args:
+        path: The journal.
+        kind: What journal it is.
+        find: Paths of the database and its log to the rows of `kind.table` that are whole, however damaged
+            the files are.
+        others: Tables that are taken over as far as SQLite can read them.
+
+    Raises:
+        JournalError: There is no such file, another process has it, or there is no room.
+    """
+    from filelock import FileLock, Timeout
+
+    damaged = Path(path).resolve()
+    if not damaged.is_file():
+        raise JournalError(f"There is no journal at {damaged}.")
+    lock = FileLock(damaged.with_name(damaged.name + ".lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise JournalError(f"Another process works with {damaged}; wait for it.") from error
+    try:
+        return _repair(damaged, kind, find, others)
+    except OSError as error:
+        raise JournalError(
+            f"{damaged} cannot be repaired ({error.strerror}); it is left as it is."
+        ) from error
+    finally:
+        lock.release()
+
+
+def _repair(
+    damaged: Path,
+    kind: type[Database[Any]],
+    find: Callable[[Path, Path], Iterable[Sequence[Any]]],
+    others: Sequence[str],
+) -> Saved:
+    part, log = _beside(damaged, ".part"), _beside(damaged, "-wal")
+    _remove(part)
+    # Read the log before SQLite opens the file: on closing, it would be merged into the database.
+    rows = iter(find(damaged, log))
+    with kind(part) as fresh:
+        while some := list(islice(rows, 10_000)):
+            fresh.insert(kind.table, some)
+        accounts = 0
+        for table in others:
+            found = list(_readable(damaged, table))
+            fresh.insert(table, found)
+            accounts += len(found) if table == "accounts" else 0
+        kept = fresh.size()
+    _beside(part, ".lock").unlink(missing_ok=True)
+    aside = _free(damaged)
+    damaged.replace(aside)
+    if log.is_file():
+        log.replace(_beside(aside, "-wal"))
+    _beside(damaged, "-shm").unlink(missing_ok=True)
+    part.replace(damaged)
+    return Saved(kept, accounts, aside)
+
+
+def _readable(damaged: Path, table: str) -> Iterator[tuple[object, ...]]:
+    """Rows of a table up to the first that SQLite cannot read."""
+    uri = f"{damaged.as_uri()}?mode=ro"
+    with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True)) as db:
+        yield from db.execute(f"SELECT * FROM {table}")  # noqa: S608
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _free(path: Path) -> Path:
+    number = 1
+    while (found := _beside(path, f".damaged-{number}")).exists():
+        number += 1
+    return found
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm", ".lock", ".reserve"):
+        _beside(path, suffix).unlink(missing_ok=True)

@@ -1,0 +1,215 @@
+"""Reading JSON as LLMs write it: with thoughts, prose and Markdown around it, and with small mistakes in it.
+
+Only the form is repaired. What is cut stays unread, and what is said twice is given twice, so that the caller
+can refuse it. Repairs are those of `json-repair`; an object that it closes, merges or overwrites on its own
+is not taken.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.llm.prompt import Rejected
+
+__all__ = ["Members", "Value", "json_object", "json_values", "spoken"]
+
+#: Ends of a model's thoughts: DeepSeek, Qwen, GLM and most others; Kimi; Mistral; Gemma.
+_THOUGHT_ENDS = re.compile(
+    r"</(?:think|thinking|thoughts?|reasoning)>|◁/think▷|\[/THINK\]|<channel\|>", re.IGNORECASE
+)
+_THOUGHT_STARTS = re.compile(
+    r"<(?:think|thinking|thoughts?|reasoning)>|◁think▷|\[THINK\]|<\|channel>", re.IGNORECASE
+)
+#: gpt-oss puts its answer into a channel of that name.
+_FINAL = re.compile(r"<\|channel\|>\s*final\s*(?:<\|constrain\|>\s*\w+\s*)?<\|message\|>")
+#: Special tokens that a server has left in, such as <|im_end|> and <|begin_of_box|>.
+_TOKENS = re.compile(r"<\|[\w ]{1,40}\|>")
+_UNSEEN = re.compile("[\ufeff\u200b-\u200d\u2060]")
+#: Marks of bold and code around keys and values.
+_DRESS = re.compile(r"(?<=[{\[,:：\s])(?:\*\*|`)|(?:\*\*|`)(?=\s*[}\],，:：])")
+#: Chinese colons and commas between quotation marks.
+_CHINESE = (
+    (re.compile(r"(?<=[\"'”])\s*：\s*(?=[\"'“{\[\w])"), ": "),
+    (re.compile(r"(?<=[\"'”}\]])\s*[，、；]\s*(?=[\"'“{\[}])"), ", "),
+)
+_OPENING, _BRACES, _BRACKETS = re.compile(r"[{\[]"), re.compile(r"[{}]"), re.compile(r"[\[\]]")
+#: Characters and brackets inside of brackets beyond which nothing is repaired.
+_LONGEST, _DEEPEST = 50_000, 50
+#: Brackets that may turn out to be prose; an answer with more is not read on.
+_PROSE = 1000
+
+
+class Members(list[tuple[str, Any]]):
+    """Members of an object in their order; a dict would keep only the last of a repeated key."""
+
+
+def spoken(content: str, *, cut: bool = False) -> str:
+    """An answer without the model's thoughts and a server's special tokens.
+
+    Where a model has put everything into its thoughts, they are the answer, unless they are `cut` off.
+    """
+    text = _UNSEEN.sub("", content)
+    if final := list(_FINAL.finditer(text)):
+        text = text[final[-1].end() :]
+    if ends := list(_THOUGHT_ENDS.finditer(text)):
+        said = text[ends[-1].end() :]
+        text = said if said.strip() or cut else text[: ends[-1].start()]
+    if _THOUGHT_STARTS.search(text):
+        text = "" if cut else _THOUGHT_STARTS.sub("", text)
+    return _TOKENS.sub("\n", text).strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A JSON value.
+
+    Attributes:
+        content: The value; its objects are `Members`.
+        repaired: The text that it was repaired from; empty if it was valid.
+    """
+
+    content: Any
+    repaired: str = ""
+
+
+def json_values(text: str) -> list[Value]:
+    """Return all outermost objects and arrays of a text, as they are or repaired.
+
+    An object that does not end is left out, with all that is in it. A repair may put a value under another
+    key than its own; where that matters, compare with the text of `Value.repaired`.
+    """
+    if text[:1] == '"' and text[-1:] == '"':
+        with suppress(ValueError):  # JSON inside a JSON string
+            text = str(json.loads(text))
+    if "{" not in text:
+        text = text.translate(str.maketrans("｛｝", "{}"))
+    found: list[Value] = []
+    ends: dict[int, tuple[int, int]] | None = None
+    place = prose = 0
+    while prose < _PROSE and (start := _OPENING.search(text, place)):
+        piece = ""
+        try:
+            value, place = _DECODER.raw_decode(text, start.start())
+        except RecursionError:
+            break
+        except ValueError:
+            ends = _ends(text) if ends is None else ends
+            end = ends.get(start.start())
+            if end is None:
+                if start.group() == "{":
+                    break
+                place, prose = start.end(), prose + 1
+                continue
+            place, depth = end
+            piece = text[start.start() : place]
+            value = _repaired(piece) if depth <= _DEEPEST else None
+            if value is None and start.group() == "[":
+                place, prose = start.end(), prose + 1
+                continue
+        if value:
+            found.append(Value(value, piece))
+    return found
+
+
+def json_object(content: str) -> dict[str, Any]:
+    """The JSON object of an answer; thoughts and words before and after it are left out.
+
+    Raises:
+        Rejected: `no-json`: there is not exactly one object, or it has a key twice.
+    """
+    values = [value.content for value in json_values(spoken(content))]
+    objects = [value for value in values if isinstance(value, Members)]
+    if not objects or any(other != objects[0] for other in objects):
+        raise Rejected("no-json")
+    found: dict[str, Any] = _as_dict(objects[0])
+    return found
+
+
+def _as_dict(value: Any) -> Any:
+    if isinstance(value, Members):
+        found = {key: _as_dict(one) for key, one in value}
+        if len(found) != len(value):
+            raise Rejected("no-json")
+        return found
+    return [_as_dict(one) for one in value] if isinstance(value, list) else value
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=Members, strict=False)
+
+
+def _ends(text: str) -> dict[int, tuple[int, int]]:
+    """The end of each bracket by its start, and its maximum nesting depth; without those that do not end.
+
+    Braces and brackets are counted apart, and quotation marks are ignored, because they may be wrong. One
+    pass over the text: an answer of brackets alone must not take long.
+    """
+    found: dict[int, tuple[int, int]] = {}
+    for pattern, opening in ((_BRACES, "{"), (_BRACKETS, "[")):
+        open_: list[list[int]] = []  # start and depth of what is in it
+        for match in pattern.finditer(text):
+            if match.group() == opening:
+                open_.append([match.start(), 0])
+            elif open_:
+                start, inner = open_.pop()
+                found[start] = (match.end(), inner + 1)
+                if open_:
+                    open_[-1][1] = max(open_[-1][1], inner + 1)
+    return found
+
+
+def _repaired(piece: str) -> Any:
+    """The value of a piece that is not JSON but has its brackets; `None` if there is none."""
+    try:
+        from json_repair import repair_json
+    except ImportError as error:
+        raise BuildError(
+            "Reading an LLM's answers needs the json-repair package: pip install 'medteb[build]'."
+        ) from error
+    plain = _DRESS.sub("", piece)
+    for pattern, plainly in _CHINESE:
+        plain = pattern.sub(plainly, plain)
+    if len(plain) > _LONGEST:
+        return None
+    try:
+        found = repair_json(plain, return_objects=True, skip_json_loads=True)
+    except Exception:  # a mistake of the library on such a text makes it unreadable, no more
+        return None
+    if not isinstance(found, dict if piece[0] == "{" else list):
+        return None
+    return _with_repetitions(found, plain)
+
+
+def _with_repetitions(value: Any, text: str) -> Any:
+    """A repaired value with `Members`; a key that its text has more often stands there twice."""
+    counts: dict[str, int] = {}
+    _count_keys(value, counts)
+    repeated = {key for key, number in counts.items() if _said(key, text) > number}
+
+    def members(one: Any) -> Any:
+        if isinstance(one, dict):
+            found = Members((key, members(inner)) for key, inner in one.items())
+            found.extend((key, None) for key in one if key in repeated)
+            return found
+        return [members(inner) for inner in one] if isinstance(one, list) else one
+
+    return members(value)
+
+
+def _count_keys(value: Any, counts: dict[str, int]) -> None:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            counts[key] = counts.get(key, 0) + 1
+            _count_keys(inner, counts)
+    elif isinstance(value, list):
+        for inner in value:
+            _count_keys(inner, counts)
+
+
+def _said(key: str, text: str) -> int:
+    """Return how often a text contains something as a key."""
+    return len(re.findall(rf"(?<![\w-]){re.escape(key)}(?![\w-])[\s\"'“”‘’]*[:：]", text))

@@ -1,0 +1,161 @@
+"""Concurrent requests to one LLM, up to its limit; each answer is processed as it arrives."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from medteb_mteb.curation.llm.budget import Purse
+from medteb_mteb.curation.llm.client import Endpoint, GiveUp, Unanswered
+from medteb_mteb.curation.llm.limits import Limits, Stop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from medteb_mteb.curation.llm.client import Question, Reply
+    from medteb_mteb.curation.llm.config import LLM
+    from medteb_mteb.curation.llm.database import Database
+
+__all__ = ["Job", "Worker"]
+
+
+class Job(Protocol):
+    """Something to ask for."""
+
+    @property
+    def prompt(self) -> Question:
+        """The prompt to send."""
+
+
+JobT = TypeVar("JobT", bound=Job)
+
+
+class Worker(ABC, Generic[JobT]):
+    """Asks one LLM for all that `more` comes up with.
+
+    Args:
+        llm: The LLM.
+        journal: Where answers go.
+        settings: Digest of the LLM's settings.
+        description: The settings themselves.
+    """
+
+    def __init__(
+        self, llm: LLM, journal: Database[Any], settings: bytes, description: Mapping[str, Any]
+    ) -> None:
+        self.llm, self.settings, self.description = llm, settings, description
+        self._journal = journal
+        self.purse = Purse(llm, journal.account(llm.name))
+        self.stop = Stop()
+        self.faults: dict[str, int] = {}
+        #: Why it ended before everything was asked for; empty if it did not.
+        self.stopped = ""
+        self._unreadable = 0
+        #: Whether too many answers in a row were of no use.
+        self.useless = False
+        self._urgent: deque[JobT] = deque()
+        self._next: deque[JobT] = deque()
+
+    @abstractmethod
+    def more(self) -> Iterable[JobT]:
+        """Return the next jobs, about as many as can run at once; none at the end."""
+
+    @abstractmethod
+    def settle(self, job: JobT, reply: Reply | None, reason: str) -> Iterable[JobT]:
+        """Write down what a job has come to, before anything else is done.
+
+        Args:
+            job: The job.
+            reply: The answer; `None`: there is none.
+            reason: Why there is none.
+
+        Returns:
+            What is asked for because of it, before anything else.
+        """
+
+    def used(self, reason: str) -> None:
+        """Count an answer that came in; after too many of no use in a row, stop.
+
+        Args:
+            reason: Why nothing in it can be used; empty: something can.
+        """
+        self._unreadable = self._unreadable + 1 if reason else 0
+        if self.llm.unreadable is not None and self._unreadable >= self.llm.unreadable:
+            self.useless = True
+            self.stop.set(f"{self._unreadable} answers in a row are of no use, the last one: {reason}")
+
+    def finish(self) -> None:
+        """Called when there is nothing left to ask for."""
+
+    async def run(self) -> None:
+        """Ask until there is nothing left to ask for, the budget is spent, or the endpoint gives up.
+
+        Requests under way are always waited for.
+
+        Raises:
+            JournalError: An answer could not be written down; raised when no request is under way any more.
+        """
+        limits = Limits(self.llm.requests_per_minute, self.llm.tokens_per_minute)
+        self._journal.describe(self.settings, self.description)
+        async with Endpoint(self.llm, limits, self.stop) as endpoint:
+            self.faults = endpoint.faults
+            running: set[asyncio.Task[None]] = set()
+            error: BaseException | None = None
+            while True:
+                try:
+                    while not self._halted() and len(running) < self.llm.concurrency:
+                        job = self._take()
+                        if job is None:
+                            break
+                        running.add(asyncio.create_task(self._serve(endpoint, job)))
+                except Exception as found:
+                    error = error or found
+                    self.stop.set("the journal cannot be read")
+                if not running:
+                    break
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for finished in done:
+                    found_error = finished.exception()
+                    if found_error is not None:
+                        error = error or found_error
+                        self.stop.set("an answer could not be written down")
+            self.stopped = self.stopped or self.stop.reason
+            if error is not None:
+                raise error
+            if not self.stopped:
+                self.finish()
+
+    def _halted(self) -> bool:
+        if self._journal.trouble:
+            self.stop.set(self._journal.trouble)
+        return bool(self.stop.reason or self.stopped)
+
+    def _take(self) -> JobT | None:
+        """The next job that the budget allows for."""
+        if not self._urgent and not self._next:
+            self._next.extend(self.more())
+        queue = self._urgent or self._next
+        if not queue:
+            return None
+        if not self.purse.hold(*queue[0].prompt.tokens()):
+            self.stopped = self.purse.exhausted()
+            return None
+        return queue.popleft()
+
+    async def _serve(self, endpoint: Endpoint, job: JobT) -> None:
+        reply: Reply | None = None
+        reason = ""
+        try:
+            reply = await endpoint.ask(job.prompt)
+        except Unanswered as unanswered:
+            reason = unanswered.reason
+        except GiveUp as given_up:
+            self.stop.set(str(given_up))
+            return
+        finally:
+            self.purse.free(*job.prompt.tokens())
+        self._urgent.extend(self.settle(job, reply, reason))
+        if reply is not None:
+            self.purse.pay(reply.tokens_in, reply.tokens_out)

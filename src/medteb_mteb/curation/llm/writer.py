@@ -1,0 +1,88 @@
+"""An LLM that writes: an answer is written down, then parsed, and requested once more if it is unusable."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.llm.account import Account
+from medteb_mteb.curation.llm.database import Failure
+from medteb_mteb.curation.llm.journal import Answer
+from medteb_mteb.curation.llm.readings import Order
+from medteb_mteb.curation.llm.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from medteb_mteb.curation.llm.client import Reply
+    from medteb_mteb.curation.llm.config import LLM
+    from medteb_mteb.curation.llm.journal import AnswerJournal
+    from medteb_mteb.curation.llm.readings import Readings
+
+__all__ = ["Writer"]
+
+
+class Writer(Worker[Order]):
+    """Asks for answers.
+
+    Args:
+        readings: Told what comes in.
+        orders: What to ask for.
+        llm: The LLM.
+        journal: Where answers go.
+        settings: Digest of the LLM's settings.
+        description: The settings themselves.
+        done: Told that an order is settled for good: the cost so far, how many have failed.
+
+    Attributes:
+        bought: Answers that came in.
+    """
+
+    def __init__(
+        self,
+        readings: Readings[Any],
+        orders: Sequence[Order],
+        llm: LLM,
+        journal: AnswerJournal,
+        settings: bytes,
+        description: Mapping[str, Any],
+        done: Callable[[float, int], None],
+    ) -> None:
+        super().__init__(llm, journal, settings, description)
+        self.readings, self.journal, self.done = readings, journal, done
+        self.bought = 0
+        self._failed = 0
+        self._orders = iter(orders)
+
+    def more(self) -> list[Order]:
+        """The next orders."""
+        return list(islice(self._orders, self.llm.concurrency))
+
+    def settle(self, job: Order, reply: Reply | None, reason: str) -> list[Order]:
+        """Keep a valid answer; an invalid one is requested once more."""
+        if reply is not None:
+            reason = self._keep(job, reply)
+            self.used(reason)
+            if reason and job.attempt == 0:
+                return [Order(job.key, job.words, 1)]
+        if reason:
+            self.journal.fail(job.key, Failure(reason, job.attempt))
+            self.readings.fail(job.key, reason)
+            self._failed += 1
+        self.done(self.purse.spent, self._failed)
+        return []
+
+    def _keep(self, job: Order, reply: Reply) -> str:
+        """Record an answer and parse it; return why it is unusable, or an empty string."""
+        ending = "refused" if reply.refused else "cut" if reply.cut else ""
+        # Halves of a surrogate pair, which JSON can express and UTF-8 cannot.
+        text = (reply.content or "").encode("utf-8", "replace").decode()
+        answer = Answer(job.attempt, ending, text)
+        cost = self.llm.cost(reply.tokens_in, reply.tokens_out)
+        paid = Account(1, reply.tokens_in, reply.tokens_out, cost, int(reply.estimated))
+        self.journal.add(self.settings, job.key, answer, llm=self.llm.name, paid=paid)
+        self.bought += 1
+        reason = self.readings.take(job.key, answer)
+        if not reason:
+            self.journal.accept([job.key])
+        return reason

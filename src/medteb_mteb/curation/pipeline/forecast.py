@@ -1,0 +1,351 @@
+"""Forecast of a pipeline's work and cost, before anything is sent.
+
+The output of finished steps is counted. For the others the forecast assumes the maximum: no text is dropped,
+every pool is full, and texts have the mean length. Requests to a judge are exact once its pools exist.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from functools import partial, singledispatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from medteb_mteb.curation.files.folder import read_json
+from medteb_mteb.curation.files.read import MANIFEST, read_texts
+from medteb_mteb.curation.judge.estimate import at_most, estimate
+from medteb_mteb.curation.llm.budget import tokens_of
+from medteb_mteb.curation.pipeline import steps
+from medteb_mteb.curation.pipeline.run import Build, until_step
+from medteb_mteb.curation.pipeline.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from medteb_mteb.curation.pipeline.resolve import Source
+
+__all__ = ["Charge", "Forecast", "Planned", "Volume", "forecast"]
+
+
+@dataclass(frozen=True)
+class Volume:
+    """Number of items and tokens.
+
+    Attributes:
+        items: Texts, pairs or triples.
+        tokens: Estimated tokens of texts, in all.
+        queries: Queries that pairs belong to.
+        exact: True if counted; otherwise an upper bound.
+    """
+
+    items: int
+    tokens: int = 0
+    queries: int = 0
+    exact: bool = True
+
+
+@dataclass(frozen=True)
+class Charge:
+    """Requests to an LLM and their cost.
+
+    Attributes:
+        name: The LLM.
+        requests: Requests.
+        tokens_in: Estimated tokens of their prompts.
+        tokens_out: Estimated tokens of the answers.
+        cost: Their price.
+        known: Answers that the journal has.
+        exact: True if counted (assuming every answer is valid); otherwise estimated from the maximum number
+            of texts, of the mean length.
+        checks: Requests, at most, that depend on the answers and come on top.
+    """
+
+    name: str
+    requests: int
+    tokens_in: int
+    tokens_out: int
+    cost: float
+    known: int = 0
+    exact: bool = True
+    checks: int = 0
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One step.
+
+    Attributes:
+        name: Its name.
+        step: Which it is.
+        kind: What it writes.
+        fate: `finished`; `to do`; `changed`: made of something else before, needs `redo`.
+        writes: How much it writes, where that can be said.
+        charges: What it asks LLMs for.
+    """
+
+    name: str
+    step: str
+    kind: steps.Kind
+    fate: Literal["finished", "to do", "changed"]
+    writes: Volume | None = None
+    charges: tuple[Charge, ...] = ()
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """All steps.
+
+    Attributes:
+        out: Folder of the build.
+        steps: The steps.
+    """
+
+    out: Path
+    steps: tuple[Planned, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the forecast as JSON values, with the sums."""
+        charges = [charge for step in self.steps for charge in step.charges]
+        return {
+            "out": str(self.out),
+            "steps": [asdict(step) for step in self.steps],
+            "requests": sum(charge.requests for charge in charges),
+            "tokens_in": sum(charge.tokens_in for charge in charges),
+            "tokens_out": sum(charge.tokens_out for charge in charges),
+            "cost": sum(charge.cost for charge in charges),
+            "exact": all(charge.exact for charge in charges),
+            "checks": sum(charge.checks for charge in charges),
+        }
+
+
+@dataclass
+class View:
+    """Inputs of a step's forecast.
+
+    Attributes:
+        build: The pipeline in its folder.
+        paths: Paths of the step's inputs, by key.
+        volumes: Returns their volumes by key; only volumes that are asked for are read.
+        ready: All inputs exist.
+        retry_failed: Requests that failed before are sent again.
+    """
+
+    build: Build
+    paths: dict[str, list[str]]
+    volumes: Callable[[str], list[Volume]]
+    ready: bool
+    retry_failed: bool
+
+    def path(self, key: str) -> str:
+        """The one path of an input."""
+        return self.paths[key][0]
+
+    def volume(self, key: str) -> Volume:
+        """The one volume of an input."""
+        return self.volumes(key)[0]
+
+
+def forecast(file: str | Path, *, until: str | None = None, retry_failed: bool = False) -> Forecast:
+    """Forecast what `build` would do; nothing is written or sent.
+
+    Args:
+        file: The pipeline.
+        until: Name of the last step; default all.
+        retry_failed: As for `build`.
+
+    Raises:
+        BuildError: The file or an input cannot be used.
+        FolderError: Rows of the input that cannot be used.
+    """
+    opened = Build.open(file)
+    state = State(opened.root)
+    counts = _Counts(opened)
+    planned = []
+    for step in until_step(opened.pipeline, until):
+        sources = opened.sources[step.name]
+        ready = all(counts.done[one.step] for found in sources.values() for one in found if one.step)
+        record = state.records.get(step.name)
+        other = record is not None and ready and opened.fingerprint(step, state) != record.fingerprint
+        changed = bool(other and record and opened.has_made(step, record))
+        finished = bool(record and record.finished and ready and not other and opened.folder(step).exists())
+        paths = {key: [one.path for one in found] for key, found in sources.items()}
+        view = View(opened, paths, partial(counts.inputs, step), ready, retry_failed)
+        volume = (
+            count(step.WRITES, str(opened.folder(step) / step.output())) if finished else expected(step, view)
+        )
+        charges = charged(step, view) if not finished or (retry_failed and step.ASKS) else ()
+        counts.written[step.name], counts.done[step.name] = volume, finished
+        kept = finished and not any(charge.requests for charge in charges)
+        fate: Literal["finished", "to do", "changed"] = (
+            "changed" if changed else "finished" if kept else "to do"
+        )
+        planned.append(Planned(step.name, step.step, step.WRITES, fate, volume, tuple(charges)))
+    return Forecast(opened.root, tuple(planned))
+
+
+class _Counts:
+    """The volumes of all inputs, each counted once, when it is asked for.
+
+    Args:
+        build: The pipeline in its folder.
+    """
+
+    def __init__(self, build: Build) -> None:
+        self.build = build
+        #: How much each step writes, and whether that is there.
+        self.written: dict[str, Volume | None] = {}
+        self.done: dict[str, bool] = {}
+        self._counted: dict[tuple[Any, ...], Volume] = {}
+
+    def inputs(self, step: steps.StepBase, key: str) -> list[Volume]:
+        """Volumes of the inputs of a key."""
+        kind = next(mark.kinds[0] for name, mark, _ in step.inputs() if name == key)
+        columns = getattr(step, "columns", {})
+        return [self._one(kind, source, columns) for source in self.build.sources[step.name][key]]
+
+    def _one(self, kind: steps.Kind, source: Source, columns: Mapping[str, str]) -> Volume:
+        if source.step and not (source.inside and self.done[source.step]):
+            written = self.written[source.step]
+            return written if written is not None else self._most(source.step)
+        mark = (kind, source.path, *sorted(columns.items()))
+        if mark not in self._counted:
+            self._counted[mark] = count(kind, source.path, columns)
+        return self._counted[mark]
+
+    def _most(self, name: str) -> Volume:
+        """No file that a step writes has more than all that it reads."""
+        step = next(one for one in self.build.pipeline.steps if one.name == name)
+        read = [
+            one for key in dict.fromkeys(k for k, _, _ in step.inputs()) for one in self.inputs(step, key)
+        ]
+        queries = max((one.queries for one in read), default=0)
+        return Volume(sum(one.items for one in read), sum(one.tokens for one in read), queries, exact=False)
+
+
+def count(kind: steps.Kind, path: str, columns: Mapping[str, str] | None = None) -> Volume:
+    """Count the items of a file or folder.
+
+    Args:
+        kind: What it holds.
+        path: Where it is.
+        columns: See `read_texts`.
+    """
+    if kind == "texts":
+        items = tokens = 0
+        for text in read_texts(path, columns):
+            items, tokens = items + 1, tokens + tokens_of(text.full)
+        return Volume(items, tokens)
+    if kind == "pools":
+        from medteb_mteb.curation.judge.pools import read_pools
+
+        pools = read_pools(path, _Anything(), _Anything())
+        return Volume(sum(map(len, pools.values())), queries=len(pools))
+    if kind == "judgements":
+        from medteb_mteb.curation.labels.grades import by_pair, read_judgements
+
+        manifest = Path(path) / MANIFEST
+        if manifest.is_file() and "pairs" in (found := read_json(manifest)):
+            return Volume(found["pairs"])
+        _, grades = by_pair(read_judgements(path))
+        return Volume(len(grades), queries=len({query for query, _ in grades}))
+    if kind == "labels":
+        from medteb_mteb.curation.labels.grades import read_labels
+
+        queries = Counter(label.query_id for label in read_labels(path))
+        return Volume(queries.total(), queries=len(queries))
+    return Volume(_rows(Path(path))) if kind in ("pairs", "triples", "alignment") else Volume(0)
+
+
+def _rows(path: Path) -> int:
+    """Rows of a JSONL file, or of those of a folder that hold training data."""
+    names = ("triples.jsonl", "pairs.jsonl", "queries.jsonl", "corpus.jsonl")
+    files = [path] if path.is_file() else [path / name for name in names if (path / name).is_file()]
+    rows = 0
+    for file in files:
+        with file.open("rb") as stream:
+            rows += sum(1 for _ in stream)
+    return rows
+
+
+class _Anything:
+    """A container that holds everything."""
+
+    def __contains__(self, item: object) -> bool:
+        return True
+
+
+@singledispatch
+def expected(step: steps.StepBase, view: View) -> Volume | None:
+    """Return an upper bound of what an unfinished step writes.
+
+    Args:
+        step: The step.
+        view: Its inputs.
+    """
+    if step.WRITES != "texts":
+        return None
+    before = view.volume("in")
+    return Volume(before.items, before.tokens, exact=False)
+
+
+@expected.register
+def _(step: steps.Pool, view: View) -> Volume:
+    queries, documents = view.volume("queries"), view.volume("documents")
+    most = min(step.size, step.depth * len(step.retrievers), documents.items)
+    return Volume(queries.items * most, queries=queries.items, exact=False)
+
+
+@expected.register
+def _(_step: steps.Judge, view: View) -> Volume:
+    pools = view.volume("pools")
+    return Volume(pools.items, queries=pools.queries, exact=pools.exact)
+
+
+@expected.register
+def _(_step: steps.Consensus, view: View) -> Volume:
+    return view.volume("in")
+
+
+@singledispatch
+def charged(_step: steps.StepBase, _view: View) -> list[Charge]:
+    """Return the requests of a step to LLMs."""
+    return []
+
+
+@charged.register
+def _(step: steps.Judge, view: View) -> list[Charge]:
+    build = view.build
+    judges = build.pipeline.judges
+    assert judges is not None  # noqa: S101 - checked when the pipeline was opened
+    if view.ready:
+        found = estimate(
+            view.path("queries"),
+            view.path("documents"),
+            view.path("pools"),
+            judges,
+            journal=build.journal,
+            out=build.folder(step),
+            gold=view.path("gold") if step.gold else None,
+            retry_failed=view.retry_failed,
+        )
+        return [
+            Charge(
+                one.judge, one.requests, one.tokens_in, one.tokens_out, one.cost, one.known, checks=one.checks
+            )
+            for one in found
+        ]
+    queries, documents, pools = view.volume("queries"), view.volume("documents"), view.volume("pools")
+    found = [
+        at_most(
+            judge,
+            queries=pools.queries or queries.items,
+            query_tokens=queries.tokens / max(1, queries.items),
+            pairs=pools.items,
+            document_tokens=documents.tokens / max(1, documents.items),
+        )
+        for judge in judges.judges
+    ]
+    return [
+        Charge(one.judge, one.requests, one.tokens_in, one.tokens_out, one.cost, exact=False) for one in found
+    ]

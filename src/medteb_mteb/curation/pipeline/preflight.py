@@ -1,0 +1,60 @@
+"""Checks before the first step for errors that would otherwise stop a build hours later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from medteb_mteb.curation.files.read import STEP
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.pipeline.steps import Anonymize
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from medteb_mteb.curation.pipeline.resolve import Source
+    from medteb_mteb.curation.pipeline.run import Build
+    from medteb_mteb.curation.pipeline.steps import StepBase
+
+__all__ = ["check_before"]
+
+#: Inputs whose texts are sent to an LLM, of steps that ask one.
+_SENT = ("queries", "documents")
+
+
+def check_before(build: Build, steps: Sequence[StepBase]) -> None:
+    """Look for keys that are missing, and for texts that would be refused since nobody has anonymised them.
+
+    Args:
+        build: The pipeline in its folder.
+        steps: Steps that will be done.
+
+    Raises:
+        BuildError: A key is missing, or private texts would be sent.
+    """
+    for step in (one for one in steps if one.ASKS):
+        for llm in step.llms(build.pipeline):
+            try:
+                llm.key()
+            except BuildError as error:
+                raise BuildError(f"Step {step.name!r}: {error}") from error
+        if build.pipeline.already_anonymous:
+            continue
+        for key in _SENT:
+            for source in build.sources[step.name].get(key, ()):
+                if not _anonymised(build, source):
+                    raise BuildError(
+                        f"Step {step.name!r} sends {key} of {source.step or source.path} to an LLM, and they "
+                        "pass no 'anonymize' step before. Put one there, or say 'already_anonymous: true' if "
+                        "they hold nothing personal."
+                    )
+
+
+def _anonymised(build: Build, source: Source) -> bool:
+    """Return True if texts were anonymised, as far as can be told without reading them."""
+    if not source.step:
+        return (Path(source.path) / STEP).is_file()  # the step that sends them looks at each
+    step = next(one for one in build.pipeline.steps if one.name == source.step)
+    if isinstance(step, Anonymize) or step.WRITES != "texts" or source.inside:
+        return True
+    return all(_anonymised(build, one) for found in build.sources[step.name].values() for one in found)

@@ -1,0 +1,110 @@
+"""The editions and training sets of all steps in one folder, so that one `MEDTEB_DATA` holds them."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.editions import MANIFEST_NAME
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["publish", "published", "withdraw"]
+
+
+def publish(folder: Path, data: Path) -> None:
+    """Put what an editions step wrote into the common folder; files are linked, or copied where links fail.
+
+    Args:
+        folder: Folder of the step: a folder per edition, and `train`.
+        data: The common folder.
+
+    Raises:
+        BuildError: It cannot be written.
+    """
+    for part in _parts(folder):
+        try:
+            if part.name == "train":
+                (data / part.name).mkdir(parents=True, exist_ok=True)
+                for file in part.iterdir():
+                    (data / part.name / file.name).unlink(missing_ok=True)
+                    _link(str(file), str(data / part.name / file.name))
+                continue
+            aside = data / f".{part.name}.part"
+            shutil.rmtree(aside, ignore_errors=True)
+            data.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(part, aside, copy_function=_link)
+            shutil.rmtree(data / part.name, ignore_errors=True)
+            aside.replace(data / part.name)
+        except OSError as error:
+            raise BuildError(
+                f"{data / part.name} cannot be written ({error.strerror or error}). Start again when it can."
+            ) from error
+
+
+def published(folder: Path, data: Path) -> bool:
+    """Return True if the common folder holds all that an editions step wrote, not replaced by another step.
+
+    Args:
+        folder: Folder of the step.
+        data: The common folder.
+    """
+    for part in _parts(folder):
+        for path in part.iterdir():
+            there = data / path.relative_to(folder)
+            # The manifest of an edition holds the digests of its files.
+            whole = part.name == "train" or path.name == MANIFEST_NAME
+            if not there.exists() or (whole and not _same(path, there)):
+                return False
+    return True
+
+
+def withdraw(folder: Path, data: Path) -> bool:
+    """Take what an editions step wrote out of the common folder, unless another has written over it.
+
+    Args:
+        folder: Folder of the step; it need not be there.
+        data: The common folder.
+
+    Returns:
+        Whether anything was there.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    found = False
+    for part in _parts(folder):
+        if part.name == "train":
+            for file in part.iterdir():
+                there = data / part.name / file.name
+                if there.is_file() and _same(file, there):
+                    there.unlink()
+                    found = True
+            continue
+        there, manifest = data / part.name, data / part.name / MANIFEST_NAME
+        if there.is_dir() and (not manifest.is_file() or _same(part / MANIFEST_NAME, manifest)):
+            shutil.rmtree(there)
+            found = True
+    return found
+
+
+def _parts(folder: Path) -> list[Path]:
+    """Its editions, and its training sets."""
+    if not folder.is_dir():
+        return []
+    return sorted(p for p in folder.iterdir() if p.name == "train" or (p / MANIFEST_NAME).is_file())
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.samefile(other) or filecmp.cmp(one, other, shallow=False)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

@@ -1,0 +1,163 @@
+"""Resolution of the inputs of every step: to an earlier step, or a path."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mar_st.data.trec import is_run
+from mar_st.model.names import is_ours
+from medteb_mteb.curation.files.read import HUB
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.pooling.encoders import encoder_source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from medteb_mteb.curation.pipeline.schema import Pipeline
+    from medteb_mteb.curation.pipeline.steps import Kind, StepBase
+
+__all__ = ["KEEP_AWAY", "Source", "model_places", "resolve", "tests_of"]
+
+#: Key of the editions that a step's training data is kept away from without being told.
+KEEP_AWAY = "keep-away"
+
+#: Retrievers that are not models.
+BM25 = ("bm25", "bm25:char-bigram", "bm25:jieba")
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An input.
+
+    Attributes:
+        path: File, folder, or `hub:ORG/NAME`.
+        step: Name of the step that writes it; empty if it was there before.
+        inside: Where in the folder of that step, if the file of the pipeline says so.
+        texts: It can only be read by `read_texts`.
+    """
+
+    path: str
+    step: str = ""
+    inside: str = ""
+    texts: bool = False
+
+
+def resolve(pipeline: Pipeline, base: Path) -> dict[str, dict[str, list[Source]]]:
+    """The inputs of each step, by name of the step and key.
+
+    A name of an earlier step, also with a path inside its folder (`assemble/train/triples.jsonl`), goes
+    before a path; paths are from the folder of the file.
+
+    So that no test is trained on, a step that writes training data has the editions of all earlier steps
+    under `KEEP_AWAY`, too, and one that writes editions all earlier training data under `against`.
+
+    Args:
+        pipeline: The pipeline.
+        base: Folder of its file.
+
+    Raises:
+        BuildError: An input that is not there, comes later, or is of another kind.
+    """
+    out = base / Path(pipeline.out).expanduser()
+    places = {step.name: place for place, step in enumerate(pipeline.steps)}
+    return {
+        step.name: _inputs(step, place, places, pipeline, base, out)
+        for place, step in enumerate(pipeline.steps)
+    }
+
+
+def _inputs(
+    step: StepBase, place: int, places: dict[str, int], pipeline: Pipeline, base: Path, out: Path
+) -> dict[str, list[Source]]:
+    found: dict[str, list[Source]] = {}
+    for key, mark, value in step.inputs():
+        name, _, inside = value.partition("/")
+        if name not in places:
+            path, texts = _path(step, key, mark.kinds, value, pipeline, base), mark.kinds == ("texts",)
+            found.setdefault(key, []).append(Source(path, texts=texts))
+            continue
+        if places[name] >= place:
+            raise BuildError(
+                f"Step {step.name!r}, {key}: {name!r} does not come before it; a step reads what an earlier "
+                "one has written."
+            )
+        other = pipeline.steps[places[name]]
+        # What lies inside a step's folder may be of any kind; its reader will see.
+        if not inside and other.WRITES not in mark.kinds:
+            raise BuildError(
+                f"Step {step.name!r}, {key}: expected {' or '.join(mark.kinds)}, but {value!r} "
+                f"({other.step}) writes {other.WRITES}."
+            )
+        path = str(out / name / (inside or other.output()))
+        found.setdefault(key, []).append(Source(path, name, inside))
+    for other in pipeline.steps[:place]:
+        if step.TRAINS and other.WRITES == "editions":
+            found.setdefault(KEEP_AWAY, []).append(Source(str(out / other.name), other.name))
+        if step.WRITES == "editions" and other.TRAINS:
+            named = {source.step for source in found.get("against", ())}
+            if other.name not in named:
+                found.setdefault("against", []).append(Source(str(out / other.name), other.name))
+    return found
+
+
+def tests_of(step: StepBase, inputs: Mapping[str, Sequence[str]]) -> list[str]:
+    """Paths of the tests that a step's training data is kept away from, each once.
+
+    Args:
+        step: The step.
+        inputs: Paths of its inputs, by key.
+    """
+    named = () if step.WRITES == "editions" else inputs.get("against", ())
+    return list(dict.fromkeys((*inputs.get(KEEP_AWAY, ()), *named)))
+
+
+def _path(
+    step: StepBase, key: str, kinds: tuple[Kind, ...], value: str, pipeline: Pipeline, base: Path
+) -> str:
+    if value.startswith(HUB):
+        if not {"texts", "triples", "pairs"} & {*kinds}:
+            raise BuildError(f"Step {step.name!r}, {key}: {value} cannot be read from the Hub; give a path.")
+        return value
+    path = base / Path(value).expanduser()
+    try:
+        there = bool(value) and path.exists()
+    except OSError:  # a name too long, or a folder that may not be looked into
+        there = False
+    if not there:
+        names = ", ".join(one.name for one in pipeline.steps)
+        raise BuildError(
+            f"Step {step.name!r}, {key}: there is no step {value!r} and no {path}. Steps: {names}."
+        )
+    return str(path)
+
+
+def model_places(step: StepBase, base: Path) -> dict[str, str]:
+    """Resolve the models of a step: a folder (relative to the file's), a Hub name, `mar-mini`, or `bm25`.
+
+    A pool takes files of runs too.
+
+    Args:
+        step: The step.
+        base: Folder of the pipeline file.
+
+    Raises:
+        BuildError: A name that is not one of these.
+    """
+    found = {}
+    for name in step.models():
+        folder = base / Path(name).expanduser()
+        if name and (folder.is_dir() or (step.step == "pool" and is_run(name) and folder.is_file())):
+            found[name] = str(folder)
+        elif is_ours(name):
+            found[name] = encoder_source(name)
+        elif _HUB_NAME.fullmatch(name) or (name in BM25 and step.step != "diversify"):
+            found[name] = name
+        else:
+            raise BuildError(
+                f"Step {step.name!r}: there is no model folder {folder}, and {name!r} is not a Hub name."
+            )
+    return found

@@ -1,0 +1,137 @@
+"""A pipeline file: where it writes, who judges and who writes, and its steps in order.
+
+Unknown keys, unknown steps and inputs that do not fit fail before anything is read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from mar_st.files.yaml_text import YamlError, parse_yaml
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.judge.config import Judges, load_judges
+from medteb_mteb.curation.llm.config import LLM, load_llm
+from medteb_mteb.curation.pipeline import steps as s
+from medteb_mteb.curation.pipeline import training_steps as t
+
+__all__ = ["DATA", "Pipeline", "load_pipeline"]
+
+#: Folder of a build with the editions and training sets of all its steps.
+DATA = "data"
+#: Folders of a build that belong to no step.
+TAKEN = (DATA, "teacher-store")
+
+AnyStep: TypeAlias = (
+    s.Anonymize
+    | s.Dedup
+    | s.Diversify
+    | s.Pool
+    | s.Judge
+    | s.Consensus
+    | s.Review
+    | s.Assemble
+    | t.Sts
+    | t.Triples
+    | t.Pairs
+    | t.SynthesizeQueries
+    | t.SynthesizeTasks
+    | t.RoundTrip
+)
+
+
+class Pipeline(BaseModel):
+    """One build.
+
+    Attributes:
+        out: Folder to write, from the folder of the file.
+        already_anonymous: Send texts that have passed no anonymiser.
+        judges: The judges, as in their file, or its path.
+        llm: The LLM that writes texts, as in its file, or its path.
+        journal: Journal of judgements; default `$MEDTEB_JOURNAL`, or `judgements.sqlite` in `out`.
+        answers: Journal of the LLM's answers; default `$MEDTEB_ANSWERS`, or `answers.sqlite` in `out`.
+        store: Folder that keeps vectors; default `$MAR_STORE`, or `teacher-store` in `out`.
+        steps: What is done, in this order.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    out: str = "build"
+    already_anonymous: bool = False
+    judges: Judges | None = None
+    llm: LLM | None = None
+    journal: str | None = None
+    answers: str | None = None
+    store: str | None = None
+    steps: tuple[Annotated[AnyStep, Field(discriminator="step")], ...] = Field(min_length=1)
+
+    @field_validator("steps")
+    @classmethod
+    def _told_apart(cls, steps: tuple[AnyStep, ...]) -> tuple[AnyStep, ...]:
+        # Folders of these names are one to some file systems.
+        names = Counter(step.name.casefold() for step in steps)
+        twice = sorted(step.name for step in steps if names[step.name.casefold()] > 1)
+        if twice:
+            raise ValueError(f"two steps are called {twice[0]!r}; give one of them another 'name'")
+        taken = [name for name in TAKEN if names[name]]
+        if taken:
+            raise ValueError(f"{taken[0]!r} is a folder of the build; give the step another 'name'")
+        tasks = [task for step in steps for task in step.TASKS]
+        twice = sorted({task for task in tasks if tasks.count(task) > 1})
+        if twice:
+            raise ValueError(f"two steps write the edition {twice[0]}; put one of them into another pipeline")
+        return steps
+
+
+def load_pipeline(path: str | Path) -> Pipeline:
+    """The pipeline of a YAML file.
+
+    Raises:
+        BuildError: There is no such file, or it is not what `Pipeline` describes.
+    """
+    # Of a link the folder that it points into: the paths inside are from there.
+    file = Path(path).resolve()
+    try:
+        content = parse_yaml(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BuildError(f"{file} cannot be read ({error.strerror}).") from error
+    except (YamlError, UnicodeDecodeError) as error:
+        raise BuildError(f"{file} is not valid YAML: {' '.join(str(error).split())[:300]}") from error
+    if not isinstance(content, dict):
+        raise BuildError(f"{file} has to be a mapping with 'steps', a list.")
+    if isinstance(content.get("judges"), str):
+        content["judges"] = load_judges(_beside(file, content["judges"]))
+    elif isinstance(content.get("judges"), list):
+        content["judges"] = {"judges": content["judges"]}
+    steps = content.get("steps")
+    for part in (content, *(steps if isinstance(steps, list) else ())):
+        if isinstance(part, dict) and isinstance(part.get("llm"), str):
+            part["llm"] = load_llm(_beside(file, part["llm"]))
+    try:
+        return Pipeline.model_validate(content)
+    except ValidationError as error:
+        raise BuildError(f"{file}: {_first(error)}") from error
+
+
+def _beside(file: Path, path: str) -> Path:
+    return file.parent / Path(path).expanduser()
+
+
+def _first(error: ValidationError) -> str:
+    lines = []
+    found = error.errors()
+    # A tuple whose items are wrong is called too short as well.
+    for one in [e for e in found if e["type"] != "too_short" or len(found) == 1][:5]:
+        message = one["msg"].replace("Value error, ", "")
+        if one["type"] == "union_tag_invalid":
+            context = one.get("ctx", {})
+            message = f"no step {context.get('tag')!r}; there is {context.get('expected_tags')}"
+        elif one["type"] == "tuple_type":
+            message = "has to be a list"
+        elif one["type"] == "union_tag_not_found":
+            message = "which 'step' it is has to be said"
+        lines.append(f"{'.'.join(map(str, one['loc'])) or 'file'}: {message}")
+    return "; ".join(lines)

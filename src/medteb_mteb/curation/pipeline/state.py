@@ -1,0 +1,152 @@
+"""State of a build: the settings and inputs each step was made with, to detect changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.files.folder import read_json, write_text
+from medteb_mteb.curation.files.read import HUB, MANIFEST, STEP, source_digest
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.editions import sha256_of
+
+if TYPE_CHECKING:
+    from medteb_mteb.curation.pipeline.schema import Pipeline
+    from medteb_mteb.curation.pipeline.steps import StepBase
+
+__all__ = ["FILE", "Record", "State", "content_digest", "fingerprint"]
+
+FILE = "build.json"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """Record of one step.
+
+    Attributes:
+        step: Which.
+        fingerprint: Digest of all it depends on.
+        finished: It came to its end.
+        digest: Digest of what it wrote.
+        result: What it came to.
+        seconds: Wall time of the run that finished it.
+    """
+
+    step: str
+    fingerprint: str
+    finished: bool = False
+    digest: str = ""
+    result: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+class State:
+    """The records of a build, kept in `build.json`.
+
+    Args:
+        root: Folder of the build.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.path = root / FILE
+        self.records: dict[str, Record] = {}
+        if self.path.is_file():
+            try:
+                content = read_json(self.path)
+                version = content["schema_version"]
+                if version == SCHEMA_VERSION:
+                    self.records = {name: Record(**row) for name, row in content["steps"].items()}
+            except OSError as error:
+                raise BuildError(f"{self.path} cannot be read ({error.strerror}).") from error
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                raise BuildError(
+                    f"{self.path} is damaged. Put it back as it was; or give another 'out', with 'journal' "
+                    "and 'answers' where they are now: what was paid for is kept there."
+                ) from error
+            if version != SCHEMA_VERSION:
+                raise BuildError(
+                    f"{self.path} is of another version of medteb; give another 'out', or delete the folder."
+                )
+
+    def put(self, name: str, record: Record) -> None:
+        """Keep a record."""
+        self.records[name] = record
+        self._write()
+
+    def forget(self, name: str) -> None:
+        """Strike a record."""
+        if self.records.pop(name, None) is not None:
+            self._write()
+
+    def _write(self) -> None:
+        content = {
+            "schema_version": SCHEMA_VERSION,
+            "steps": {name: asdict(record) for name, record in self.records.items()},
+        }
+        write_text(self.path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+
+
+def fingerprint(
+    step: StepBase, inputs: dict[str, list[str]], models: dict[str, str], pipeline: Pipeline
+) -> str:
+    """Digest (64 hex digits) of all that a step's output depends on.
+
+    Args:
+        step: The step.
+        inputs: Digests of its inputs, by key.
+        models: Digests of its models, by name.
+        pipeline: The pipeline.
+    """
+    keys = {key for key, _, _ in step.inputs()}
+    fields = type(step).model_fields
+    own = {
+        field.alias or name: value
+        for name, field in fields.items()
+        if (value := getattr(step, name)) is not None
+        and (field.alias or name) not in keys
+        and name not in step.PASSING | {"name"}
+    }
+    content = {"settings": own, "inputs": inputs, "models": models, "by": step.depends_on(pipeline)}
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def content_digest(path: str | Path, *, texts: bool = False) -> str:
+    """Digest (64 hex digits) of a step's output or of a raw input.
+
+    Of a folder with a manifest it is that of the manifest, which holds the digests of the files.
+
+    Args:
+        path: File, folder, or `hub:ORG/NAME`.
+        texts: It is read by `read_texts`: of a folder that no step wrote only what that reads counts.
+
+    Raises:
+        BuildError: There is no such source, or it cannot be read.
+    """
+    try:
+        return _content_digest(path, texts=texts)
+    except OSError as error:
+        raise BuildError(f"{error.filename or path} cannot be read ({error.strerror or error}).") from error
+
+
+def _content_digest(path: str | Path, *, texts: bool) -> str:
+    place = Path(path)
+    if str(path).startswith(HUB) or (texts and place.is_dir() and not (place / STEP).is_file()):
+        return source_digest(path)
+    if place.is_file():
+        return sha256_of(place)
+    if (place / MANIFEST).is_file():
+        return sha256_of(place / MANIFEST)
+    files = sorted(
+        file
+        for file in place.rglob("*")
+        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(place).parts)
+    )
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.relative_to(place).as_posix()} {sha256_of(file)}\n".encode())
+    return digest.hexdigest()

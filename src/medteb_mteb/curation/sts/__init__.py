@@ -1,0 +1,9 @@
+"""Synonym STS: pairs of questions out of a dictionary of synonyms, queries and an LLM that rewrites them."""
+
+from __future__ import annotations
+
+from medteb_mteb.curation.sts.dictionary import Dictionary, Entry, read_dictionary
+from medteb_mteb.curation.sts.settings import Settings
+from medteb_mteb.curation.sts.step import Estimate, Report, estimate, sts
+
+__all__ = ["Dictionary", "Entry", "Estimate", "Report", "Settings", "estimate", "read_dictionary", "sts"]

@@ -1,0 +1,85 @@
+"""Checks of a rewrite; the LLM's own claims are not trusted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mar_st.text.normalisation import normalise
+from medteb_mteb.curation.judge.injection import suspicious
+from medteb_mteb.curation.sts.prompt import KINDS, POSITIVE
+from medteb_mteb.curation.sts.question import bounds, is_question, says_little
+from medteb_mteb.curation.texts.terms import fold
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from medteb_mteb.curation.sts.select import Candidate
+    from medteb_mteb.curation.texts.terms import Terms
+
+__all__ = ["REASONS", "check"]
+
+#: Why a rewrite is dropped, in the order in which it is looked at.
+REASONS = {
+    "instruction": "it looks as if it wanted to instruct a model",
+    "no-question": "it is not one complete question on one line",
+    "term-missing": "it does not use the term that it has to",
+    "other-term": "it uses the term that it must not",
+    "length": "the positive is longer or shorter than allowed",
+    "unchanged": "it is the query, or a negative is the query but for the term",
+    "contradiction": "a negative is the positive but for the term; both are dropped",
+}
+
+
+def check(
+    candidate: Candidate, rewrites: Mapping[str, str], terms: Terms, tolerance: float
+) -> dict[str, str]:
+    """Why rewrites of a query are of no use.
+
+    Args:
+        candidate: The query with its term and synonym.
+        rewrites: Text by kind (`positive`, `negative-1`, `negative-2`).
+        terms: The terms of the whole dictionary: one inside a longer one is not used by it.
+        tolerance: Share of the query's length by which that of the positive may differ.
+
+    Returns:
+        Kind to a key of `REASONS`; kinds that are fine are not in it.
+    """
+    found = {kind: _alone(kind, candidate, rewrites[kind], terms, tolerance) for kind in KINDS}
+    shapes = {kind: _shape(rewrites[kind], candidate, terms) for kind in KINDS}
+    asked = _shape(candidate.query.full, candidate, terms)
+    for kind in KINDS:
+        same = normalise(rewrites[kind]) == normalise(candidate.query.full)
+        if not found[kind] and (same or (kind != POSITIVE and shapes[kind] == asked)):
+            found[kind] = "unchanged"
+    if not found[POSITIVE]:
+        # One question was called the same and not the same: nobody knows which is wrong.
+        for kind in (k for k in KINDS[1:] if not found[k] and shapes[k] == shapes[POSITIVE]):
+            found[kind] = found[POSITIVE] = "contradiction"
+    return {kind: reason for kind, reason in found.items() if reason}
+
+
+def _alone(kind: str, candidate: Candidate, text: str, terms: Terms, tolerance: float) -> str:
+    if suspicious(text):
+        return "instruction"
+    origin, replace = fold(candidate.entry.origin), fold(candidate.entry.replace)
+    wanted, other = (origin, replace) if kind == KINDS[2] else (replace, origin)
+    used = {place.term for place in terms.find(text)}
+    if not is_question(text) or says_little(text, wanted):
+        return "no-question"
+    if wanted not in used:
+        return "term-missing"
+    if other in used:
+        return "other-term"
+    low, high = bounds(candidate.query.full, tolerance)
+    return "length" if kind == POSITIVE and not low <= len(text) <= high else ""
+
+
+def _shape(text: str, candidate: Candidate, terms: Terms) -> tuple[str, ...]:
+    """The normalised parts of a text between the term and its synonym, whichever stands there."""
+    pair = candidate.entry.pair
+    parts, end = [], 0
+    for place in terms.find(text):
+        if place.term in pair:
+            parts.append(normalise(text[end : place.start]))
+            end = place.end
+    return (*parts, normalise(text[end:]))

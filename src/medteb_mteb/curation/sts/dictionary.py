@@ -1,0 +1,109 @@
+"""A dictionary of synonyms: which term of a query stands for which other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from medteb_mteb.curation.files.read import file_rows, source_files
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.texts.terms import Terms, fold
+from medteb_mteb.folders.problems import Problems
+from medteb_mteb.folders.rows import as_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from medteb_mteb.folders.rows import Row
+
+__all__ = ["Dictionary", "Entry", "read_dictionary"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A term and a synonym of it.
+
+    Attributes:
+        origin: The term as queries have it.
+        replace: The synonym.
+    """
+
+    origin: str
+    replace: str
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Both terms, folded, in an order that does not depend on the direction."""
+        first, second = sorted((fold(self.origin), fold(self.replace)))
+        return first, second
+
+
+class Dictionary:
+    """Entries, and where their terms stand in a text.
+
+    Args:
+        entries: The entries; of those that differ in case or width alone the first counts.
+
+    Attributes:
+        entries: The entries.
+        repeated: Entries that were there before.
+        terms: All terms, synonyms included: a term that is part of a synonym is not found in it.
+    """
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        every = list(entries)
+        if not every:
+            raise BuildError("The dictionary holds no entries.")
+        known: dict[tuple[str, str], Entry] = {}
+        for entry in every:
+            known.setdefault((fold(entry.origin), fold(entry.replace)), entry)
+        self.entries = tuple(known.values())
+        self.repeated = len(every) - len(known)
+        self.terms = Terms(term for entry in self.entries for term in (entry.origin, entry.replace))
+        self._by_origin: dict[str, list[Entry]] = {}
+        for (origin, _), entry in known.items():
+            self._by_origin.setdefault(origin, []).append(entry)
+
+    def of(self, term: str) -> list[Entry]:
+        """The entries of a term, in their order.
+
+        Args:
+            term: The term, folded.
+        """
+        return self._by_origin.get(term, [])
+
+
+def read_dictionary(source: str | Path) -> Dictionary:
+    """The dictionary of a file or folder of TSV, CSV, JSONL or Parquet, columns `origin` and `replace`.
+
+    A term with several synonyms has a row for each.
+
+    Raises:
+        BuildError: Nothing there that can be read.
+        FolderError: Rows that cannot be used, each with file and line.
+    """
+    path = Path(source)
+    problems = Problems(path if path.is_dir() else path.parent)
+    rows = (row for file in source_files(path) for row in file_rows(file, problems))
+    entries = [entry for row in rows if (entry := _entry(row, problems)) is not None]
+    problems.raise_if_any()
+    return Dictionary(entries)
+
+
+def _entry(row: Row, problems: Problems) -> Entry | None:
+    terms = []
+    for column in ("origin", "replace"):
+        if column not in row.values:
+            there = ", ".join(map(str, row.values))
+            problems.add(row.file, row.line, "column", f"expected a column {column!r}; there is {there}")
+            return None
+        term = as_text(row.values[column])
+        if term is None:
+            problems.add(row.file, row.line, "term", f"{column!r} is empty or not text")
+            return None
+        terms.append(term.strip())
+    if fold(terms[0]) == fold(terms[1]):
+        problems.add(row.file, row.line, "same", f"origin and replace are the same term: {terms[0]!r}")
+        return None
+    return Entry(*terms)

@@ -1,0 +1,161 @@
+"""Selection of the queries to rewrite, and of the term to replace in each."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mar_st.text.normalisation import normalise
+from medteb_mteb.curation.files.records import Dropped
+from medteb_mteb.curation.judge.injection import suspicious
+from medteb_mteb.curation.sts.question import LEAST, bounds, says_little
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from medteb_mteb.curation.files.records import Text
+    from medteb_mteb.curation.sts.dictionary import Dictionary, Entry
+    from medteb_mteb.curation.texts.terms import Found
+
+__all__ = ["Candidate", "Selection", "select"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A query to be rewritten.
+
+    Attributes:
+        query: The query.
+        entry: The term of it that is replaced, and its synonym.
+        swapped: The query with the synonym in the term's place.
+    """
+
+    query: Text
+    entry: Entry
+    swapped: str
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The queries that are rewritten, and those that are not.
+
+    Attributes:
+        candidates: In the order of the queries.
+        dropped: The others. Reasons: `duplicate` of an earlier query, `no-term`, `has-synonym` (next to each
+            of its terms its synonym stands too), `instruction` (it looks as if it wanted to instruct a
+            model), `bare-term` (it says next to nothing besides its term), `no-room` (its synonym is so long
+            that no positive could have the allowed length), `per-entry` and `limit` (above the settings of
+            that name).
+        several: Candidates in which other terms of the dictionary stand too.
+    """
+
+    candidates: list[Candidate]
+    dropped: list[Dropped] = field(default_factory=list)
+    several: int = 0
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """Number of dropped queries by reason."""
+        return dict(sorted(Counter(item.reason for item in self.dropped).items()))
+
+
+def select(
+    queries: Iterable[Text],
+    dictionary: Dictionary,
+    *,
+    tolerance: float,
+    per_entry: int | None = None,
+    limit: int | None = None,
+    seed: int = 42,
+) -> Selection:
+    """Look for the dictionary's terms in queries.
+
+    Of several terms of a query the longest is replaced; of equally long ones, and of the synonyms of one
+    term, one is drawn by the query's id.
+
+    Args:
+        queries: The queries.
+        dictionary: The dictionary.
+        tolerance: Share of the query's length by which that of its positive may differ.
+        per_entry: Queries of one entry at most, drawn; `None`: all.
+        limit: Queries at most, drawn; `None`: all.
+        seed: Seed of the draws.
+    """
+    found: list[Candidate] = []
+    dropped: list[Dropped] = []
+    first: dict[str, str] = {}
+    crowded: set[str] = set()
+    for query in queries:
+        plain = normalise(query.full) or query.full
+        if plain in first:
+            dropped.append(Dropped(query, "duplicate", first[plain]))
+            continue
+        first[plain] = query.id
+        places = dictionary.terms.find(query.full)
+        entry, reason = _choose(places, dictionary, random.Random(f"{seed} {query.id}"))
+        reason = reason if entry is None else _unfit(query.full, entry, tolerance)
+        if entry is None or reason:
+            dropped.append(Dropped(query, reason))
+            continue
+        if len({place.term for place in places}) > 1:
+            crowded.add(query.id)
+        found.append(Candidate(query, entry, _swapped(query.full, entry, places)))
+    kept = _drawn(found, per_entry, limit, seed, dropped)
+    return Selection(kept, dropped, sum(one.query.id in crowded for one in kept))
+
+
+def _choose(places: Sequence[Found], dictionary: Dictionary, rng: random.Random) -> tuple[Entry | None, str]:
+    terms = sorted({place.term for place in places if dictionary.of(place.term)})
+    if not terms:
+        return None, "no-term"
+    there = {place.term for place in places}
+    rng.shuffle(terms)
+    for term in sorted(terms, key=len, reverse=True):
+        # A question about both names of a thing says nothing any more with one of them twice.
+        free = [entry for entry in dictionary.of(term) if not there & (set(entry.pair) - {term})]
+        if free:
+            return rng.choice(free), ""
+    return None, "has-synonym"
+
+
+def _unfit(text: str, entry: Entry, tolerance: float) -> str:
+    """Why a query is of no use although it has a term."""
+    if suspicious(text):
+        return "instruction"
+    if says_little(text, entry.origin):
+        return "bare-term"
+    return "no-room" if len(entry.replace) + LEAST > bounds(text, tolerance)[1] else ""
+
+
+def _swapped(text: str, entry: Entry, places: Sequence[Found]) -> str:
+    parts, end = [], 0
+    for place in places:
+        if place.term in entry.pair:  # its synonym does not stand in the text
+            parts += [text[end : place.start], entry.replace]
+            end = place.end
+    return "".join([*parts, text[end:]])
+
+
+def _drawn(
+    found: list[Candidate], per_entry: int | None, limit: int | None, seed: int, dropped: list[Dropped]
+) -> list[Candidate]:
+    """At most `per_entry` of an entry and `limit` in all; the order stays."""
+    # By a number that each query has of its own: one query more does not change which others are paid for.
+    order = sorted(found, key=lambda one: random.Random(f"{seed} limit {one.query.id}").random())
+    taken: Counter[tuple[str, str]] = Counter()
+    reasons: dict[str, str] = {}
+    for one in order:
+        if per_entry is not None and taken[one.entry.pair] >= per_entry:
+            reasons[one.query.id] = "per-entry"
+        elif limit is not None and taken.total() >= limit:
+            reasons[one.query.id] = "limit"
+        else:
+            taken[one.entry.pair] += 1
+    dropped += [
+        Dropped(one.query, reasons[one.query.id], f"{one.entry.origin} {one.entry.replace}")
+        for one in found
+        if one.query.id in reasons
+    ]
+    return [one for one in found if one.query.id not in reasons]

@@ -1,0 +1,76 @@
+"""Settings of synonym STS."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.texts.split import THRESHOLD
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of synonym STS.
+
+    Attributes:
+        name: Name of the edition.
+        licence: Licence of the data, as in its manifest.
+        version: Its version.
+        test: Number of test queries, or their share if below 1; the others are for training.
+        probabilities: With which `positive`, `negative-1` and `negative-2` is drawn for a test query. The
+            paper does not say; a third each.
+        tolerance: Share of the query's length by which that of the positive may differ (published: 0.3).
+        per_entry: Queries of one dictionary entry that are rewritten at most; `None`: all.
+        limit: Queries that are rewritten at most; `None`: all.
+        threshold: Jaccard similarity of near-duplicate queries.
+        seed: Seed of every draw.
+    """
+
+    name: str
+    licence: str
+    version: str = "1.0.0"
+    test: float = 0.2
+    probabilities: tuple[float, float, float] = (1 / 3, 1 / 3, 1 / 3)
+    tolerance: float = 0.3
+    per_entry: int | None = None
+    limit: int | None = None
+    threshold: float = THRESHOLD
+    seed: int = 42
+
+    def __post_init__(self) -> None:
+        if not self.test > 0:
+            raise BuildError(f"The number (or share) of test queries has to be positive; got {self.test}.")
+        if (
+            len(self.probabilities) != 3
+            or not all(math.isfinite(p) and p >= 0 for p in self.probabilities)
+            or abs(sum(self.probabilities) - 1) > 0.01
+        ):
+            raise BuildError(
+                "Three probabilities, of positive, negative-1 and negative-2, with a sum of 1 are expected; "
+                f"got {', '.join(f'{p:g}' for p in self.probabilities)}."
+            )
+        if not 0 < self.probabilities[0] < 1:
+            raise BuildError(
+                "A test of positives alone, or of none, has no correlation; the probability of positive lies "
+                "between 0 and 1."
+            )
+        if not 0 <= self.tolerance < 1:
+            raise BuildError(f"The tolerance of lengths is a share from 0 to below 1; got {self.tolerance}.")
+        for what, number in (("per_entry", self.per_entry), ("limit", self.limit)):
+            if number is not None and number < 1:
+                raise BuildError(f"{what} is a positive number, or None; got {number}.")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings that the data depend on, as JSON values; names are left out."""
+        return {
+            "test": self.test,
+            "probabilities": list(self.probabilities),
+            "tolerance": self.tolerance,
+            "per_entry": self.per_entry,
+            "limit": self.limit,
+            "threshold": self.threshold,
+        }

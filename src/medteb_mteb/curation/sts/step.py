@@ -1,0 +1,339 @@
+"""Synonym STS, from a dictionary and queries to an edition and training rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.files.place import placing, refuse_taken
+from medteb_mteb.curation.files.read import read_texts, source_digest
+from medteb_mteb.curation.files.records import BuildError, Dropped
+from medteb_mteb.curation.llm import answers_path, estimate_cost, generate, load_llm, refuse_private
+from medteb_mteb.curation.llm.config import LLM
+from medteb_mteb.curation.sts.checks import check
+from medteb_mteb.curation.sts.dictionary import read_dictionary
+from medteb_mteb.curation.sts.prompt import KINDS, prompt_version, read_rewrites, render
+from medteb_mteb.curation.sts.select import select
+from medteb_mteb.curation.sts.split import split_by_entry
+from medteb_mteb.curation.sts.write import NAMES, TASK, Rewritten, write_edition, write_log, write_training
+from medteb_mteb.editions import load_edition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from medteb_mteb.curation.llm import Account, Cost, Generation, Prompt
+    from medteb_mteb.curation.sts.dictionary import Dictionary
+    from medteb_mteb.curation.sts.select import Selection
+    from medteb_mteb.curation.sts.settings import Settings
+    from medteb_mteb.curation.sts.split import Sides
+    from medteb_mteb.curation.training.leaks import HeldOut
+    from medteb_mteb.editions import Edition
+
+__all__ = ["Estimate", "Report", "estimate", "sts"]
+
+STEP = "sts"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Requests and cost of a call of `sts`.
+
+    Attributes:
+        queries: Queries given.
+        dropped: Number of queries that are not rewritten, by reason, see `Selection`.
+        entries: Entries of the dictionary.
+        cost: Requests, tokens and money for the others.
+    """
+
+    queries: int
+    dropped: dict[str, int]
+    entries: int
+    cost: Cost
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content as JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Report of a call of `sts`.
+
+    Attributes:
+        folder: The folder of data.
+        journal: Where the answers are kept.
+        queries: Queries given.
+        dropped: Number of queries that came to nothing before the checks, by reason: those of `Selection`,
+            and `failed-...` where there is no good answer.
+        rewrites: By kind: number of rewrites that are fine (`good`) and of the others by reason.
+        bought: Answers that came in, in this run.
+        known: Answers that were in the journal.
+        account: What the journal has paid for this LLM, over all runs.
+        stopped: Why not everything was asked for; nothing is written then. Empty if it was.
+        edition: The edition, if it was written.
+        triples: Rows of `train/sts.jsonl`.
+        statistics: Numbers of the split and of what was left out.
+    """
+
+    folder: Path
+    journal: Path
+    queries: int
+    dropped: dict[str, int]
+    rewrites: dict[str, dict[str, int]]
+    bought: int
+    known: int
+    account: Account
+    stopped: str = ""
+    edition: Edition | None = None
+    triples: int = 0
+    statistics: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """True if the data are written."""
+        return not self.stopped
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content as JSON values."""
+        content = {
+            name: getattr(self, name) for name in ("queries", "dropped", "rewrites", "bought", "known")
+        }
+        content |= {"folder": str(self.folder), "journal": str(self.journal), "account": asdict(self.account)}
+        content |= {"complete": self.complete, "stopped": self.stopped}
+        if self.edition is not None:
+            content["edition"] = {"digest": self.edition.digest, "counts": self.edition.counts}
+            content |= {"triples": self.triples, "statistics": self.statistics}
+        return content
+
+
+def estimate(
+    dictionary: str | Path,
+    queries: str | Path,
+    out: str | Path,
+    llm: LLM | str | Path,
+    how: Settings,
+    *,
+    journal: str | Path | None = None,
+    retry_failed: bool = False,
+) -> Estimate:
+    """Estimate the requests and cost of `sts`; nothing is sent, and no journal is created.
+
+    Raises:
+        BuildError: The input or the journal cannot be used.
+        FolderError: Rows of the input that cannot be used.
+    """
+    model = llm if isinstance(llm, LLM) else load_llm(llm)
+    terms, selection, total = _select(dictionary, queries, how)
+    cost = estimate_cost(
+        _prompts(selection, how),
+        model,
+        answers_path(out, journal),
+        version=prompt_version(),
+        retry_failed=retry_failed,
+    )
+    return Estimate(total, selection.reasons, len(terms.entries), cost)
+
+
+def sts(
+    dictionary: str | Path,
+    queries: str | Path,
+    out: str | Path,
+    llm: LLM | str | Path,
+    how: Settings,
+    *,
+    journal: str | Path | None = None,
+    already_anonymous: bool = False,
+    retry_failed: bool = False,
+    training_queries: Sequence[str] = (),
+    held_out: HeldOut | None = None,
+    show_progress: bool = True,
+) -> Report:
+    """Write `out/MedTEBSTS`, `out/train/sts.jsonl`, and `out/sts` with what became of every query.
+
+    For each query that has a term of the dictionary the LLM writes three questions, which are checked; a test
+    query is paired with one of them, drawn, a training query with all. With `MEDTEB_DATA=out` mteb scores
+    models on the edition. Whatever was answered is in the journal and never asked for again; the same answers
+    give the same bytes, however often the run was interrupted.
+
+    Args:
+        dictionary: See `read_dictionary`.
+        queries: See `read_texts`.
+        out: Folder of data, where `assemble` may have written, too.
+        llm: The LLM, or its YAML file.
+        how: Settings.
+        journal: The journal, see `answers_path`.
+        already_anonymous: Send queries that have passed no anonymiser.
+        retry_failed: Ask again for what has failed in earlier runs.
+        training_queries: Queries that models were trained on, which must not come back in the test.
+        held_out: Queries of other tests; what has a near-duplicate of them is not trained on.
+        show_progress: Show a bar.
+
+    Raises:
+        BuildError: The input cannot be used, queries are not anonymised, a key is missing, the folder is in
+            use, no query has a term, or there is no test to be made of what was written.
+        FolderError: Rows of the input that cannot be used.
+    """
+    model = llm if isinstance(llm, LLM) else load_llm(llm)
+    folder, path = Path(out), answers_path(out, journal)
+    refuse_taken(folder, STEP, NAMES)
+    terms, selection, total = _select(dictionary, queries, how)
+    if not already_anonymous:
+        refuse_private({"queries": [one.query for one in selection.candidates]})
+    model.key()
+    found = generate(
+        _prompts(selection, how),
+        model,
+        path,
+        version=prompt_version(),
+        read=read_rewrites,
+        retry_failed=retry_failed,
+        show_progress=show_progress,
+        name=STEP,
+    )
+    rows = _checked(selection, found, terms, how)
+    report = Report(
+        folder,
+        path,
+        queries=total,
+        dropped={**selection.reasons, **_failures(found)},
+        rewrites=_outcomes(rows),
+        bought=found.bought,
+        known=found.known,
+        account=found.account,
+        stopped=found.stopped,
+    )
+    if not found.complete:
+        return report
+    sides = _split(rows, how, training_queries, held_out)
+    statistics = _statistics(report, terms, rows, selection, sides)
+    provenance = {
+        "rewriter": model.settings(prompt_version()),
+        "settings": how.to_json(),
+        "input": {"dictionary": source_digest(dictionary), "queries": source_digest(queries)},
+    }
+    triples = _write(folder, rows, sides, how, statistics, provenance, _dropped_rows(selection, found))
+    return replace(report, edition=load_edition(folder / TASK), triples=triples, statistics=statistics)
+
+
+def _write(
+    folder: Path,
+    rows: Sequence[Rewritten],
+    sides: Sides,
+    how: Settings,
+    statistics: dict[str, int],
+    provenance: Mapping[str, Any],
+    dropped: Sequence[Mapping[str, Any]],
+) -> int:
+    """Write all files and complete the statistics; the number of training triples."""
+    by_id = {row.id: row for row in rows}
+    with placing(folder, STEP, NAMES) as part:
+        made = write_training(part, (by_id[name] for name in sides.train))
+        statistics |= {f"training queries {what}": n for what, n in made.items() if n and what != "triples"}
+        drawn = write_edition(part, rows, sides, how, statistics, **provenance)
+        write_log(part, rows, sides, drawn, dropped)
+    return made["triples"]
+
+
+def _select(dictionary: str | Path, queries: str | Path, how: Settings) -> tuple[Dictionary, Selection, int]:
+    terms = read_dictionary(dictionary)
+    texts = list(read_texts(queries))
+    selection = select(
+        texts,
+        terms,
+        tolerance=how.tolerance,
+        per_entry=how.per_entry,
+        limit=how.limit,
+        seed=how.seed,
+    )
+    if not selection.candidates:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in selection.reasons.items())
+        raise BuildError(
+            f"None of {len(texts)} queries can be rewritten ({reasons}). Give a dictionary whose 'origin' "
+            "terms stand in the queries."
+        )
+    return terms, selection, len(texts)
+
+
+def _prompts(selection: Selection, how: Settings) -> list[Prompt]:
+    return [render(one, how.tolerance) for one in selection.candidates]
+
+
+def _checked(
+    selection: Selection, found: Generation[dict[str, str]], terms: Dictionary, how: Settings
+) -> list[Rewritten]:
+    rows = []
+    for one in selection.candidates:
+        rewrites = found.answers.get(one.query.id)
+        if rewrites is not None:
+            rows.append(Rewritten(one, rewrites, check(one, rewrites, terms.terms, how.tolerance)))
+    return rows
+
+
+def _failures(found: Generation[dict[str, str]]) -> dict[str, int]:
+    return dict(sorted(Counter(f"failed-{reason}" for reason in found.failed.values()).items()))
+
+
+def _outcomes(rows: Sequence[Rewritten]) -> dict[str, dict[str, int]]:
+    counts = {kind: Counter(row.dropped.get(kind, "good") for row in rows) for kind in KINDS}
+    return {kind: dict(sorted(count.items())) for kind, count in counts.items()}
+
+
+def _split(
+    rows: Sequence[Rewritten], how: Settings, training_queries: Sequence[str], held_out: HeldOut | None
+) -> Sides:
+    """Test and training, of the queries that have a good rewrite."""
+    usable = [row for row in rows if row.good]
+    if not usable:
+        raise BuildError(
+            f"None of {len(rows)} rewritten queries has a rewrite that is fine. Look at the counts of a run "
+            "with --json, and try another model."
+        )
+    drawable = {kind for kind, share in zip(KINDS, how.probabilities, strict=True) if share > 0}
+    return split_by_entry(
+        [row.candidate for row in usable],
+        {row.id: [row.candidate.query.full, *row.good.values()] for row in usable},
+        whole={row.id for row in usable if drawable <= set(row.good)},
+        test=how.test,
+        threshold=how.threshold,
+        seed=how.seed,
+        training_queries=training_queries,
+        held_out=held_out,
+    )
+
+
+def _statistics(
+    report: Report, terms: Dictionary, rows: Sequence[Rewritten], selection: Selection, sides: Sides
+) -> dict[str, int]:
+    placed = {*sides.test, *sides.train, *sides.left_out}
+    left = Counter(sides.left_out.values())
+    numbers = {
+        "dictionary entries": len(terms.entries),
+        "dictionary entries repeated": terms.repeated,
+        "queries": report.queries,
+        **{f"queries dropped, {reason}": count for reason, count in report.dropped.items()},
+        "queries rewritten": len(rows),
+        "rewritten queries with several terms": selection.several,
+        **{
+            f"{kind} dropped, {reason}": count
+            for kind, outcomes in report.rewrites.items()
+            for reason, count in outcomes.items()
+            if reason != "good"
+        },
+        "queries without a good rewrite": sum(row.id not in placed for row in rows),
+        **{f"queries in neither part, {reason}": count for reason, count in sorted(left.items())},
+        "dictionary entries of the test": sides.entries[0],
+        "dictionary entries of training": sides.entries[1],
+        "training queries": len(sides.train),
+    }
+    return {name: number for name, number in numbers.items() if number}
+
+
+def _dropped_rows(selection: Selection, found: Generation[dict[str, str]]) -> list[dict[str, Any]]:
+    failed = [
+        Dropped(one.query, f"failed-{found.failed[one.query.id]}")
+        for one in selection.candidates
+        if one.query.id in found.failed
+    ]
+    return [item.to_json() for item in (*selection.dropped, *failed)]

@@ -1,0 +1,175 @@
+"""The files of synonym STS: the edition, the training rows, and what became of every query."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.edition.card import write_card
+from medteb_mteb.curation.files.layout import write_rows
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.sts.prompt import KINDS, POSITIVE
+from medteb_mteb.curation.sts.sample import draw, score
+from medteb_mteb.editions import write_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from medteb_mteb.curation.sts.select import Candidate
+    from medteb_mteb.curation.sts.settings import Settings
+    from medteb_mteb.curation.sts.split import Sides
+
+__all__ = ["NAMES", "NEGATIVES", "TASK", "Rewritten", "write_edition", "write_log", "write_training"]
+
+TASK = "MedTEBSTS"
+TRIPLES, PAIRS = "train/sts.jsonl", "train/sts-pairs.jsonl"
+REWRITES, DROPPED = "sts/rewrites.jsonl", "sts/dropped.jsonl"
+#: All that the step writes into a folder of data.
+NAMES = (TASK, TRIPLES, PAIRS, REWRITES, DROPPED)
+#: Negatives of a training row at most, as in the published records.
+NEGATIVES = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A query with its rewrites.
+
+    Attributes:
+        candidate: The query with its term and synonym.
+        rewrites: Text by kind, as the LLM wrote them.
+        dropped: Kind to the reason, of those that are of no use.
+    """
+
+    candidate: Candidate
+    rewrites: Mapping[str, str]
+    dropped: Mapping[str, str]
+
+    @property
+    def id(self) -> str:
+        """Id of the query."""
+        return self.candidate.query.id
+
+    @property
+    def good(self) -> dict[str, str]:
+        """The rewrites that are fine."""
+        return {kind: self.rewrites[kind] for kind in KINDS if kind not in self.dropped}
+
+
+def write_edition(
+    out: Path,
+    rows: Sequence[Rewritten],
+    sides: Sides,
+    how: Settings,
+    statistics: Mapping[str, Any],
+    **provenance: Any,
+) -> dict[str, str]:
+    """`MedTEBSTS`: each test query with one of its rewrites.
+
+    Args:
+        out: Folder of data.
+        rows: The rewritten queries.
+        sides: Which of them are in the test.
+        how: Settings.
+        statistics: For card and manifest.
+        **provenance: Further fields of the manifest.
+
+    Returns:
+        Kind of the rewrite by query id.
+
+    Raises:
+        BuildError: All pairs have the same label.
+    """
+    by_id = {row.id: row for row in rows}
+    drawn = {name: draw(name, how.probabilities, how.seed) for name in sides.test}
+    kinds = Counter(drawn.values())
+    if not 0 < kinds[POSITIVE] < len(drawn):
+        raise BuildError(
+            f"Of {len(drawn)} test pairs {kinds[POSITIVE]} are positives, so no correlation exists. Give "
+            "more queries, raise test, or look at what was dropped."
+        )
+    folder = out / TASK
+    pairs = (
+        {
+            "sentence1": by_id[name].candidate.query.full,
+            "sentence2": by_id[name].rewrites[kind],
+            "score": score(kind),
+        }
+        for name, kind in drawn.items()
+    )
+    write_rows(folder / "test.jsonl", pairs)
+    counts = {"test": len(drawn)}
+    numbers = {**{f"test pairs, {kind}": kinds[kind] for kind in KINDS}, **statistics}
+    card = write_card(TASK, how.name, how.licence, {**counts, **numbers})
+    (folder / "README.md").write_bytes(card.encode())
+    write_manifest(
+        folder,
+        task=TASK,
+        name=how.name,
+        version=how.version,
+        licence=how.licence,
+        counts=counts,
+        main_score="cosine_pearson",  # also where the folder is scored as a task of its own
+        seed=how.seed,
+        statistics=numbers,
+        **provenance,
+    )
+    return drawn
+
+
+def write_training(out: Path, rows: Iterable[Rewritten]) -> dict[str, int]:
+    """`train/sts.jsonl`: all good rewrites of each training query, in the form that `mar train` reads.
+
+    A query without a negative goes to `train/sts-pairs.jsonl`, since a stage that asks for hard negatives
+    refuses it among the others; one without a positive goes nowhere.
+
+    Returns:
+        Number of rows: `triples`, `without a negative`, `without a positive`.
+    """
+    files: dict[str, list[dict[str, Any]]] = {TRIPLES: [], PAIRS: []}
+    left = 0
+    for row in rows:
+        good = row.good
+        positive = good.pop(POSITIVE, None)
+        if positive is None:
+            left += 1
+            continue
+        content: dict[str, Any] = {"query": row.candidate.query.full, "positives": [positive]}
+        if good:
+            files[TRIPLES].append({**content, "negatives": list(good.values())[:NEGATIVES]})
+        else:
+            files[PAIRS].append(content)
+    for name, found in files.items():
+        if found:
+            write_rows(out / name, found)
+    return {
+        "triples": len(files[TRIPLES]),
+        "without a negative": len(files[PAIRS]),
+        "without a positive": left,
+    }
+
+
+def write_log(
+    out: Path,
+    rows: Iterable[Rewritten],
+    sides: Sides,
+    drawn: Mapping[str, str],
+    dropped: Iterable[Mapping[str, Any]],
+) -> None:
+    """`sts/rewrites.jsonl` and `sts/dropped.jsonl`: every query, its rewrites, and what became of them."""
+    side = {**dict.fromkeys(sides.test, "test"), **dict.fromkeys(sides.train, "train"), **sides.left_out}
+
+    def content(row: Rewritten) -> dict[str, Any]:
+        query, entry = row.candidate.query, row.candidate.entry
+        found: dict[str, Any] = {"query-id": query.id, "query": query.full}
+        found |= {"origin": entry.origin, "replace": entry.replace, **row.rewrites}
+        if row.dropped:
+            found["dropped"] = dict(row.dropped)
+        found["use"] = side.get(row.id, "none")
+        if row.id in drawn:
+            found["drawn"] = drawn[row.id]
+        return found
+
+    write_rows(out / REWRITES, map(content, rows))
+    write_rows(out / DROPPED, dropped)

@@ -1,0 +1,109 @@
+"""Reading answers: a list of strings, or a query with its two documents."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.llm import Prompt, Rejected, json_object
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = [
+    "PAIR_KEYS",
+    "Example",
+    "example_schema",
+    "read_example",
+    "strings_of",
+    "strings_schema",
+    "tidied",
+]
+
+#: Keys of an example, as BMRetriever prints them: query, a document that answers it, one that does not.
+PAIR_KEYS = ("user_query", "positive_document", "hard_negative_document")
+
+#: "1. ", "2、", "- ": a list inside a string. The point in "2.5 mg" does not mark a list.
+_NUMBER = re.compile(r"^\s*(?:[-*•]\s+|\(?\d{1,2}(?:[、)）]|[.．:：](?!\d))\s*)")
+_QUOTES = (("“", "”"), ("「", "」"), ('"', '"'), ("'", "'"))
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A synthetic query with a document that answers it and a hard negative."""
+
+    query: str
+    positive: str
+    negative: str
+
+
+def tidied(line: str) -> str:
+    """A line without the number or the quotation marks that an LLM may put around it, blanks made single."""
+    text = " ".join(_NUMBER.sub("", line).split())
+    for left, right in _QUOTES:
+        inner = text[1:-1]
+        if len(text) > 2 and text[0] == left and text[-1] == right and left not in inner:
+            return inner.strip()
+    return text
+
+
+def strings_of(key: str) -> Callable[[Prompt, str], tuple[str, ...]]:
+    """A reader of answers that are an object with a list of strings.
+
+    The reader rejects an answer as `no-json`, `missing-key`, or `not-strings`. An empty list is an answer.
+
+    Args:
+        key: Key of the list.
+    """
+
+    def read(prompt: Prompt, content: str) -> tuple[str, ...]:
+        del prompt
+        (found,) = _values(json_object(content), (key,))
+        if not isinstance(found, list) or not all(isinstance(line, str) for line in found):
+            raise Rejected("not-strings")
+        return tuple(tidied(line) for line in found)
+
+    return read
+
+
+def read_example(prompt: Prompt, content: str) -> Example:
+    """The example of an answer.
+
+    Raises:
+        Rejected: `no-json`, `missing-key`, `not-strings`, or `empty`.
+    """
+    del prompt
+    values = _values(json_object(content), PAIR_KEYS)
+    if not all(isinstance(value, str) for value in values):
+        raise Rejected("not-strings")
+    query, positive, negative = (value.strip() for value in values)
+    if not (query and positive and negative):
+        raise Rejected("empty")
+    return Example(tidied(query), positive, negative)
+
+
+def strings_schema(key: str) -> dict[str, Any]:
+    """JSON schema of an object with one list of strings."""
+    return {
+        "type": "object",
+        "properties": {key: {"type": "array", "items": {"type": "string"}}},
+        "required": [key],
+        "additionalProperties": False,
+    }
+
+
+def example_schema() -> dict[str, Any]:
+    """JSON schema of an example."""
+    return {
+        "type": "object",
+        "properties": {key: {"type": "string"} for key in PAIR_KEYS},
+        "required": list(PAIR_KEYS),
+        "additionalProperties": False,
+    }
+
+
+def _values(found: dict[str, Any], keys: Sequence[str]) -> list[Any]:
+    if any(key not in found for key in keys):
+        raise Rejected("missing-key")
+    return [found[key] for key in keys]

@@ -1,0 +1,79 @@
+"""Asking in portions, with one account of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+from medteb_mteb.curation.llm import Account, generate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from medteb_mteb.curation.llm import LLM, Prompt
+
+__all__ = ["PORTION", "Asking", "portions"]
+
+#: Prompts that are held in memory at once.
+PORTION = 10_000
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+
+def portions(items: Iterable[Item], size: int = PORTION) -> Iterator[list[Item]]:
+    """Items in lists of at most so many."""
+    rest = iter(items)
+    while portion := list(islice(rest, size)):
+        yield portion
+
+
+class Asking:
+    """Calls of `generate` that belong together.
+
+    Attributes:
+        known: Prompts whose answer was in the journal.
+        bought: Answers that came in.
+        failed: Prompts without a usable answer, by reason.
+        faults: Attempts that failed for the moment, by reason.
+        account: What the journal has paid for the LLM, over all runs.
+        stopped: Why the last call ended early; empty if it did not.
+
+    Args:
+        llm: The LLM.
+        journal: Where answers are kept.
+        retry_failed: Ask again for what failed in earlier runs.
+        show_progress: Show bars.
+    """
+
+    def __init__(self, llm: LLM, journal: Path, *, retry_failed: bool, show_progress: bool) -> None:
+        self._llm, self._journal = llm, journal
+        self._retry_failed, self._show_progress = retry_failed, show_progress
+        self.known = self.bought = 0
+        self.failed: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.account = Account()
+        self.stopped = ""
+
+    def __call__(
+        self, prompts: list[Prompt], version: str, read: Callable[[Prompt, str], T], name: str
+    ) -> tuple[dict[str, T], dict[str, str]]:
+        """Answers by key, and the reason by key of those that failed; not all of them if `stopped`."""
+        made = generate(
+            prompts,
+            self._llm,
+            self._journal,
+            version=version,
+            read=read,
+            retry_failed=self._retry_failed,
+            show_progress=self._show_progress,
+            name=name,
+        )
+        self.known += made.known
+        self.bought += made.bought
+        self.failed.update(made.failed.values())
+        self.faults.update(made.faults)
+        self.account, self.stopped = made.account, made.stopped
+        return made.answers, made.failed

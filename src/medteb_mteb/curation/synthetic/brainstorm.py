@@ -1,0 +1,111 @@
+"""The tasks of synthetic examples: from a file, or brainstormed by an LLM."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.synthetic.answers import strings_of
+from medteb_mteb.curation.synthetic.task_checks import TaskCheck
+from medteb_mteb.curation.synthetic.task_prompts import (
+    PER_CALL,
+    TASKS_KEY,
+    brainstorm_prompt,
+    brainstorm_version,
+)
+
+if TYPE_CHECKING:
+    from medteb_mteb.curation.llm import Prompt
+    from medteb_mteb.curation.synthetic.asking import Asking
+    from medteb_mteb.curation.synthetic.languages import Language
+
+__all__ = ["Tasks", "brainstorm", "first_calls", "most_calls", "read_tasks"]
+
+
+@dataclass
+class Tasks:
+    """Task sentences, and what became of the others.
+
+    Attributes:
+        kept: Task sentences, in the order in which they were found.
+        dropped: Rows `task`, `reason`, maybe `detail`.
+        failed: Rows `call`, `reason`.
+        calls: Calls that were answered or failed.
+    """
+
+    kept: list[str] = field(default_factory=list)
+    dropped: list[dict[str, Any]] = field(default_factory=list)
+    failed: list[dict[str, Any]] = field(default_factory=list)
+    calls: int = 0
+
+
+def read_tasks(path: str | Path) -> Tasks:
+    """The tasks of a text file, one on a line; blank lines and repeated ones are left out.
+
+    Raises:
+        BuildError: It cannot be read, or holds none.
+    """
+    file = Path(path)
+    try:
+        lines = [" ".join(line.split()) for line in file.read_text(encoding="utf-8-sig").splitlines()]
+    except OSError as error:
+        raise BuildError(f"{file} cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise BuildError(f"{file} is not text in UTF-8; give one task on each line.") from error
+    found = Tasks()
+    for line in filter(None, lines):
+        if line in found.kept:
+            found.dropped.append({"task": line, "reason": "repeated"})
+        else:
+            found.kept.append(line)
+    if not found.kept:
+        raise BuildError(f"{file} holds no task; give one on each line.")
+    return found
+
+
+def first_calls(wanted: int, language: Language, seed: int) -> list[Prompt]:
+    """The prompts of the first round for so many tasks."""
+    return [brainstorm_prompt(call, language, seed) for call in range(math.ceil(wanted / PER_CALL))]
+
+
+def most_calls(wanted: int) -> int:
+    """Return the number of calls after which a brainstorm gives up, in case the LLM repeats itself."""
+    return 2 + 3 * math.ceil(wanted / PER_CALL)
+
+
+def brainstorm(asking: Asking, wanted: int, language: Language, seed: int) -> Tasks:
+    """Ask for tasks, round by round, until there are enough that differ from one another.
+
+    Args:
+        asking: Asks.
+        wanted: Number of tasks.
+        language: Their language.
+        seed: See `brainstorm_prompt`.
+
+    Returns:
+        At most `wanted` tasks; fewer where the LLM has no more, or where `asking` has stopped.
+    """
+    found, check = Tasks(), TaskCheck(language)
+    version, most = brainstorm_version(language), most_calls(wanted)
+    while len(found.kept) < wanted and found.calls < most:
+        missing = math.ceil((wanted - len(found.kept)) / PER_CALL)
+        calls = range(found.calls, min(most, found.calls + missing))
+        prompts = [brainstorm_prompt(call, language, seed) for call in calls]
+        answers, failed = asking(prompts, version, strings_of(TASKS_KEY), "tasks")
+        for prompt in prompts:
+            if prompt.key in failed:
+                found.failed.append({"call": int(prompt.key), "reason": failed[prompt.key]})
+            for task in answers.get(prompt.key, ()):
+                reason, detail = check(task) if len(found.kept) < wanted else ("not-needed", "")
+                if reason:
+                    row = {"task": task, "reason": reason}
+                    found.dropped.append({**row, "detail": detail} if detail else row)
+                else:
+                    found.kept.append(task)
+        if asking.stopped:
+            break
+        found.calls = calls.stop
+    return found

@@ -1,0 +1,152 @@
+"""Checks that a synthetic text is not a copy, a repetition, an instruction, or about "the document"."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from mar_st.text.normalisation import normalise
+from medteb_mteb.curation.anonymize.kinds import KINDS
+from medteb_mteb.curation.judge.injection import suspicious
+from medteb_mteb.curation.synthetic.forms import FORMS, form_problem
+from medteb_mteb.curation.synthetic.languages import size, written_in
+from medteb_mteb.curation.texts.near_duplicates import jaccard, shingles
+
+if TYPE_CHECKING:
+    from medteb_mteb.curation.synthetic.languages import Language
+
+__all__ = ["NEAR", "QueryCheck", "Seen", "copied", "text_problem"]
+
+#: Jaccard similarity of character 2-grams from which two short texts say nearly the same: another disease in
+#: a sentence of 20 characters leaves about .6, a particle more or less .9.
+NEAR = 0.75
+#: Letters and digits from which a piece of a document is copied; shorter ones are names of things. An
+#: English word has about five letters.
+_PIECE: dict[Language, int] = {"zh": 10, "en": 40}
+#: Letters and digits of a sentence from which it counts as one; a shorter one is a heading or a name.
+_SENTENCE: dict[Language, int] = {"zh": 5, "en": 15}
+
+_ENDS = re.compile(r"[。！？!?；;\n]|\.\s")
+
+_ABOUT: dict[Language, re.Pattern[str]] = {
+    "zh": re.compile(
+        r"本文|该文|此文|文中|文内|文章|上文|下文|前文|原文|全文|本段|该段|本研究|该研究|本病例|该病例|本例|"
+        r"(这|那|本|该|此|上述|以上|所给|给定|提供的?)一?[篇份段则个]?"
+        r"(文档|文本|文献|段落|材料|资料|回答|答案|论文|报道|内容)|"
+        r"(根据|依据|按照)(文档|文献|段落|材料|资料|内容)|作者(认为|指出|提到|建议|是谁)"
+    ),
+    "en": re.compile(
+        r"\b(this|the|that|above|given|provided) "
+        r"(document|passage|article|paper|excerpt|abstract|authors?)\b|"
+        r"\b(this|the) (text|study)\b(?! of)|\baccording to the (document|passage|text|article|study)\b|"
+        r"\bmentioned (above|here)\b",
+        re.IGNORECASE,
+    ),
+}
+_BACK: dict[Language, re.Pattern[str]] = {
+    "zh": re.compile(
+        r"(该|此|上述|前述)[类种]?(疾?病|症|药|患者|病人|病例|方法|疗法|方案|指标|综合征)|"
+        # "该" may be "should" before what is also a verb.
+        r"(此|上述|前述)[类种]?(检查|检验|手术|治疗)"
+    ),
+    "en": re.compile(
+        r"\b(this|these|the above|the said) (disease|disorder|condition|syndrome|drug|medication|medicine|"
+        r"patients?|treatment|therapy|procedure|test|method|symptoms?)\b",
+        re.IGNORECASE,
+    ),
+}
+_PLACEHOLDER = re.compile(
+    r"\[(?:" + "|".join(f"{name}|{kind.chinese}" for name, kind in KINDS.items()) + r")\d*\]"
+)
+#: Places that a prompt shows in its example and that an LLM may hand back.
+_PLACE = re.compile(r"<第\d+[条个][^<>]*>|<(query|task)[ -]?\d+>|</?document")
+
+
+def text_problem(text: str, language: Language) -> str:
+    """Return the defect of a short text of any kind; empty if there is none."""
+    if not normalise(text):
+        return "empty"
+    if _PLACE.search(text) or _PLACEHOLDER.search(text):
+        return "placeholder"
+    if not written_in(text, language):
+        return "language"
+    return "instruction" if suspicious(text) else ""
+
+
+def copied(text: str, document: str, language: Language) -> bool:
+    """Return True if at least four fifths of a text stand in a document in one piece.
+
+    Args:
+        text: The text.
+        document: The document, normalised.
+        language: Language of both; says from which length a piece is a copy rather than a name.
+    """
+    plain = normalise(text)
+    width = max(_PIECE[language], -(-len(plain) * 4 // 5))
+    return any(plain[i : i + width] in document for i in range(len(plain) - width + 1))
+
+
+class Seen:
+    """Short texts, told from later ones that say nearly the same."""
+
+    def __init__(self, threshold: float = NEAR) -> None:
+        self._threshold = threshold
+        self._grams: list[tuple[str, frozenset[str]]] = []
+
+    def near(self, text: str) -> str:
+        """The first of the texts that a text is nearly the same as; empty if there is none."""
+        grams = shingles(text, 2)
+        return next((known for known, g in self._grams if jaccard(grams, g) >= self._threshold), "")
+
+    def add(self, text: str) -> None:
+        """Remember a text."""
+        self._grams.append((text, shingles(text, 2)))
+
+
+class QueryCheck:
+    """Checks the queries of one document, one after another; later ones are compared with those that passed.
+
+    Args:
+        document: Full text of the document.
+        language: Language of the queries.
+    """
+
+    def __init__(self, document: str, language: Language) -> None:
+        self._language = language
+        self._document = normalise(document)
+        self._sentences = {normalise(piece) for piece in _ENDS.split(document)}
+        self._seen = Seen()
+
+    def __call__(self, query: str, form: str) -> tuple[str, str]:
+        """Why a query is dropped, and more about it; two empty strings if it passes.
+
+        Args:
+            query: The query.
+            form: The form that was asked for.
+        """
+        language = self._language
+        reason = text_problem(query, language) or self._length(query, form)
+        if not reason and _ABOUT[language].search(query):
+            reason = "about-the-document"
+        # A case may name its disease first and call it "this disease" then.
+        if not reason and form != "case" and _BACK[language].search(query):
+            reason = "refers-back"
+        reason = reason or form_problem(query, form, language)
+        if not reason and self._copied(query):
+            reason = "copied"
+        if reason:
+            return reason, ""
+        if near := self._seen.near(query):
+            return "near-identical", near
+        self._seen.add(query)
+        return "", ""
+
+    def _length(self, query: str, form: str) -> str:
+        least, most = FORMS[form].bounds[self._language]
+        length = size(query, self._language)
+        return "too-short" if length < least else "too-long" if length > most else ""
+
+    def _copied(self, query: str) -> bool:
+        plain = normalise(query)
+        whole = len(plain) >= _SENTENCE[self._language] and plain in self._sentences
+        return whole or copied(query, self._document, self._language)

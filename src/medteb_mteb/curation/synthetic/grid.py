@@ -1,0 +1,123 @@
+"""The constraints of a synthetic example (BMRetriever, prompt of the pairs), and their draw.
+
+The paper asks for English and counts words. For Chinese the same grid is told in characters, at 1.6
+characters to a word of English: 5, 10, 50, 100, 200, 300 and 400 words are 8, 16, 80, 160, 320, 480 and 640
+characters. That choice is ours; nothing is published for Chinese.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from medteb_mteb.curation.synthetic.languages import Language
+
+__all__ = ["GRID", "Constraints", "Length", "described", "draw", "length_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """One cell of the grid, by the names that the paper prints."""
+
+    query_type: str
+    query_length: str
+    clarity: str
+    num_words: str
+    difficulty: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return the constraints as stored in a row."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """Requested length: from `least` to `most` characters (Chinese) or words (English)."""
+
+    least: int
+    most: int
+
+
+#: The published values.
+GRID: dict[str, tuple[str, ...]] = {
+    "query_type": ("extremely long-tail", "long-tail", "common"),
+    "query_length": ("less than 5 words", "5-10 words", "at least 10 words"),
+    "clarity": ("clear", "understandable with some effort", "ambiguous"),
+    "num_words": ("50 words", "50-100 words", "200 words", "300 words", "400 words"),
+    "difficulty": ("high school", "college", "PhD"),
+}
+_CHINESE: dict[str, str] = {
+    "extremely long-tail": "极为罕见、极少有人查找",
+    "long-tail": "少见、不常有人查找",
+    "common": "常见",
+    "less than 5 words": "少于8个字",
+    "5-10 words": "8到16个字",
+    "at least 10 words": "至少16个字",
+    "clear": "清楚",
+    "understandable with some effort": "稍加思考才能明白",
+    "ambiguous": "含糊、有歧义",
+    "50 words": "80个字",
+    "50-100 words": "80到160个字",
+    "200 words": "320个字",
+    "300 words": "480个字",
+    "400 words": "640个字",
+    "high school": "高中",
+    "college": "大学",
+    "PhD": "博士",
+}
+#: In words; the last length of a query has no published end. Its 40 is ours.
+_WORDS: dict[str, Length] = {
+    "less than 5 words": Length(1, 4),
+    "5-10 words": Length(5, 10),
+    "at least 10 words": Length(10, 40),
+    "50 words": Length(50, 50),
+    "50-100 words": Length(50, 100),
+    "200 words": Length(200, 200),
+    "300 words": Length(300, 300),
+    "400 words": Length(400, 400),
+}
+CHARACTERS_PER_WORD = 1.6
+
+_CELLS = tuple(Constraints(*cell) for cell in itertools.product(*GRID.values()))
+
+
+def draw(task: str, number: int, seed: int) -> list[tuple[Constraints, str]]:
+    """Constraints of a task's examples, each with the variant of its prompt.
+
+    Every cell of the grid comes once before one comes twice; a cell's second prompt has another variant, so
+    is another answer. The draw depends on the task alone, and the cells of fewer examples are the first of
+    those of more: a longer list of tasks or more examples of each leave what was bought as it is.
+
+    Args:
+        task: The task sentence.
+        number: Examples of the task.
+        seed: Seed of the draw.
+    """
+    order = list(_CELLS)
+    random.Random(f"{seed}\0{task}").shuffle(order)
+    return [(order[i % len(order)], str(i // len(order))) for i in range(number)]
+
+
+def described(constraints: Constraints, language: Language) -> Mapping[str, str]:
+    """The constraints in the words of a prompt, by their names."""
+    values = constraints.to_json()
+    return {name: _CHINESE[value] for name, value in values.items()} if language == "zh" else values
+
+
+def length_of(value: str, language: Language) -> Length:
+    """Convert a published length to the unit of the language."""
+    words = _WORDS[value]
+    if language == "en":
+        return words
+    # "Less than 8 characters" ends below 8, as "less than 5 words" ends below 5.
+    most = words.most + 1 if value.startswith("less than") else words.most
+    scaled = round(most * CHARACTERS_PER_WORD)
+    return Length(
+        round(words.least * CHARACTERS_PER_WORD) if words.least > 1 else 1,
+        scaled - 1 if value.startswith("less than") else scaled,
+    )

@@ -1,0 +1,294 @@
+"""Synthetic queries: an LLM writes what a document answers; the pairs are training data.
+
+A synthesis's folder::
+
+    step.json       what it is: settings, the digest of the documents
+    pairs.jsonl     query, positive, their ids, source, form of the query
+    dropped.jsonl   queries and documents that are left out, with the reason
+    failed.jsonl    documents without a usable answer, with the reason
+    report.json     what the last run took
+    manifest.json   written last: counts, digests of the files, the steps before this one
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mar_st.text.normalisation import normalise
+from medteb_mteb.curation.files.folder import alone, claim, lineage
+from medteb_mteb.curation.files.read import MANIFEST, read_texts, source_digest
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.judge.injection import suspicious
+from medteb_mteb.curation.llm import LLM, Cost, added, answers_path, estimate_cost, load_llm, refuse_private
+from medteb_mteb.curation.synthetic.answers import strings_of
+from medteb_mteb.curation.synthetic.asking import Asking, portions
+from medteb_mteb.curation.synthetic.checks import QueryCheck
+from medteb_mteb.curation.synthetic.forms import DEFAULT_FORMS, draw_forms
+from medteb_mteb.curation.synthetic.query_prompt import KEY, query_prompt, query_version
+from medteb_mteb.curation.synthetic.report import Rows, SynthesisReport, finished, reported, written
+from medteb_mteb.curation.training.leaks import HeldOut
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from medteb_mteb.curation.files.records import Text
+    from medteb_mteb.curation.llm import Prompt
+    from medteb_mteb.curation.synthetic.languages import Language
+
+__all__ = ["PAIRS", "QuerySettings", "estimate_queries", "synthesize_queries"]
+
+PAIRS = "pairs.jsonl"
+STEP_NAME = "synthesize-queries"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class QuerySettings:
+    """Settings of synthetic queries.
+
+    Attributes:
+        language: Language of the queries.
+        per_document: Queries for each document.
+        forms: Weight of each form of a query, see `FORMS`.
+        shortest: Characters, without blanks, from which a document is worth a query.
+        longest: Characters of a document that the LLM is shown; the pair has the whole.
+        sample: Documents at most, drawn; those of a smaller sample are among those of a larger. None: all.
+        seed: Draws documents and forms.
+        source: What the rows call their source.
+        instruction: Task sentence of every row, for recipes that put one before queries; empty: none.
+    """
+
+    language: Language = "zh"
+    per_document: int = 1
+    forms: Mapping[str, float] = field(default_factory=lambda: dict(DEFAULT_FORMS))
+    shortest: int = 20
+    longest: int = 4000
+    sample: int | None = None
+    seed: int = 42
+    source: str = "synthetic-queries"
+    instruction: str = ""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.per_document <= 20:
+            raise BuildError(f"A document is given 1 to 20 queries; got {self.per_document}.")
+        if self.longest < 100:
+            raise BuildError(f"An LLM is shown at least 100 characters of a document; got {self.longest}.")
+        if self.sample is not None and self.sample < 1:
+            raise BuildError(f"A sample has at least one document; got {self.sample}.")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as stored in the manifest."""
+        return asdict(self)
+
+
+def synthesize_queries(
+    documents: str | Path,
+    out: str | Path,
+    llm: LLM | str | Path,
+    settings: QuerySettings | None = None,
+    *,
+    columns: Mapping[str, str] | None = None,
+    journal: str | Path | None = None,
+    held_out: HeldOut | None = None,
+    already_anonymous: bool = False,
+    retry_failed: bool = False,
+    show_progress: bool = True,
+) -> SynthesisReport:
+    """Have an LLM write queries for documents, check them, and write the pairs.
+
+    The journal of answers is what counts: the same document is never paid for twice under the same settings,
+    and a larger sample buys only what is new. The folder is made from it when nothing is left to ask for, to
+    the same bytes however often the run was interrupted.
+
+    Args:
+        documents: Documents, see `read_texts`.
+        out: Folder to write.
+        llm: The LLM, or its YAML file.
+        settings: What is asked for.
+        columns: See `read_texts`.
+        journal: The journal, see `answers_path`.
+        held_out: Queries that models will be tested on; near-duplicates of them are dropped.
+        already_anonymous: Send documents that have passed no anonymiser.
+        retry_failed: Ask again for documents that failed in earlier runs.
+        show_progress: Show a bar.
+
+    Raises:
+        BuildError: The documents cannot be used or are not anonymised, a key is missing, the folder or the
+            journal belongs to something else, is in use or cannot be written.
+        FolderError: Rows of the documents that cannot be used.
+    """
+    asked, writer = settings or QuerySettings(), llm if isinstance(llm, LLM) else load_llm(llm)
+    folder, path = Path(out), answers_path(out, journal)
+    rows = Rows()
+    chosen = _chosen(documents, columns, asked, rows)
+    if not already_anonymous:
+        refuse_private({"documents": chosen})
+    writer.key()
+    version = query_version(asked.language)
+    identity = {
+        "schema_version": SCHEMA_VERSION,
+        "step": STEP_NAME,
+        "settings": {"llm": writer.settings(version), **asked.to_json()},
+        "input": source_digest(documents, columns),
+        **({"against": held_out.digest()} if held_out and held_out.texts else {}),
+    }
+    with alone(folder):
+        claim(folder, identity)
+        if (folder / MANIFEST).is_file() and not retry_failed:
+            return finished(folder, path, PAIRS)
+        asking = Asking(writer, path, retry_failed=retry_failed, show_progress=show_progress)
+        for portion in portions(chosen):
+            prompts = [_prompt(document, asked) for document in portion]
+            answers, failed = asking(prompts, version, strings_of(KEY), "queries")
+            for document in portion:
+                if document.id in answers:
+                    _take(document, answers[document.id], asked, rows)
+                elif document.id in failed:
+                    rows.failed.append({"document-id": document.id, "reason": failed[document.id]})
+            if asking.stopped:
+                break
+        rows.keep_away(held_out or HeldOut())
+        _count(chosen, asked, rows)
+        if not asking.stopped:
+            written(
+                folder,
+                PAIRS,
+                identity,
+                rows,
+                read=rows.details["documents"],
+                before=lineage(documents),
+                more={"already_anonymous": already_anonymous},
+            )
+        return reported(folder, path, PAIRS, rows, asking, _notes(rows))
+
+
+def estimate_queries(
+    documents: str | Path,
+    out: str | Path,
+    llm: LLM | str | Path,
+    settings: QuerySettings | None = None,
+    *,
+    columns: Mapping[str, str] | None = None,
+    journal: str | Path | None = None,
+    retry_failed: bool = False,
+) -> Cost:
+    """Estimate the requests and cost of `synthesize_queries`; nothing is sent, and no journal is created.
+
+    Raises:
+        BuildError: The documents or the journal cannot be used.
+        FolderError: Rows of the documents that cannot be used.
+    """
+    asked, writer = settings or QuerySettings(), llm if isinstance(llm, LLM) else load_llm(llm)
+    chosen = _chosen(documents, columns, asked, Rows())
+    path, version = answers_path(out, journal), query_version(asked.language)
+    return added(
+        estimate_cost(
+            [_prompt(document, asked) for document in portion],
+            writer,
+            path,
+            version=version,
+            retry_failed=retry_failed,
+        )
+        for portion in portions(chosen)
+    )
+
+
+def _chosen(
+    source: str | Path, columns: Mapping[str, str] | None, asked: QuerySettings, rows: Rows
+) -> list[Text]:
+    """The documents that are sent, in their order; the others are counted."""
+    found: dict[str, Text] = {}
+    number = 0
+    for document in read_texts(source, columns):
+        number += 1
+        if len("".join(document.full.split())) < asked.shortest:
+            rows.drop({"document-id": document.id}, "short-document")
+        elif document.full in found:
+            rows.drop({"document-id": document.id}, "same-document", found[document.full].id)
+        else:
+            found[document.full] = document
+    rows.details["documents"] = number
+    chosen = list(found.values())
+    if asked.sample is not None and asked.sample < len(chosen):
+        # By a digest rather than by a draw: a larger sample holds the smaller one, so buys only what is new.
+        ranks = sorted(range(len(chosen)), key=lambda i: _rank(chosen[i], asked.seed))
+        kept = sorted(ranks[: asked.sample])
+        rows.uncounted["not-sampled"] = len(chosen) - len(kept)
+        chosen = [chosen[i] for i in kept]
+    if not chosen:
+        raise BuildError(
+            f"None of the {number} documents of {source} has {asked.shortest} characters; nothing to ask for."
+        )
+    return chosen
+
+
+def _rank(document: Text, seed: int) -> bytes:
+    return hashlib.sha256(f"{seed}\0{document.full}".encode("utf-8", "surrogatepass")).digest()
+
+
+def _forms(document: Text, asked: QuerySettings) -> tuple[str, ...]:
+    return draw_forms(asked.forms, asked.per_document, f"{asked.seed}\0{document.full}")
+
+
+def _prompt(document: Text, asked: QuerySettings) -> Prompt:
+    shown = document.full[: asked.longest]
+    return query_prompt(document.id, shown, _forms(document, asked), asked.language)
+
+
+def _take(document: Text, answer: Sequence[str], asked: QuerySettings, rows: Rows) -> None:
+    """The pairs of a document."""
+    if not answer:
+        rows.drop({"document-id": document.id}, "nothing-to-ask")
+        return
+    check = QueryCheck(document.full, asked.language)
+    forms = _forms(document, asked)
+    for number, query in enumerate(answer):
+        row = {"query": query, "query-id": f"{document.id}-q{number}", "document-id": document.id}
+        if number >= len(forms):
+            rows.drop(row, "too-many")
+            continue
+        reason, detail = check(query, forms[number])
+        if reason:
+            rows.drop({**row, "form": forms[number]}, reason, detail)
+            continue
+        kept = {
+            "query": query,
+            "positive": document.full,
+            "query-id": row["query-id"],
+            "document-id": document.id,
+            "source": asked.source,
+            "form": forms[number],
+        }
+        rows.kept.append(kept | ({"instruction": asked.instruction} if asked.instruction else {}))
+    if len(answer) < len(forms):
+        rows.uncounted["missing"] += len(forms) - len(answer)
+
+
+def _count(chosen: Sequence[Text], asked: QuerySettings, rows: Rows) -> None:
+    by_query: dict[str, set[str]] = {}
+    for row in rows.kept:
+        by_query.setdefault(normalise(row["query"]), set()).add(row["document-id"])
+    rows.details |= {
+        "asked": len(chosen),
+        "cut": sum(len(document.full) > asked.longest for document in chosen),
+        "suspicious": sum(suspicious(document.full[: asked.longest]) for document in chosen),
+        "shared": sum(len(documents) for documents in by_query.values() if len(documents) > 1),
+    }
+
+
+def _notes(rows: Rows) -> list[str]:
+    notes = []
+    if rows.details["suspicious"]:
+        notes.append(
+            f"{rows.details['suspicious']} documents look as if they wanted to instruct an LLM; each was "
+            "alone in its prompt."
+        )
+    if rows.details["shared"]:
+        notes.append(
+            f"{rows.details['shared']} queries were written for more than one document; 'medteb round-trip' "
+            "leaves out those that do not find theirs."
+        )
+    return notes

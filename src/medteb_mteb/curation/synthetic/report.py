@@ -1,0 +1,200 @@
+"""Report of a synthesis, and the files it is written to."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.files.folder import read_json, write_text
+from medteb_mteb.curation.files.read import MANIFEST
+from medteb_mteb.curation.llm import Account
+from medteb_mteb.curation.training.rows import TEST
+from medteb_mteb.editions import sha256_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from medteb_mteb.curation.synthetic.asking import Asking
+    from medteb_mteb.curation.training.leaks import HeldOut
+
+__all__ = ["DROPPED", "FAILED", "Rows", "SynthesisReport", "finished", "written"]
+
+DROPPED = "dropped.jsonl"
+FAILED = "failed.jsonl"
+
+
+@dataclass(frozen=True)
+class SynthesisReport:
+    """Report of a synthesis.
+
+    Attributes:
+        folder: Where it is written.
+        journal: Where every answer is.
+        rows: The file of its rows.
+        kept: Number of rows.
+        dropped: Texts that were written and dropped, or never used, by reason.
+        failed: Prompts without a usable answer, by reason.
+        details: Further counts.
+        known: Prompts whose answer was in the journal before.
+        bought: Answers that this run bought.
+        account: What the journal has paid for the LLM, over all runs.
+        faults: Attempts of this run that failed for the moment, by reason.
+        stopped: Why it ended before everything was asked for; empty if it did not. Only then the rows are
+            not written.
+        notes: What a reader should know.
+    """
+
+    folder: Path
+    journal: Path
+    rows: Path
+    kept: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    failed: Mapping[str, int] = field(default_factory=dict)
+    details: Mapping[str, int] = field(default_factory=dict)
+    known: int = 0
+    bought: int = 0
+    account: Account = field(default_factory=Account)
+    faults: Mapping[str, int] = field(default_factory=dict)
+    stopped: str = ""
+    notes: Sequence[str] = ()
+
+    @property
+    def complete(self) -> bool:
+        """True if the synthesis did not end early."""
+        return not self.stopped
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of `report.json`."""
+        return {
+            "rows": str(self.rows),
+            "complete": self.complete,
+            "kept": self.kept,
+            "dropped": dict(self.dropped),
+            "failed": dict(self.failed),
+            **self.details,
+            "known": self.known,
+            "bought": self.bought,
+            "paid": asdict(self.account),
+            "faults": dict(self.faults),
+            **({"stopped": self.stopped} if self.stopped else {}),
+            "notes": list(self.notes),
+        }
+
+
+@dataclass
+class Rows:
+    """Rows gathered by a synthesis.
+
+    Attributes:
+        kept: Rows of the training set.
+        dropped: Rows with a `reason`.
+        failed: Rows of prompts without a usable answer, with a `reason`.
+        uncounted: Dropped without a row of their own, by reason.
+        details: Further counts.
+    """
+
+    kept: list[dict[str, Any]] = field(default_factory=list)
+    dropped: list[dict[str, Any]] = field(default_factory=list)
+    failed: list[dict[str, Any]] = field(default_factory=list)
+    uncounted: Counter[str] = field(default_factory=Counter)
+    details: dict[str, int] = field(default_factory=dict)
+
+    def drop(self, row: Mapping[str, Any], reason: str, detail: str = "") -> None:
+        """Leave a text out."""
+        self.dropped.append({**row, "reason": reason, **({"detail": detail} if detail else {})})
+
+    def keep_away(self, held_out: HeldOut) -> None:
+        """Leave out the rows whose query is nearly one that models will be tested on."""
+        leaks = held_out.leaks([str(row["query"]) for row in self.kept])
+        for place, name in leaks.items():
+            self.drop(self.kept[place], TEST, name)
+        self.kept = [row for place, row in enumerate(self.kept) if place not in leaks]
+
+    def reasons(self) -> dict[str, int]:
+        """Number of what was dropped, by reason."""
+        found = Counter(row["reason"] for row in self.dropped) + self.uncounted
+        return dict(sorted(found.items()))
+
+
+def written(
+    folder: Path,
+    name: str,
+    identity: Mapping[str, Any],
+    rows: Rows,
+    *,
+    read: int,
+    before: Sequence[Mapping[str, Any]] = (),
+    files: Mapping[str, Iterable[Mapping[str, Any]]] | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the files of a finished synthesis; the manifest comes last.
+
+    Args:
+        folder: The folder.
+        name: Name of the file of the rows.
+        identity: What the folder is, see `claim`.
+        rows: What was gathered.
+        read: Number of texts or prompts that it was made of.
+        before: The steps before, see `lineage`.
+        files: Rows of further files by their names.
+        more: Further entries of the manifest.
+    """
+    manifest = folder / MANIFEST
+    # Asked again for what failed: the files are not those of an older manifest while they are replaced.
+    manifest.unlink(missing_ok=True)
+    contents = {name: rows.kept, DROPPED: rows.dropped, FAILED: rows.failed, **(files or {})}
+    for file, content in contents.items():
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in content)
+        write_text(folder / file, lines)
+    found = {
+        **identity,
+        **(more or {}),
+        "read": read,
+        "kept": len(rows.kept),
+        "dropped": rows.reasons(),
+        "failed": dict(sorted(Counter(row["reason"] for row in rows.failed).items())),
+        "details": rows.details,
+        "before": list(before),
+        "files": {file: sha256_of(folder / file) for file in contents},
+    }
+    write_text(manifest, json.dumps(found, ensure_ascii=False, indent=2) + "\n")
+
+
+def reported(
+    folder: Path, journal: Path, name: str, rows: Rows, asking: Asking, notes: Sequence[str]
+) -> SynthesisReport:
+    """The report of a run, also written to `report.json`; what a run took differs between runs."""
+    report = SynthesisReport(
+        folder,
+        journal,
+        folder / name,
+        kept=len(rows.kept),
+        dropped=rows.reasons(),
+        failed=dict(sorted(asking.failed.items())),
+        details=rows.details,
+        known=asking.known,
+        bought=asking.bought,
+        account=asking.account,
+        faults=dict(sorted(asking.faults.items())),
+        stopped=asking.stopped,
+        notes=tuple(notes),
+    )
+    write_text(folder / "report.json", json.dumps(report.to_json(), ensure_ascii=False, indent=2) + "\n")
+    return report
+
+
+def finished(folder: Path, journal: Path, name: str) -> SynthesisReport:
+    """The report of a folder that an earlier run has finished, from its manifest."""
+    found = read_json(folder / MANIFEST)
+    return SynthesisReport(
+        folder,
+        journal,
+        folder / name,
+        kept=found["kept"],
+        dropped=found["dropped"],
+        failed=found["failed"],
+        details=found["details"],
+    )

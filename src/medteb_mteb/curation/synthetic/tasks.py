@@ -1,0 +1,262 @@
+"""Synthetic tasks: an LLM thinks of retrieval tasks and writes examples of each, for training.
+
+A synthesis's folder::
+
+    step.json       what it is: its settings
+    tasks.jsonl     the tasks
+    triples.jsonl   query, positive, negative, instruction (the task), source, constraints
+    dropped.jsonl   tasks and examples that are left out, with the reason
+    failed.jsonl    prompts without a usable answer, with the reason
+    report.json     what the last run took
+    manifest.json   written last: counts, digests of the files
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.files.folder import alone, claim, write_text
+from medteb_mteb.curation.files.read import MANIFEST
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.llm import LLM, Cost, added, answers_path, estimate_cost, load_llm
+from medteb_mteb.curation.synthetic.answers import read_example
+from medteb_mteb.curation.synthetic.asking import Asking, portions
+from medteb_mteb.curation.synthetic.brainstorm import Tasks, brainstorm, first_calls, most_calls, read_tasks
+from medteb_mteb.curation.synthetic.grid import draw
+from medteb_mteb.curation.synthetic.report import Rows, SynthesisReport, finished, reported, written
+from medteb_mteb.curation.synthetic.task_checks import ExampleCheck
+from medteb_mteb.curation.synthetic.task_prompts import (
+    EXAMPLE_TASKS,
+    brainstorm_version,
+    example_prompt,
+    example_version,
+)
+from medteb_mteb.curation.training.leaks import HeldOut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from medteb_mteb.curation.llm import Prompt
+    from medteb_mteb.curation.synthetic.grid import Constraints
+    from medteb_mteb.curation.synthetic.languages import Language
+
+__all__ = ["TASKS", "TRIPLES", "TaskSettings", "estimate_tasks", "synthesize_tasks"]
+
+TASKS = "tasks.jsonl"
+TRIPLES = "triples.jsonl"
+STEP_NAME = "synthesize-tasks"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class TaskSettings:
+    """Settings of synthetic tasks.
+
+    Attributes:
+        language: Language of tasks and examples.
+        tasks: Tasks to brainstorm.
+        pairs_per_task: Examples of each task.
+        tasks_from: File of tasks, one on a line, in the place of a brainstorm.
+        seed: Draws constraints and what brainstorms dwell on.
+        source: What the rows call their source.
+    """
+
+    language: Language = "zh"
+    tasks: int = 20
+    pairs_per_task: int = 10
+    tasks_from: str | Path | None = None
+    seed: int = 42
+    source: str = "synthetic-tasks"
+
+    def __post_init__(self) -> None:
+        if self.tasks < 1 or self.pairs_per_task < 1:
+            raise BuildError(
+                f"At least one task and one example of each are needed; got {self.tasks} and "
+                f"{self.pairs_per_task}."
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as stored in the manifest, with the digest of the tasks for a file of tasks."""
+        given: dict[str, Any] = {"tasks": self.tasks}
+        if self.tasks_from is not None:
+            lines = "\n".join(read_tasks(self.tasks_from).kept)
+            given = {"tasks_from": hashlib.sha256(lines.encode()).hexdigest()}
+        return {
+            "language": self.language,
+            **given,
+            "pairs_per_task": self.pairs_per_task,
+            "seed": self.seed,
+            "source": self.source,
+        }
+
+
+def synthesize_tasks(
+    out: str | Path,
+    llm: LLM | str | Path,
+    settings: TaskSettings | None = None,
+    *,
+    held_out: HeldOut | None = None,
+    journal: str | Path | None = None,
+    retry_failed: bool = False,
+    show_progress: bool = True,
+) -> SynthesisReport:
+    """Have an LLM think of tasks and write examples of each, check them, and write the triples.
+
+    No text of yours is sent, but for a file of tasks. Answers are kept in the journal, and never bought
+    twice; more examples of each task buy only what is new. The folder is made from the journal when nothing
+    is left to ask for, to the same bytes however often the run was interrupted.
+
+    Args:
+        out: Folder to write.
+        llm: The LLM, or its YAML file.
+        settings: What is asked for.
+        held_out: Queries that models will be tested on; near-duplicates of them are dropped.
+        journal: The journal, see `answers_path`.
+        retry_failed: Ask again for what failed in earlier runs.
+        show_progress: Show bars.
+
+    Raises:
+        BuildError: No task could be used, a key is missing, the folder or the journal belongs to something
+            else, is in use or cannot be written.
+    """
+    asked, writer = settings or TaskSettings(), llm if isinstance(llm, LLM) else load_llm(llm)
+    folder, path = Path(out), answers_path(out, journal)
+    writer.key()
+    versions = f"{brainstorm_version(asked.language)} {example_version(asked.language)}"
+    identity = {
+        "schema_version": SCHEMA_VERSION,
+        "step": STEP_NAME,
+        "settings": {"llm": writer.settings(versions), **asked.to_json()},
+        **({"against": held_out.digest()} if held_out and held_out.texts else {}),
+    }
+    with alone(folder):
+        claim(folder, identity)
+        if (folder / MANIFEST).is_file() and not retry_failed:
+            return finished(folder, path, TRIPLES)
+        asking = Asking(writer, path, retry_failed=retry_failed, show_progress=show_progress)
+        tasks = (
+            read_tasks(asked.tasks_from)
+            if asked.tasks_from is not None
+            else brainstorm(asking, asked.tasks, asked.language, asked.seed)
+        )
+        rows = Rows(dropped=tasks.dropped, failed=tasks.failed)
+        if not asking.stopped:
+            if not tasks.kept:
+                raise BuildError(_no_tasks(rows))
+            write_text(folder / TASKS, _lines({"task": task} for task in tasks.kept))
+            _examples(tasks, asked, asking, rows)
+        rows.keep_away(held_out or HeldOut())
+        rows.details = {"tasks": len(tasks.kept), "examples": len(tasks.kept) * asked.pairs_per_task}
+        if not asking.stopped:
+            written(
+                folder,
+                TRIPLES,
+                identity,
+                rows,
+                read=rows.details["examples"],
+                files={TASKS: [{"task": task} for task in tasks.kept]},
+            )
+        return reported(folder, path, TRIPLES, rows, asking, _notes(tasks, asked, asking))
+
+
+def estimate_tasks(
+    out: str | Path,
+    llm: LLM | str | Path,
+    settings: TaskSettings | None = None,
+    *,
+    journal: str | Path | None = None,
+    retry_failed: bool = False,
+) -> Cost:
+    """Estimate the requests and cost of `synthesize_tasks`; nothing is sent, and no journal is created.
+
+    The tasks are those of the file or of an earlier run into the folder. If there are none yet, sample tasks
+    give the lengths of the prompts, and one round of brainstorms is counted; further rounds and repeated
+    requests for invalid answers come on top.
+
+    Raises:
+        BuildError: The file of tasks or the journal cannot be used.
+    """
+    asked, writer = settings or TaskSettings(), llm if isinstance(llm, LLM) else load_llm(llm)
+    path, known = answers_path(out, journal), Path(out) / TASKS
+    costs = []
+    if asked.tasks_from is not None:
+        tasks = read_tasks(asked.tasks_from).kept
+    else:
+        prompts = first_calls(asked.tasks, asked.language, asked.seed)
+        version = brainstorm_version(asked.language)
+        costs = [estimate_cost(prompts, writer, path, version=version, retry_failed=retry_failed)]
+        if known.is_file():
+            tasks = [json.loads(line)["task"] for line in known.read_text(encoding="utf-8").splitlines()]
+        else:
+            names = EXAMPLE_TASKS[asked.language]
+            tasks = [f"{names[i % len(names)]} {i}" for i in range(asked.tasks)]
+    version = example_version(asked.language)
+    for portion in portions(_drawn(tasks, asked)):
+        prompts = [prompt for _, _, prompt in portion]
+        costs.append(estimate_cost(prompts, writer, path, version=version, retry_failed=retry_failed))
+    return added(costs)
+
+
+def _drawn(tasks: Sequence[str], asked: TaskSettings) -> Iterator[tuple[int, Constraints, Prompt]]:
+    """Number of the task, constraints and prompt of every example."""
+    for number, task in enumerate(tasks):
+        for i, (constraints, variant) in enumerate(draw(task, asked.pairs_per_task, asked.seed)):
+            key = f"t{number}-{i}"
+            yield number, constraints, example_prompt(key, task, constraints, asked.language, variant=variant)
+
+
+def _examples(tasks: Tasks, asked: TaskSettings, asking: Asking, rows: Rows) -> None:
+    """Ask for the examples and check them."""
+    version = example_version(asked.language)
+    checks = [ExampleCheck(task, asked.language) for task in tasks.kept]
+    for portion in portions(_drawn(tasks.kept, asked)):
+        answers, failed = asking([prompt for _, _, prompt in portion], version, read_example, "examples")
+        for number, constraints, prompt in portion:
+            task = tasks.kept[number]
+            if prompt.key in failed:
+                row = {"task": task, "constraints": constraints.to_json(), "reason": failed[prompt.key]}
+                rows.failed.append(row)
+            if prompt.key not in answers:
+                continue
+            example = answers[prompt.key]
+            row = {
+                "query": example.query,
+                "positive": example.positive,
+                "negative": example.negative,
+                "instruction": task,
+                "source": asked.source,
+                "constraints": constraints.to_json(),
+            }
+            reason, detail = checks[number](example, constraints)
+            if reason:
+                rows.drop(row, reason, detail)
+            else:
+                rows.kept.append(row)
+        if asking.stopped:
+            return
+
+
+def _no_tasks(rows: Rows) -> str:
+    reasons = [f"{count} {reason}" for reason, count in rows.reasons().items()]
+    reasons += sorted({f"call {row['call']}: {row['reason']}" for row in rows.failed})
+    return (
+        f"The LLM gave no task that can be used ({', '.join(reasons) or 'empty lists'}). Try another model, "
+        "or give your own with --tasks-from."
+    )
+
+
+def _notes(tasks: Tasks, asked: TaskSettings, asking: Asking) -> list[str]:
+    if asked.tasks_from is not None or len(tasks.kept) >= asked.tasks or asking.stopped:
+        return []
+    return [
+        f"{len(tasks.kept)} of {asked.tasks} tasks after {most_calls(asked.tasks)} calls: the LLM repeats "
+        "itself. A higher temperature or another model finds more."
+    ]
+
+
+def _lines(rows: Iterator[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

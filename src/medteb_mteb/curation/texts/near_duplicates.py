@@ -1,0 +1,139 @@
+"""Near-duplicates among raw texts: MinHash finds candidates, the true Jaccard similarity decides.
+
+Texts are compared by the sets of their character n-grams after NFKC, in lower case, letters and digits alone.
+MinHash with locality-sensitive hashing (the library `rensa`) only says which earlier texts to compare with;
+what it overlooks is kept, and nothing is dropped that is not as similar as asked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mar_st.text.normalisation import normalise
+from medteb_mteb.curation.files.records import BuildError, Dropped, Text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+__all__ = ["REASON", "THRESHOLD", "NearDuplicates", "bands", "jaccard", "shingles"]
+
+REASON = "near-duplicate"
+THRESHOLD = 0.8
+#: Characters of an n-gram. A Chinese character says about as much as a word's half; at 3 the change of one
+#: character in a sentence of 20 leaves a similarity of .71, at 5 of .52.
+WIDTH = 3
+#: Hash values of a sketch.
+PERMUTATIONS = 256
+#: Chance with which two texts as similar as the threshold must be compared; more similar ones have a higher.
+RECALL = 0.995
+SEED = 42
+#: Texts that are sketched at once.
+BATCH = 1000
+
+
+def shingles(text: str, width: int = WIDTH) -> frozenset[str]:
+    """Character n-grams of the normalised text; a shorter text is its only one.
+
+    A text without letters and digits is compared as it is.
+    """
+    plain = normalise(text) or text
+    return frozenset(plain[i : i + width] for i in range(max(1, len(plain) - width + 1)))
+
+
+def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
+    """Size of the intersection of two sets over that of their union."""
+    common = len(one & other)
+    return common / (len(one) + len(other) - common) if common else 0.0
+
+
+def bands(threshold: float, permutations: int = PERMUTATIONS) -> int:
+    """Fewest bands of equal size with which `RECALL` is reached at the threshold.
+
+    Two texts of Jaccard similarity s share a band of r values with chance s^r, so are compared with chance
+    1 - (1 - s^r)^bands (Leskovec, Rajaraman, Ullman, Mining of Massive Datasets, 3.4). Few bands of many
+    values leave the fewest candidates.
+    """
+    for number in range(1, permutations):
+        rows, rest = divmod(permutations, number)
+        if not rest and 1 - (1 - threshold**rows) ** number >= RECALL:
+            return number
+    return permutations
+
+
+class NearDuplicates:
+    """Drops a text that is nearly the same as one kept before it.
+
+    A dropped text's detail is the id of the most similar kept text (of equal ones the first) and the
+    similarity.
+
+    Args:
+        threshold: Jaccard similarity from which a text is dropped.
+        width: Characters of an n-gram.
+
+    Raises:
+        BuildError: Impossible settings, or rensa is not installed.
+    """
+
+    name = "dedup"
+
+    def __init__(self, threshold: float = THRESHOLD, width: int = WIDTH) -> None:
+        if not 0 < threshold <= 1 or width < 1:
+            raise BuildError(
+                f"The threshold is {threshold} and the width {width}; a Jaccard similarity above 0, at most "
+                "1, and at least one character are expected."
+            )
+        try:
+            import rensa
+        except ImportError as error:
+            raise BuildError("dedup needs rensa: pip install 'medteb[build]'") from error
+        self.threshold, self.width = threshold, width
+        self._sketch = rensa.RMinHash.from_token_sets
+        self._index: Any = rensa.RMinHashLSH(
+            threshold=threshold, num_perm=PERMUTATIONS, num_bands=bands(threshold)
+        )
+        self._kept: list[tuple[str, str]] = []
+
+    def settings(self) -> dict[str, Any]:
+        """Threshold, width, and what the sketches depend on."""
+        return {
+            "threshold": self.threshold,
+            "width": self.width,
+            "permutations": PERMUTATIONS,
+            "bands": bands(self.threshold),
+            "seed": SEED,
+        }
+
+    def restore(self, kept: Sequence[Text]) -> None:
+        """Put texts back into the index that an earlier run has kept."""
+        for text, _, sketch in self._sketches(kept):
+            self._keep(text, sketch)
+
+    def __call__(self, texts: Sequence[Text]) -> Iterable[Text | Dropped]:
+        """Decide about the texts of the next shard."""
+        for text, grams, sketch in self._sketches(texts):
+            similarity, number = self._nearest(grams, sketch)
+            if similarity >= self.threshold:
+                yield Dropped(text, REASON, f"{self._kept[number][0]} {similarity:.4f}")
+            else:
+                self._keep(text, sketch)
+                yield text
+
+    def _sketches(self, texts: Sequence[Text]) -> Iterator[tuple[Text, frozenset[str], Any]]:
+        for start in range(0, len(texts), BATCH):
+            some = texts[start : start + BATCH]
+            grams = [shingles(text.full, self.width) for text in some]
+            sketches = self._sketch(list(map(list, grams)), num_perm=PERMUTATIONS, seed=SEED)
+            yield from zip(some, grams, sketches, strict=True)
+
+    def _nearest(self, grams: frozenset[str], sketch: Any) -> tuple[float, int]:
+        """Similarity and number of the most similar candidate; 0 and -1 if there is none."""
+        best, nearest = 0.0, -1
+        for number in sorted(self._index.query(sketch)):
+            similarity = jaccard(grams, shingles(self._kept[number][1], self.width))
+            if similarity > best:
+                best, nearest = similarity, number
+        return best, nearest
+
+    def _keep(self, text: Text, sketch: Any) -> None:
+        self._index.insert(len(self._kept), sketch)
+        self._kept.append((text.id, text.full))

@@ -1,0 +1,215 @@
+"""Does a new task tell something that the old ones do not, and has a model seen it in training?
+
+Two groups of tasks that order models alike are redundant: the rank correlation of their averages over models
+says how much (MAR paper, Table 9: 0.354 between CMedQA reranking and the new tasks, p = 0.215, 14 models).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mar_st.text.normalisation import normalise
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.labels.intervals import interval
+from medteb_mteb.curation.texts.split import THRESHOLD, near_duplicates
+from medteb_mteb.report.intervals import CorrelationSample
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["Correlation", "Leakage", "correlation", "leakage", "read_scores"]
+
+Scores = dict[str, dict[str, float]]
+
+#: A correlation over fewer models says nothing.
+FEWEST = 4
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Rank correlation of models between two groups of tasks.
+
+    Attributes:
+        left: Tasks of one group.
+        right: Tasks of the other.
+        models: Models that have scores on all of them.
+        left_out: Models that lack a score.
+        spearman: Rank correlation of the two averages.
+        p: Two-sided p-value of `spearman` against none, by the t distribution.
+        low: Lower end of the 95 % bootstrap interval over models.
+        high: Upper end.
+        kendall: Kendall's tau-b.
+    """
+
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+    models: tuple[str, ...]
+    left_out: tuple[str, ...]
+    spearman: float
+    p: float
+    low: float
+    high: float
+    kendall: float
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready content."""
+        return asdict(self)
+
+
+def correlation(
+    scores: Mapping[str, Mapping[str, float]], left: Sequence[str], right: Sequence[str]
+) -> Correlation:
+    """Correlate the averages of two groups of tasks over models.
+
+    Args:
+        scores: Model -> task -> score.
+        left: Tasks of one group.
+        right: Tasks of the other.
+
+    Raises:
+        BuildError: A task that nobody has a score of or that is in both groups, or too few models.
+    """
+    known = {task for row in scores.values() for task in row}
+    wrong = [task for task in (*left, *right) if task not in known]
+    if wrong or not left or not right:
+        what = f"No model has a score on {wrong[0]!r}" if wrong else "Both groups need a task"
+        raise BuildError(f"{what}; there is {', '.join(sorted(known))}.")
+    if both := sorted(set(left) & set(right)):
+        raise BuildError(f"{both[0]} is in both groups; a task correlates with itself.")
+    models = [model for model, row in scores.items() if all(task in row for task in (*left, *right))]
+    if len(models) < FEWEST:
+        raise BuildError(
+            f"{len(models)} models have scores on all of {', '.join((*left, *right))}; a correlation needs "
+            f"{FEWEST}."
+        )
+    first, second = (
+        np.array([np.mean([scores[model][task] for task in group]) for model in models])
+        for group in (left, right)
+    )
+    from scipy import stats
+
+    rho, p = stats.spearmanr(first, second)
+    low, high = interval(CorrelationSample(first, second, "spearman"))
+    return Correlation(
+        tuple(left),
+        tuple(right),
+        tuple(models),
+        tuple(model for model in scores if model not in models),
+        float(rho),
+        float(p),
+        float(low),
+        float(high),
+        float(stats.kendalltau(first, second).statistic),
+    )
+
+
+def read_scores(source: str | Path) -> Scores:
+    """Main scores by model and task: of a CSV table, or of a results folder of mteb.
+
+    A table has a column `model` and a column per task; an empty cell is not a score.
+
+    Raises:
+        BuildError: Neither, or a cell that is not a number, with its line.
+    """
+    path = Path(source)
+    if path.is_dir():
+        return _of_results(path)
+    if not path.is_file():
+        raise BuildError(f"There is no {path}. Give a CSV table, or a results folder of mteb.")
+    scores: Scores = {}
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        reader = csv.DictReader(stream)
+        if "model" not in (reader.fieldnames or ()):
+            raise BuildError(f"{path} has no column 'model'; it has {', '.join(reader.fieldnames or ())}.")
+        for row in reader:
+            where = f"{path}:{reader.line_num}"
+            model = row.pop("model")
+            if not model or model in scores:
+                raise BuildError(f"{where}: the model {model!r} is {'there twice' if model else 'empty'}.")
+            try:
+                scores[model] = {task: float(cell) for task, cell in row.items() if cell and cell.strip()}
+            except ValueError as error:
+                raise BuildError(f"{where}: {error}; a score is a number.") from error
+    return scores
+
+
+def _of_results(folder: Path) -> Scores:
+    """Main scores of the newest revision of each model below `results/`."""
+    root = folder / "results" if (folder / "results").is_dir() else folder
+    scores: Scores = {}
+    for file in sorted(root.glob("*/*/*.json"), key=lambda path: path.stat().st_mtime):
+        if file.stem == "model_meta":
+            continue
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            found = [row["main_score"] for rows in content["scores"].values() for row in rows]
+            task = content["task_name"]
+        except (ValueError, KeyError, AttributeError, TypeError):
+            continue  # some other JSON file
+        scores.setdefault(file.parts[-3].replace("__", "/"), {})[task] = float(np.mean(found))
+    if not scores:
+        raise BuildError(f"{folder} holds no results of mteb.")
+    return scores
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """Overlap of a test with a training set.
+
+    Attributes:
+        queries: Number of test queries.
+        equal: Test queries whose normalised text is among the training texts.
+        near: Those that have a near-duplicate there, equal ones included.
+        documents: Number of test documents that are relevant to a query.
+        equal_documents: Those of them whose normalised text is among the training texts.
+        examples: Pairs of a test query and its nearest training text, at most ten.
+    """
+
+    queries: int
+    equal: int
+    near: int
+    documents: int
+    equal_documents: int
+    examples: tuple[tuple[str, str], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready content."""
+        return asdict(self)
+
+
+def leakage(
+    queries: Sequence[str],
+    documents: Sequence[str],
+    training: Sequence[str],
+    *,
+    threshold: float = THRESHOLD,
+) -> Leakage:
+    """Look for a test in a training set.
+
+    Args:
+        queries: Queries of the test.
+        documents: Documents of the test that are relevant.
+        training: All texts of the training set.
+        threshold: Similarity of near-duplicates, see `medteb_mteb.curation.texts.split`.
+    """
+    texts = list(dict.fromkeys(training))
+    known = {normalise(text) for text in texts}
+    nearest: dict[int, tuple[float, int]] = {}
+    for row, other, similarity in near_duplicates(queries, texts, threshold=threshold):
+        if row not in nearest or similarity > nearest[row][0]:
+            nearest[row] = similarity, other
+    pairs = sorted((-similarity, row, other) for row, (similarity, other) in nearest.items())
+    return Leakage(
+        len(queries),
+        sum(normalise(text) in known for text in queries),
+        len(nearest),
+        len(documents),
+        sum(normalise(text) in known for text in documents),
+        tuple((queries[row], texts[other]) for _, row, other in pairs[:10]),
+    )

@@ -1,0 +1,152 @@
+"""Test and training queries that share no near-duplicate, and leaks of training sets into a test."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mar_st.text.normalisation import normalise
+from medteb_mteb.curation.files.records import BuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["THRESHOLD", "Split", "clusters", "near_duplicates", "split_queries"]
+
+#: Jaccard similarity of character 1- and 2-grams from which two queries count as near-duplicates: queries
+#: that differ by a particle do (.67), the same sentence with another disease does not (.38).
+THRESHOLD = 0.6
+
+#: Rows of a block of the similarity matrix.
+BLOCK = 1000
+
+
+def near_duplicates(
+    left: Sequence[str], right: Sequence[str] | None = None, *, threshold: float = THRESHOLD
+) -> Iterator[tuple[int, int, float]]:
+    """Return all pairs of texts whose character n-grams overlap; exact, not sampled.
+
+    Args:
+        left: Texts.
+        right: Other texts; default `left` itself, each pair once.
+        threshold: Jaccard similarity of the sets of 1- and 2-grams of the normalised texts.
+
+    Yields:
+        Row in `left`, row in `right`, similarity; in order of the rows.
+    """
+    if not 0 < threshold <= 1:
+        raise BuildError(f"The threshold of near-duplicates lies between 0 and 1; got {threshold}.")
+    other = left if right is None else right
+    if not left or not other:
+        return
+    first, second = _grams(left, other)
+    sizes, other_sizes = (np.asarray(m.sum(1)).ravel() for m in (first, second))
+    transposed = second.T.tocsr()
+    for start in range(0, first.shape[0], BLOCK):
+        shared = (first[start : start + BLOCK] @ transposed).tocoo()
+        rows, columns = shared.row + start, shared.col
+        similarity = shared.data / (sizes[rows] + other_sizes[columns] - shared.data)
+        kept = similarity >= threshold
+        if right is None:
+            kept &= rows < columns
+        order = np.lexsort((columns[kept], rows[kept]))
+        found = zip(rows[kept][order], columns[kept][order], similarity[kept][order], strict=True)
+        yield from ((int(row), int(column), float(value)) for row, column, value in found)
+
+
+def clusters(texts: Sequence[str], *, threshold: float = THRESHOLD) -> list[list[int]]:
+    """Texts joined by near-duplicates, directly or over others.
+
+    Returns:
+        Rows of each cluster, ascending; clusters in the order of their first rows.
+    """
+    parent = list(range(len(texts)))
+
+    def root(row: int) -> int:
+        while parent[row] != row:
+            parent[row] = parent[parent[row]]
+            row = parent[row]
+        return row
+
+    for first, second, _ in near_duplicates(texts, threshold=threshold):
+        low, high = sorted((root(first), root(second)))
+        parent[high] = low
+    found: dict[int, list[int]] = {}
+    for row in range(len(texts)):
+        found.setdefault(root(row), []).append(row)
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class Split:
+    """Queries of a test and of training.
+
+    Attributes:
+        test: Ids, in the order given.
+        train: Ids, in the order given.
+        clusters: Number of clusters of near-duplicates, single queries included.
+        largest: Queries of the largest cluster.
+    """
+
+    test: list[str]
+    train: list[str]
+    clusters: int
+    largest: int
+
+
+def split_queries(
+    queries: Mapping[str, str], test: float, *, seed: int = 42, threshold: float = THRESHOLD
+) -> Split:
+    """Put whole clusters of near-duplicate queries on one side.
+
+    Clusters are drawn with a seed and go to the test as long as they fit.
+
+    Args:
+        queries: Text by id.
+        test: Number of test queries at most, or their share if below 1; 1 or more of all there are takes all.
+        seed: Seed of the draw.
+        threshold: See `near_duplicates`.
+
+    Raises:
+        BuildError: `test` is not positive.
+    """
+    if test <= 0:
+        raise BuildError(f"The number (or share) of test queries has to be positive; got {test}.")
+    ids, texts = list(queries), list(queries.values())
+    groups = clusters(texts, threshold=threshold)
+    wanted = round(test * len(ids)) if test < 1 else int(test)
+    drawn = groups[:]
+    random.Random(seed).shuffle(drawn)
+    chosen: set[int] = set()
+    for group in drawn:
+        if len(chosen) + len(group) <= wanted:
+            chosen.update(group)
+    return Split(
+        [name for row, name in enumerate(ids) if row in chosen],
+        [name for row, name in enumerate(ids) if row not in chosen],
+        len(groups),
+        max(map(len, groups), default=0),
+    )
+
+
+def _grams(left: Sequence[str], right: Sequence[str]) -> tuple[Any, Any]:
+    from scipy.sparse import csr_matrix
+
+    vocabulary: dict[str, int] = {}
+    found = []
+    for texts in (left, right):
+        indices: list[int] = []
+        ends = [0]
+        for text in texts:
+            plain = normalise(text) or text  # a text of signs alone is compared as it is
+            grams = {*plain, *(plain[i : i + 2] for i in range(len(plain) - 1))}
+            indices += sorted(vocabulary.setdefault(gram, len(vocabulary)) for gram in sorted(grams))
+            ends.append(len(indices))
+        found.append((indices, ends))
+    return tuple(
+        csr_matrix((np.ones(len(indices), dtype=np.float32), indices, ends), (len(ends) - 1, len(vocabulary)))
+        for indices, ends in found
+    )

@@ -1,0 +1,104 @@
+"""Finding terms in texts: the longest first, and none inside a longer one."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from medteb_mteb.curation.files.records import BuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["Found", "Terms", "fold", "joined"]
+
+
+class _Fold(dict[int, int]):
+    """Folded characters by character; filled as they come."""
+
+    def __missing__(self, code: int) -> int:
+        folded = unicodedata.normalize("NFKC", chr(code)).lower()
+        # One for one, so that places in the folded text are places in the text.
+        self[code] = ord(folded) if len(folded) == 1 else code
+        return self[code]
+
+
+_FOLD = _Fold()
+
+
+def fold(text: str) -> str:
+    """The text in lower case and half width, each character on its own: the length does not change."""
+    return text.translate(_FOLD)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A term in a text.
+
+    Attributes:
+        start: Its first character.
+        end: The character after it.
+        term: The term, folded.
+    """
+
+    start: int
+    end: int
+    term: str
+
+
+class Terms:
+    """Terms that are looked for all at once (Aho and Corasick 1975, by the library `ahocorasick_rs`).
+
+    Case and width do not count. A term of Latin letters or digits is not found in a longer word or number:
+    "ct" is not in "acth", "维生素B" not in "维生素B12".
+
+    Args:
+        terms: The terms.
+
+    Raises:
+        BuildError: ahocorasick_rs is not installed.
+    """
+
+    def __init__(self, terms: Iterable[str]) -> None:
+        try:
+            from ahocorasick_rs import AhoCorasick
+        except ImportError as error:
+            raise BuildError("Looking for terms needs ahocorasick_rs: pip install 'medteb[build]'") from error
+        self._terms = sorted({fold(term) for term in terms})
+        self._search = AhoCorasick(self._terms)
+
+    def find(self, text: str) -> list[Found]:
+        """The terms of a text that do not overlap, in their order.
+
+        Of terms that overlap the longest counts, of equally long ones the first.
+        """
+        every = self.every(text)
+        if len(every) < 2:
+            return every
+        every.sort(key=lambda found: (found.start - found.end, found.start))
+        kept: list[Found] = []
+        taken = bytearray(len(text))
+        for found in every:
+            # What was kept before is no shorter, so it holds an end of all that it overlaps with.
+            if not (taken[found.start] or taken[found.end - 1]):
+                taken[found.start : found.end] = b"\1" * (found.end - found.start)
+                kept.append(found)
+        return sorted(kept, key=lambda found: found.start)
+
+    def every(self, text: str) -> list[Found]:
+        """The terms of a text, those that overlap as well."""
+        folded = fold(text)
+        return [
+            Found(start, end, self._terms[number])
+            for number, start, end in self._search.find_matches_as_indexes(folded, overlapping=True)
+            if not (joined(folded, start) or joined(folded, end))
+        ]
+
+
+def joined(text: str, place: int) -> bool:
+    """Return True if a position is inside a Latin word or a number."""
+    if not 0 < place < len(text):
+        return False
+    before, after = text[place - 1], text[place]
+    return before.isascii() and after.isascii() and before.isalnum() and after.isalnum()

@@ -1,0 +1,176 @@
+"""Queries of a test: what is nearly one of them does not belong into a training set."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from medteb_mteb.curation.files.read import HUB, STEP, read_texts
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.texts.split import THRESHOLD, near_duplicates
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["HeldOut", "read_held_out", "training_queries", "training_texts"]
+
+#: Texts that are compared with a test at once.
+_AT_ONCE = 20_000
+#: Training sets of a folder, and the columns of the queries.
+_SETS = ("triples.jsonl", "pairs.jsonl", "sts.jsonl", "queries.jsonl")
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Texts that a model will be tested on.
+
+    Attributes:
+        texts: The queries; of a data set of sentence pairs both sentences.
+        names: For each of them where it comes from, for people: the source and an id or a row.
+        threshold: Jaccard similarity from which a query is a near-duplicate, see `curation.texts.split`.
+    """
+
+    texts: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    threshold: float = THRESHOLD
+
+    def leaks(self, queries: Sequence[str]) -> dict[int, str]:
+        """Row of each query that is a near-duplicate of a test's, to the name of the most similar one."""
+        best: dict[int, tuple[float, int]] = {}
+        for start in range(0, len(queries) if self.texts else 0, _AT_ONCE):
+            some = queries[start : start + _AT_ONCE]
+            for place, other, similarity in near_duplicates(some, self.texts, threshold=self.threshold):
+                row = start + place
+                if row not in best or similarity > best[row][0]:
+                    best[row] = similarity, other
+        return {row: f"{self.names[other]} {similarity:.4f}" for row, (similarity, other) in best.items()}
+
+    def digest(self) -> str:
+        """sha256 (64 hex digits) of the texts and the threshold."""
+        digest = hashlib.sha256(repr(self.threshold).encode())
+        for text in self.texts:
+            digest.update(b"\0" + text.encode())
+        return digest.hexdigest()
+
+
+def read_held_out(sources: Sequence[str | Path], threshold: float = THRESHOLD) -> HeldOut:
+    """The queries of editions, of other folders in the Hub layout, or of files of queries.
+
+    Args:
+        sources: An edition's folder (retrieval, reranking, STS, pairs), a folder of editions, or any source
+            of `read_texts`.
+        threshold: See `HeldOut`.
+
+    Raises:
+        BuildError: A source that cannot be used, or an impossible threshold.
+        FolderError: Rows that cannot be used, each with file and line.
+    """
+    if not 0 < threshold <= 1:
+        raise BuildError(f"The threshold of near-duplicates lies between 0 and 1; got {threshold}.")
+    texts: list[str] = []
+    names: list[str] = []
+    for source in sources:
+        for name, text in _read(source):
+            texts.append(text)
+            names.append(f"{Path(str(source)).name}:{name}")
+    return HeldOut(tuple(texts), tuple(names), threshold)
+
+
+def training_queries(source: str | Path) -> list[str]:
+    """The queries of training data: of triples, pairs, alignment sets (`medteb pairs`), or a folder of them.
+
+    Args:
+        source: A file or folder that `mar train` reads, a folder that a step wrote, or one whose `train`
+            holds training sets.
+
+    Raises:
+        BuildError: Nothing there that can be read.
+        DataError: Rows that cannot be used.
+    """
+    from medteb_mteb.curation.files.read import read_triples
+
+    path = Path(source)
+    if not path.is_dir():
+        if _aligned(path):
+            return [text.full for text in read_texts(path)]
+        return [triple.query for triple in read_triples(str(source))]
+    inner = path / "train" if (path / "train").is_dir() else path
+    files = [inner / name for name in _SETS if (inner / name).is_file() and (inner / name).stat().st_size]
+    if not files:
+        # Alignment sets of documents alone, a step that kept nothing, editions without training queries.
+        made = (inner / "corpus.jsonl").is_file() or (path / STEP).is_file() or inner != path
+        if made or any(path.glob("*/manifest.json")):
+            return []
+        return [triple.query for triple in read_triples(str(source))]
+    return [query for file in files for query in training_queries(file)]
+
+
+def training_texts(source: str | Path) -> list[str]:
+    """Return all texts of training data, documents and negatives included; see `training_queries`.
+
+    Raises:
+        BuildError: Nothing there that can be read.
+        DataError: Rows that cannot be used.
+    """
+    from medteb_mteb.curation.files.read import read_triples
+
+    path = Path(source)
+    if path.is_dir():
+        inner = path / "train" if (path / "train").is_dir() else path
+        names = (*_SETS, "corpus.jsonl")
+        files = [inner / name for name in names if (inner / name).is_file() and (inner / name).stat().st_size]
+        if files:
+            return [text for file in files for text in training_texts(file)]
+    if _aligned(path):
+        return [text.full for text in read_texts(path)]
+    triples = read_triples(str(source))
+    return [text for one in triples for text in (one.query, *one.positives, *one.negatives)]
+
+
+def _aligned(path: Path) -> bool:
+    """Return True if a file holds single texts, as an alignment set does."""
+    if path.suffix != ".jsonl" or not path.is_file():
+        return False
+    with path.open(encoding="utf-8") as stream:
+        first = stream.readline()
+    try:
+        row = json.loads(first)
+    except ValueError:
+        return False
+    return isinstance(row, dict) and "text" in row and "query" not in row
+
+
+def _read(source: str | Path) -> list[tuple[str, str]]:
+    path = Path(source)
+    editions = sorted(file.parent for file in path.glob("*/manifest.json"))
+    if editions and not (path / STEP).is_file() and not _is_test(path):
+        return [(f"{edition.name}/{name}", text) for edition in editions for name, text in _read(edition)]
+    if not str(source).startswith(HUB) and path.is_dir() and not (path / STEP).is_file() and _is_test(path):
+        return _of_folder(path)
+    return [(text.id, text.full) for text in read_texts(source)]
+
+
+def _is_test(folder: Path) -> bool:
+    """Return True if a folder is in the Hub layout, and not just a folder of text files."""
+    names = {path.name.partition(".")[0] for path in folder.iterdir()}
+    return "qrels" in names or "test" in names
+
+
+def _of_folder(folder: Path) -> list[tuple[str, str]]:
+    from medteb_mteb.curation.labels.audit import read_benchmark
+    from medteb_mteb.folders import inspect_folder
+    from medteb_mteb.folders.labelled import read_labelled
+    from medteb_mteb.folders.problems import Problems
+
+    layout = inspect_folder(folder)
+    if "qrels" in layout.tables:
+        return [(name, query.full) for name, query in read_benchmark(folder).queries.items()]
+    _, records = read_labelled(layout, layout.settings.type, Problems(folder))
+    rows = records[layout.split]
+    columns = [name for name in ("sentence1", "sentence2", "text") if name in rows[0]]
+    if not columns:
+        raise BuildError(f"{folder} holds no queries and no pairs of sentences; give a file of its queries.")
+    return [(f"row {number}", row[name]) for number, row in enumerate(rows, 1) for name in columns]

@@ -1,0 +1,77 @@
+"""Material of triples: queries of distinct texts, with the best documents of their pools."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from medteb_mteb.curation.files.read import read_texts
+from medteb_mteb.curation.judge.pools import read_pools
+from medteb_mteb.curation.llm import refuse_private
+from medteb_mteb.curation.training.plan import Candidates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+__all__ = ["PoolTexts", "read_pool_texts"]
+
+
+@dataclass(frozen=True)
+class PoolTexts:
+    """Queries with their documents.
+
+    Attributes:
+        queries: Of queries of one text the first, in the order of the pools.
+        repeated: By its id, id and text of the others.
+        texts: Text of each document that is judged.
+    """
+
+    queries: tuple[Candidates, ...]
+    repeated: Mapping[str, tuple[tuple[str, str], ...]]
+    texts: Mapping[str, str]
+
+    def shards(self, size: int) -> Iterator[tuple[int, tuple[Candidates, ...]]]:
+        """Number and queries of each shard."""
+        for number, start in enumerate(range(0, len(self.queries), size)):
+            yield number, self.queries[start : start + size]
+
+
+def read_pool_texts(
+    queries: str | Path, documents: str | Path, pools: str | Path, *, depth: int, already_anonymous: bool
+) -> PoolTexts:
+    """Read queries and documents, and what the pools say of them.
+
+    Args:
+        queries: Queries, see `read_texts`.
+        documents: Documents, see `read_texts`.
+        pools: See `read_pools`.
+        depth: Documents of a pool that are judged.
+        already_anonymous: Whether texts that have passed no anonymiser may be sent.
+
+    Raises:
+        BuildError: The input cannot be used, or texts are not anonymised.
+        FolderError: Rows that cannot be used.
+    """
+    asked = {text.id: text for text in read_texts(queries)}
+    there = {text.id: text for text in read_texts(documents)}
+    pairs = {query: names[:depth] for query, names in read_pools(pools, asked, there).items()}
+    wanted = list(dict.fromkeys(name for names in pairs.values() for name in names))
+    if not already_anonymous:
+        refuse_private(
+            {"queries": [asked[name] for name in pairs], "documents": [there[name] for name in wanted]}
+        )
+    texts = {name: there[name].full for name in wanted}
+    by_text: dict[str, list[str]] = {}
+    for query in pairs:
+        by_text.setdefault(asked[query].full, []).append(query)
+    found, repeated = [], {}
+    for text, names in by_text.items():
+        # The documents of queries of one text are judged together, of documents of one text one.
+        different: dict[str, str] = {}
+        for name in (document for query in names for document in pairs[query]):
+            different.setdefault(texts[name], name)
+        found.append(Candidates(names[0], text, tuple(different.values())))
+        if len(names) > 1:
+            repeated[names[0]] = tuple((name, text) for name in names[1:])
+    return PoolTexts(tuple(found), repeated, texts)

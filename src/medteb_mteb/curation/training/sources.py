@@ -1,0 +1,92 @@
+"""Training rows as they come: in any form that `mar train` reads, with the columns it has no use for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from mar_st.data import Triple
+
+__all__ = ["Record", "read_records", "records_digest"]
+
+#: Columns that the reader has made something of.
+READ = frozenset(
+    ("query", "positive", "positives", "pos", "negative", "negatives", "neg", "instruction", "source")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A row of a training set.
+
+    Attributes:
+        triple: What `mar train` reads of it; its instruction is bare, as it stands in the row.
+        more: Its other columns, for instance ids.
+    """
+
+    triple: Triple
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def row(self, positives: Iterable[str], negatives: Iterable[str]) -> dict[str, Any]:
+        """Return a row with other positives and negatives."""
+        found: dict[str, Any] = {"query": self.triple.query, "positives": list(positives)}
+        if negatives := list(negatives):
+            found["negatives"] = negatives
+        for name in ("instruction", "source"):
+            if value := getattr(self.triple, name):
+                found[name] = value
+        return {**found, **self.more}
+
+
+def read_records(path: str | Path) -> list[Record]:
+    """Rows of a training set, in any form and place that `mar train` reads.
+
+    Further columns are kept of JSON rows that hold texts, a query each; other forms and Parquet have none.
+
+    Raises:
+        DataError: It cannot be read, with file and line.
+    """
+    from mar_st.data import read_source
+    from mar_st.recipes.schema import Data
+
+    # A prompt would stand in the way of the rows' instructions, and a template would change them.
+    entry = Data(name="pairs", path=str(path), prompt="", instruction="{instruction}")
+    triples = read_source(entry, 0).triples
+    more = _more(str(path))
+    if more is None or len(more) != len(triples):
+        return [Record(triple) for triple in triples]
+    return [Record(triple, other) for triple, other in zip(triples, more, strict=True)]
+
+
+def records_digest(records: Iterable[Record]) -> str:
+    """sha256 (64 hex digits) of all rows."""
+    digest = hashlib.sha256()
+    for record in records:
+        row = record.row(record.triple.positives, record.triple.negatives)
+        digest.update(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def _more(path: str) -> Sequence[Mapping[str, Any]] | None:
+    """Columns beyond those that are read, row by row; `None` where rows and triples are not the same."""
+    from mar_st.data import locate
+    from mar_st.data.rows import json_rows
+
+    if path.startswith("hub:"):
+        return None
+    file = locate(path)
+    file = file / "triples.jsonl" if file.is_dir() else file
+    if not file.is_file() or file.suffix == ".parquet":
+        return None
+    found = []
+    for _, row in json_rows(file):
+        if "query" not in row or "premise" in row or "sentence1" in row:
+            return None
+        found.append({name: value for name, value in row.items() if name not in READ})
+    return found

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytrec_eval
+
+from mar_st.data.trec import RunError, read_run, write_qrels, write_run
+
+RUN = {"q1": {"d2": 0.1 + 0.2, "d1": -1e-9, "d10": float(np.float32(-0.3))}, "问题": {"文档": 1.0}}
+
+
+@pytest.mark.parametrize("suffix", [".trec", ".run", ".json", ".jsonl"])
+def test_written_files_are_read(tmp_path, suffix):
+    path = tmp_path / f"one{suffix}"
+    write_run(path, RUN)
+    found = read_run(path)
+    assert found == RUN
+    assert list(found["q1"]) == ["d2", "d1", "d10"]
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_trec_tools_read_what_is_written(tmp_path):
+    write_run(tmp_path / "one.trec", RUN, tag="mar")
+    write_qrels(tmp_path / "one.qrels", {"q1": {"d2": 2, "d1": 0}})
+    assert (tmp_path / "one.trec").read_text(encoding="utf-8").splitlines()[
+        0
+    ] == f"q1 Q0 d2 1 {0.1 + 0.2!r} mar"
+    with (tmp_path / "one.trec").open(encoding="utf-8") as stream:
+        assert pytrec_eval.parse_run(stream) == RUN
+    with (tmp_path / "one.qrels").open() as stream:
+        assert pytrec_eval.parse_qrel(stream) == {"q1": {"d2": 2, "d1": 0}}
+
+
+def test_ties_are_ordered_by_rank_and_lines_may_come_in_any_order(tmp_path):
+    path = tmp_path / "one.trec"
+    path.write_text("q Q0 c 3 0.5 x\nq\tQ0\ta\t1\t0.5\tx\n\nq Q0 b 2 0.5 x\n")
+    assert list(read_run(path)["q"]) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("q Q0 d 1 0.5", r":2: expected 6 columns .*, got 5"),
+        ("q Q0 d 1 nan x", r":2: the score must be a finite number, got 'nan'"),
+        ("q Q0 d 1 inf x", r":2: the score must be a finite number"),
+        ("q Q0 d 1 high x", r":2: the score must be a finite number"),
+        ("q Q0 d 1.5 0.5 x", r":2: the rank must be a whole number"),
+        ("q Q0 d -1 0.5 x", r":2: the rank must be a whole number"),
+        ("q Q0 d " + "1" * 5000 + " 0.5 x", r":2: the rank must be a whole number .* got '1{40}'"),
+        ("q Q0 d 1 0.5 x", r":2: rank 1 of query 'q' again \(first in line 1\)"),
+        ("q Q0 first 2 0.5 x", r":2: document 'first' of query 'q' again \(first in line 1\)"),
+        ("q Q0 d 2 0.95 x", r":2: rank 2 of query 'q' has the score 0.95, above 0.9"),
+        ("p Q0 d 1 0.5 x", r":2: there is no query 'p'"),
+        ("q Q0 e 2 0.5 x", r":2: there is no document 'e'"),
+    ],
+)
+def test_the_line_at_fault_is_named(tmp_path, line, message):
+    path = tmp_path / "one.trec"
+    path.write_text(f"q Q0 first 1 0.9 x\n{line}\n")
+    with pytest.raises(RunError, match=r"one\.trec" + message):
+        read_run(path, queries={"q"}, documents={"first", "d"})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"q": {"d": NaN}}', "query 'q': the score must be a finite number"),
+        ('{"q": {"d": true}}', "finite number"),
+        ('{"q": {"d": 1, "d": 2}}', "'d' stands twice"),
+        ('{"q": ["d"]}', "expected an object"),
+        ("[1", "is not JSON"),
+        ('{"\\ud800": {"d": 1}}', "is not JSON"),
+        ("{}", "holds no results"),
+        ('{"q": {"e": 1}}', "there is no document 'e'"),
+    ],
+)
+def test_json_at_fault(tmp_path, content, message):
+    path = tmp_path / "one.json"
+    path.write_text(content)
+    with pytest.raises(RunError, match=message):
+        read_run(path, documents={"d"})
+
+
+def test_predictions_of_mteb(tmp_path):
+    path = tmp_path / "T_predictions.json"
+    path.write_text(json.dumps({"mteb_model_meta": {}, "default": {"test": {"q": {"a": 0.1, "b": 0.2}}}}))
+    assert list(read_run(path)["q"]) == ["b", "a"]
+    assert read_run(path, split="test") == read_run(path)
+    with pytest.raises(RunError, match="it has default"):
+        read_run(path, subset="zh")
+    with pytest.raises(RunError, match="the splits test"):
+        read_run(path, split="dev")
+
+
+def test_names_and_ids_that_have_no_place_in_the_format(tmp_path):
+    with pytest.raises(RunError, match="the suffix decides"):
+        write_run(tmp_path / "run.txt", RUN)
+    for run in ({"a b": {"d": 1.0}}, {"a": {"": 1.0}}, {"a": {"d\u3000e": 1.0}}):
+        with pytest.raises(RunError, match="cannot hold the id"):
+            write_run(tmp_path / "run.trec", run)
+    with pytest.raises(RunError, match="cannot hold the id"):
+        write_qrels(tmp_path / "one.qrels", {"q": {"d 1": 1}})
+    assert list(Path(tmp_path).iterdir()) == []
+    with pytest.raises(RunError, match="There is no run"):
+        read_run(tmp_path / "run.trec")

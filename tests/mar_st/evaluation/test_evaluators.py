@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+import math
+import sys
+
+import pytest
+
+from mar_st.data import DataError
+from mar_st.evaluation.evaluators import EvaluationError, check_evaluation, dev_evaluator, evaluator_of
+from mar_st.recipes.schema import Evaluation
+
+
+@pytest.fixture
+def folder(tmp_path):
+    corpus = ["头疼吃药", "发热感冒咳嗽", "高血压怎么办", "你好医生"]
+    (tmp_path / "qrels").mkdir()
+    rows = [{"_id": f"d{index}", "title": "", "text": text} for index, text in enumerate(corpus)]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    queries = [{"_id": "q0", "text": "头疼吃什么药"}, {"_id": "q1", "text": "高血压"}]
+    (tmp_path / "queries.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in queries), encoding="utf-8"
+    )
+    (tmp_path / "qrels" / "test.tsv").write_text(
+        "query-id\tcorpus-id\tscore\nq0\td0\t1\nq1\td2\t1\n", encoding="utf-8"
+    )
+    return tmp_path, corpus, [row["text"] for row in queries]
+
+
+def test_equals_ndcg_by_hand(mar, folder):
+    path, corpus, queries = folder
+    scores = mar.similarity(mar.encode_queries(queries), mar.encode_corpus(corpus)).numpy()
+    expected = 0.0
+    for row, relevant in zip(scores, (0, 2), strict=True):
+        rank = int((row > row[relevant]).sum()) + 1
+        expected += 1 / math.log2(rank + 1) / 2
+    found = dev_evaluator(Evaluation(path=str(path)))(mar)
+    assert found == {"dev_ndcg@10": pytest.approx(expected, abs=1e-6)}
+    assert 0 < expected < 1 or expected == 1
+
+
+def test_training_mode_is_kept(mar, folder):
+    evaluator = dev_evaluator(Evaluation(path=str(folder[0]), metric="map"))
+    mar.train()
+    assert list(evaluator(mar)) == ["dev_map"]
+    assert mar.training
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(DataError, match="nothing-here"):
+        dev_evaluator(Evaluation(path=str(tmp_path / "nothing-here")))
+
+
+def test_mteb_tasks_are_scored_as_mteb_scores_them(mar):
+    mteb = pytest.importorskip("mteb")
+    evaluator = evaluator_of(Evaluation(tasks=("MedTEBSTS",)))
+    mar.train()
+    prompts = dict(mar.prompts)
+    scores = evaluator(mar)
+    assert mar.training
+    assert mar.prompts == prompts
+    with pytest.raises(ValueError, match="task="):  # no default route was left behind
+        mar.encode(["头疼"])
+    for router in mar.children():
+        router.default_route = "query"
+    expected = mteb.evaluate(mar.eval(), mteb.get_tasks(tasks=["MedTEBSTS"]), cache=None, co2_tracker=False)
+    assert scores == {
+        name: pytest.approx(expected[0].get_score()) for name in ("mteb_mean", "mteb_MedTEBSTS")
+    }
+    assert evaluator.primary_metric in scores
+
+
+def test_a_task_that_mteb_lacks_is_named():
+    pytest.importorskip("mteb")
+    with pytest.raises(EvaluationError, match=r"no such task.*MedTEBSTSS"):
+        check_evaluation(Evaluation(tasks=("MedTEBSTSS",)))
+
+
+def test_without_mteb_tasks_say_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mteb", None)
+    with pytest.raises(EvaluationError, match="pip install mteb"):
+        check_evaluation(Evaluation(tasks=("MedTEBSTS",)))
+
+
+@pytest.mark.parametrize("fields", [{}, {"path": "dev", "tasks": ["MedTEBSTS"]}])
+def test_one_of_a_path_and_tasks(fields):
+    with pytest.raises(ValueError, match="one of them"):
+        Evaluation(**fields)

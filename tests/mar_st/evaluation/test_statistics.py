@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats as scipy_stats
+
+from mar_st.evaluation.statistics import (
+    Scores,
+    bootstrap,
+    difference,
+    holm,
+    mixed,
+    p_value,
+    randomised,
+    rank_agreement,
+    seed_variances,
+)
+
+
+def _pair(items=8, seeds=2, kind="mean", shift=0.0):
+    rng = np.random.default_rng(3)
+    gold = None if kind == "mean" else rng.integers(0, 3, items).astype(float)
+    first = rng.random((seeds, items)) + shift
+    second = rng.random((seeds, items))
+    return Scores(first, gold, kind), Scores(second, gold, kind)
+
+
+def _naive_statistic(values, gold, kind):
+    if kind == "mean":
+        return float(np.mean(values))
+    test = {"pearson": scipy_stats.pearsonr, "spearman": scipy_stats.spearmanr}[kind]
+    return float(np.mean([test(row, gold).statistic for row in values]))
+
+
+@pytest.mark.parametrize("kind", ["mean", "pearson", "spearman"])
+def test_scores_are_those_of_scipy(kind):
+    first, _ = _pair(12, 3, kind)
+    naive = [_naive_statistic(row[None], first.gold, kind) for row in first.values]
+    np.testing.assert_allclose(first.per_seed(), naive, atol=1e-12)
+
+
+def test_spearman_shares_ranks_among_equal_predictions():
+    values = np.array([[0.5, 0.5, 0.1, 0.9, 0.5, 0.1]])
+    gold = np.array([1.0, 0.0, 0.0, 1.0, 2.0, 2.0])
+    expected = scipy_stats.spearmanr(values[0], gold).statistic
+    np.testing.assert_allclose(Scores(values, gold, "spearman").per_seed(), [expected])
+
+
+def _enumerated(first, second):
+    """The difference under every one of the swaps, with scipy's correlations."""
+
+    def comparable(scores):
+        if scores.kind == "pearson":
+            return np.array([scipy_stats.zscore(row) for row in scores.values])
+        if scores.kind == "spearman":
+            return np.array([scipy_stats.rankdata(row) for row in scores.values])
+        return scores.values
+
+    a, b, gold, kind = comparable(first), comparable(second), first.gold, first.kind
+    found = []
+    for swap in itertools.product([False, True], repeat=a.shape[1]):
+        one, other = np.where(swap, b, a), np.where(swap, a, b)
+        found.append(_naive_statistic(one, gold, kind) - _naive_statistic(other, gold, kind))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("kind", ["mean", "pearson", "spearman"])
+def test_randomisation_is_a_sample_of_the_exact_test(kind):
+    first, second = _pair(8, 2, kind, shift=0.15)
+    observed = difference(first, second)
+    every = _enumerated(first, second)
+    p_exact = float(np.mean(np.abs(every) >= abs(observed) - 1e-12))
+    assert 0.01 < p_exact < 0.99  # else any p would do
+    drawn = randomised(first, second, permutations=20_000, seed=(0, 1))
+    assert p_value(observed, drawn) == pytest.approx(p_exact, abs=0.015)
+    # Each difference is one of the enumeration, and all of them come up.
+    np.testing.assert_allclose(np.unique(drawn.round(9)), np.unique(every.round(9)), atol=2e-9)
+
+
+def test_a_mean_is_tested_like_scipy_does():
+    first, second = _pair(40, 1, shift=0.1)
+    drawn = randomised(first, second, permutations=20_000, seed=(0,))
+    expected = scipy_stats.permutation_test(
+        (first.values[0], second.values[0]),
+        lambda a, b, axis: (a - b).mean(axis=axis),
+        permutation_type="samples",
+        n_resamples=20_000,
+        rng=np.random.default_rng(1),
+    ).pvalue
+    assert p_value(difference(first, second), drawn) == pytest.approx(expected, abs=0.015)
+
+
+def test_equal_models_are_not_different_and_unequal_ones_are():
+    first, second = _pair(100, 3, shift=0.5)
+    args = {"permutations": 10_000, "seed": (0,)}
+    assert p_value(difference(first, first), randomised(first, first, **args)) == 1.0
+    small = p_value(difference(first, second), randomised(first, second, **args))
+    assert small == pytest.approx(1 / 10_001)
+    assert p_value(-1.0, np.array([1.0, 0.5, -1.0])) == 3 / 4  # two-sided
+
+
+def test_draws_follow_their_seed():
+    first, second = _pair(30)
+    for draw in (
+        lambda seed: randomised(first, second, permutations=1200, seed=seed),
+        lambda seed: bootstrap(first, resamples=1200, seed=seed),
+    ):
+        assert draw((1, 2)).shape == (1200,)
+        np.testing.assert_array_equal(draw((1, 2)), draw((1, 2)))
+        assert not np.array_equal(draw((1, 2)), draw((1, 3)))
+
+
+def test_the_bootstrap_of_a_mean_is_that_of_the_seed_averaged_items():
+    first, _ = _pair(25, 3)
+    averaged = Scores(first.values.mean(axis=0, keepdims=True))
+    args = {"resamples": 700, "seed": (5,)}
+    np.testing.assert_allclose(bootstrap(first, **args), bootstrap(averaged, **args))
+    rng = np.random.default_rng([5])
+    index = rng.integers(0, 25, (500, 25))  # the first chunk
+    np.testing.assert_allclose(bootstrap(first, **args)[:500], averaged.values[0][index].mean(axis=1))
+
+
+@pytest.mark.parametrize("kind", ["pearson", "spearman"])
+def test_the_bootstrap_of_a_correlation_resamples_pairs(kind):
+    first, _ = _pair(25, 2, kind)
+    found = bootstrap(first, resamples=20, seed=(5,))
+    index = np.random.default_rng([5]).integers(0, 25, (20, 25))
+    naive = [_naive_statistic(first.values[:, row], first.gold[row], kind) for row in index]
+    np.testing.assert_allclose(found, naive, atol=1e-9)
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    hits = 0
+    for trial in range(200):
+        drawn = bootstrap(Scores(rng.random((1, 60))), resamples=1000, seed=(trial,))
+        low, high = np.percentile(drawn, (2.5, 97.5))
+        hits += low <= 0.5 <= high
+    assert 0.89 <= hits / 200 <= 0.99
+
+
+def test_models_scored_on_other_items_are_not_paired():
+    first, _ = _pair(5)
+    other, _ = _pair(6)
+    with pytest.raises(ValueError, match="5 and 6 items"):
+        randomised(first, other, permutations=10, seed=(0,))
+
+
+def test_holm():
+    adjusted = holm({"a": 0.01, "b": 0.04, "c": 0.03, "d": 0.5})
+    assert adjusted == pytest.approx({"a": 0.04, "c": 0.09, "b": 0.09, "d": 0.5})
+    assert list(adjusted) == ["a", "b", "c", "d"]
+    assert holm({}) == {}
+
+
+def test_rank_agreement_is_kendalls_tau_b():
+    ours = {"a": 0.4, "b": 0.3, "c": 0.3, "d": 0.1, "only here": 1.0}
+    theirs = {"a": 50.0, "b": 60.0, "c": 40.0, "d": 10.0}
+    tau, opposite = rank_agreement(ours, theirs)
+    names = list(theirs)
+    expected = scipy_stats.kendalltau([ours[n] for n in names], [theirs[n] for n in names]).statistic
+    assert tau == pytest.approx(expected)
+    assert opposite == [("a", "b")]  # higher here first
+    assert rank_agreement({"a": 1.0, "b": 1.0}, {"a": 1.0, "b": 2.0}) == (None, [])
+
+
+# -- seeds and items both random --
+
+
+def test_seeds_alone_are_welchs_test():
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(0.6, 0.02, 4), rng.normal(0.55, 0.01, 3)
+    seeds = seed_variances({"a": first, "b": second}, {"a", "b"})
+    found = mixed(seeds["a"], seeds["b"], np.zeros(100))
+    expected = scipy_stats.ttest_ind(first, second, equal_var=False)
+    assert found.p == pytest.approx(expected.pvalue)
+    assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval()))
+    assert found.difference == pytest.approx(first.mean() - second.mean())
+
+
+def test_items_alone_are_a_normal_interval():
+    drawn = np.random.default_rng(0).normal(0.1, 0.04, 10_000)
+    seeds = seed_variances({"a": np.array([0.6]), "b": np.array([0.5])}, set())
+    found = mixed(seeds["a"], seeds["b"], drawn)
+    assert found.high - found.difference == pytest.approx(1.96 * drawn.std(ddof=1), rel=1e-3)
+
+
+def test_a_row_with_one_seed_has_the_variance_of_the_others():
+    per_seed = {
+        "a": np.array([0.1, 0.3]),
+        "b": np.array([0.2, 0.2, 0.5]),
+        "one": np.array([0.4]),
+        "fixed": np.array([0.4]),
+    }
+    found = seed_variances(per_seed, {"a", "b", "one"})
+    pooled = (0.02 + 2 * per_seed["b"].var(ddof=1)) / 3
+    assert (found["one"].variance, found["one"].freedom) == pytest.approx((pooled, 3))
+    assert (found["fixed"].variance, found["fixed"].freedom) == (0.0, 0)
+
+
+def test_the_mixed_interval_covers_the_truth_when_seeds_vary():
+    """Simulated rows of equal worth; an interval over queries alone misses the spread of the seeds."""
+    rng, covered, narrow = np.random.default_rng(1), 0, 0
+    for trial in range(200):
+        per_seed = {name: rng.normal(0, 0.05, (3, 1)) for name in "ab"}
+        scores = {name: Scores(effect + rng.normal(0, 0.3, (3, 200))) for name, effect in per_seed.items()}
+        drawn = {name: bootstrap(of, resamples=300, seed=(trial,)) for name, of in scores.items()}
+        seeds = seed_variances({name: of.per_seed() for name, of in scores.items()}, set("ab"))
+        gaps = drawn["a"] - drawn["b"]
+        found = mixed(seeds["a"], seeds["b"], gaps)
+        covered += found.low <= 0 <= found.high
+        low, high = np.percentile(gaps, (2.5, 97.5))
+        narrow += low <= 0 <= high
+    assert covered / 200 > 0.92
+    assert narrow / 200 < 0.8
+
+
+@pytest.mark.parametrize("kind", ["mean", "spearman"])
+def test_rows_may_have_different_numbers_of_seeds(kind):
+    first, second = _pair(12, 2, kind)
+    three = Scores(np.concatenate([second.values, second.values[:1]]), second.gold, kind)
+    drawn = randomised(first, three, permutations=200, seed=(0,))
+    twice = Scores(np.repeat(first.values, 3, axis=0), first.gold, kind)
+    six = Scores(np.repeat(three.values, 2, axis=0), three.gold, kind)
+    np.testing.assert_array_equal(drawn, randomised(twice, six, permutations=200, seed=(0,)))
+    assert difference(first, three) == pytest.approx(difference(twice, six))

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from scipy import stats as scipy_stats
+from sentence_transformers import SentenceTransformer
+
+from mar_st.data import DataError
+from mar_st.evaluation.scored_set import Task, TaskError
+from mar_st.evaluation.tasks import load_task, score
+
+
+@pytest.fixture(scope="module")
+def model(encoder_folder):
+    return SentenceTransformer(str(encoder_folder), device="cpu")
+
+
+def _ranking(model, queries, documents):
+    """Document ids of every query, best first, by encode alone."""
+    scores = model.encode(list(queries.values())) @ model.encode(list(documents.values())).T
+    ids = list(documents)
+    return {q: [ids[i] for i in (-row).argsort()] for q, row in zip(queries, scores, strict=True)}
+
+
+def test_retrieval_is_scored_per_query(model, make_folder):
+    data = load_task(Task(name="faq", path=str(make_folder("Retrieval"))))
+    assert (data.type, data.metric, data.items) == ("retrieval", "ndcg@10", ["q1", "q2", "q3"])
+    ranking = _ranking(model, data.queries, data.corpus)
+    expected = []
+    for query, graded in data.qrels.items():
+        gains = [
+            graded.get(document, 0) / math.log2(place + 2) for place, document in enumerate(ranking[query])
+        ]
+        ideal = sorted(graded.values(), reverse=True)
+        expected.append(sum(gains) / sum(gain / math.log2(place + 2) for place, gain in enumerate(ideal)))
+    assert score(model, data) == pytest.approx(expected, abs=1e-6)
+    assert len(set(expected)) > 1
+    assert data.scores([expected, expected]).per_seed() == pytest.approx([sum(expected) / 3] * 2)
+
+
+@pytest.mark.parametrize("metric", ["map", "mrr", "recall@1", "ndcg@3", "p@1"])
+def test_other_metrics(model, make_folder, metric):
+    data = load_task(Task(name="faq", path=str(make_folder("Retrieval")), metric=metric))
+    values = score(model, data)
+    ranking = _ranking(model, data.queries, data.corpus)
+    if metric == "mrr":
+        firsts = [next(i for i, d in enumerate(ranking[q], 1) if d in data.qrels[q]) for q in data.queries]
+        assert values == pytest.approx([1 / first for first in firsts])
+    assert all(0 <= value <= 1 for value in values)
+
+
+def test_reranking_ranks_its_candidates_alone(model, make_folder):
+    folder = make_folder("Reranking")
+    whole = score(model, load_task(Task(name="rerank", path=str(folder))))
+    rows = [{"query-id": q, "corpus-ids": ids} for q, ids in (("q1", ["d1"]), ("q2", ["d4"]), ("q3", ["d4"]))]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "top_ranked.jsonl").write_text(lines, encoding="utf-8")
+    data = load_task(Task(name="rerank", path=str(folder)))
+    assert (data.type, data.metric, set(data.corpus)) == ("rerank", "map", {"d1", "d4"})
+    assert score(model, data) == [1.0, 0.0, 1.0] != whole
+
+
+def test_sts_keeps_the_predicted_similarities(model, make_folder):
+    data = load_task(Task(name="sts", path=str(make_folder("STS"))))
+    values = score(model, data)
+    first, second = (model.encode([pair[i] for pair in data.pairs]) for i in (0, 1))
+    assert values == pytest.approx((first * second).sum(axis=1).tolist(), abs=1e-6)
+    expected = scipy_stats.pearsonr(values, data.gold).statistic
+    assert data.scores([values]).per_seed() == pytest.approx([expected])
+    ranked = load_task(Task(name="sts", path=data.task.path, metric="spearman"))
+    assert ranked.scores([values]).kind == "spearman"
+
+
+def test_queries_get_their_prompt(encoder_folder, make_folder):
+    prompted = SentenceTransformer(
+        str(encoder_folder), device="cpu", prompts={"query": "感冒", "Reranking-query": "高血压", "STS": "胃"}
+    )
+    plain = SentenceTransformer(str(encoder_folder), device="cpu")
+    for kind, prefix in (("Retrieval", "感冒"), ("Reranking", "高血压"), ("STS", "胃")):
+        data = load_task(Task(name="t", path=str(make_folder(kind)), metric="mrr" if kind != "STS" else None))
+        changed = {key: prefix + text for key, text in data.queries.items()}
+        pairs = [(prefix + a, prefix + b) for a, b in data.pairs]
+        by_hand = type(data)(**{**vars(data), "queries": changed, "pairs": pairs})
+        assert score(prompted, data) == pytest.approx(score(plain, by_hand), abs=1e-6)
+    data = load_task(Task(name="t", path=str(make_folder("STS", "other")), prompt="nowhere"))
+    with pytest.raises(TaskError, match="asks for the prompt 'nowhere'; the model has"):
+        score(prompted, data)
+
+
+def test_packaged_tasks_go_by_name():
+    data = load_task(Task(name="sts", path="MedTEBSTS"))
+    assert (data.type, len(data.items)) == ("sts", 1000)
+    assert data.digest == load_task(Task(name="sts", path="package:medteb_mteb/MedTEBSTS")).digest
+
+
+def test_the_digest_follows_data_and_settings(make_folder):
+    folder = make_folder("Retrieval")
+    before = load_task(Task(name="t", path=str(folder))).digest
+    assert load_task(Task(name="t", path=str(folder), metric="map")).digest != before
+    qrels = folder / "qrels" / "test.tsv"
+    qrels.write_text(qrels.read_text(encoding="utf-8").replace("q1\td1\t1", "q1\td2\t1"), encoding="utf-8")
+    assert load_task(Task(name="t", path=str(folder))).digest != before
+
+
+def _append(path, line):
+    path.write_text(path.read_text(encoding="utf-8") + line + "\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("kind", "file", "line", "message"),
+    [
+        ("Retrieval", "corpus.jsonl", "{", r"corpus.jsonl:7: not a JSON object"),
+        (
+            "Retrieval",
+            "corpus.jsonl",
+            '{"_id": "d1", "text": "x"}',
+            r"corpus.jsonl:7: the id 'd1' is there twice",
+        ),
+        ("Retrieval", "queries.jsonl", '{"text": "x"}', r"queries.jsonl:4: needs '_id' and 'text'"),
+        ("Retrieval", "qrels/test.tsv", "q1\tnowhere\t1", r"test.tsv:6: there is no document 'nowhere'"),
+        ("Retrieval", "qrels/test.tsv", "q1 d1 1", r"test.tsv:6: needs query-id, corpus-id, score"),
+        ("Reranking", "top_ranked.jsonl", '{"query-id": "q1", "corpus-ids": ["x"]}', r"no document 'x'"),
+        ("STS", "test.jsonl", '{"sentence1": "a"}', r"test.jsonl:7: needs 'sentence1'"),
+    ],
+)
+def test_broken_data_are_named(make_folder, kind, file, line, message):
+    folder = make_folder(kind)
+    _append(folder / file, line)
+    with pytest.raises(DataError, match=message):
+        load_task(Task(name="t", path=str(folder)))
+
+
+def test_invalid_tasks_are_refused(make_folder, tmp_path):
+    with pytest.raises(TaskError, match="'pearson' is not a metric of a retrieval task"):
+        load_task(Task(name="t", path=str(make_folder("Retrieval")), metric="pearson"))
+    with pytest.raises(TaskError, match="'map' is not a metric of a sts task"):
+        load_task(Task(name="t", path=str(make_folder("STS")), metric="map"))
+    for path in ("nowhere", "./nowhere", "package:medteb_mteb/nowhere"):
+        with pytest.raises(DataError, match=f"No task at {path}. Give a folder"):
+            load_task(Task(name="t", path=path))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="is not a task"):
+        load_task(Task(name="t", path=str(tmp_path / "empty")))

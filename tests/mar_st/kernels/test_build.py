@@ -1,0 +1,143 @@
+"""C++ is compiled once per user, into a place that is the user's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mar_st.files.user_cache import is_own
+from mar_st.kernels import build
+from mar_st.kernels.build import BuildError, library
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+needs_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="this machine has no C++ compiler"
+)
+
+SOURCE = '#include "number.hpp"\nextern "C" int number() { return NUMBER; }\n'
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "number.hpp").write_text("#define NUMBER 41\n", encoding="utf-8")
+    path = tmp_path / "source" / "number.cpp"
+    path.write_text(SOURCE, encoding="utf-8")
+    return path
+
+
+def cached(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "cache" / "medteb").glob("*.so"))
+
+
+@needs_compiler
+def test_compiled_libraries_are_cached(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert library(source, []).number() == 41
+    assert [path.name.rpartition("-")[0] for path in cached(tmp_path)] == ["number"]
+    assert [path.suffix for path in (tmp_path / "cache" / "medteb").iterdir()] == [".so"]
+    monkeypatch.setattr(shutil, "which", lambda _: None)  # no compiler any more
+    assert library(source, []).number() == 41
+
+
+@needs_compiler
+def test_other_sources_headers_and_flags_are_recompiled(source: Path, tmp_path: Path) -> None:
+    library(source, [])
+    source.with_name("number.hpp").write_text("#define NUMBER 42\n", encoding="utf-8")
+    assert library(source, []).number() == 42
+    source.write_text(SOURCE.replace("return", "return 1 +"), encoding="utf-8")
+    assert library(source, []).number() == 43
+    source.with_name("number.hpp").write_text("", encoding="utf-8")
+    assert library(source, ["-DNUMBER=5"]).number() == 6
+    assert len(cached(tmp_path)) == 4
+
+
+@needs_compiler
+def test_a_broken_library_is_recompiled(source: Path, tmp_path: Path) -> None:
+    code = f"from mar_st.kernels.build import library, Path; library(Path({str(source)!r}), [])"
+    subprocess.run([sys.executable, "-c", code], check=True)  # a process loads what has one name once
+    (path,) = cached(tmp_path)
+    path.write_bytes(b"\x7fELF")
+    assert library(source, []).number() == 41
+    assert path.stat().st_size > 1000
+
+
+@needs_compiler
+@pytest.mark.parametrize("how", ["others may write", "a file", "none"])
+def test_a_cache_that_is_not_ones_own_is_not_used(
+    how: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "cache" / "medteb"
+    folder.parent.mkdir()
+    if how == "others may write":
+        folder.mkdir()
+        folder.chmod(0o777)
+    elif how == "a file":
+        folder.write_text("", encoding="utf-8")
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: -1)
+    assert library(source, []).number() == 41
+    assert cached(tmp_path) == []
+
+
+@needs_compiler
+@pytest.mark.parametrize("how", ["others may write", "a link", "somebody else's", "a folder"])
+def test_a_planted_library_is_not_loaded(
+    how: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = f"from mar_st.kernels.build import library, Path; library(Path({str(source)!r}), [])"
+    subprocess.run([sys.executable, "-c", code], check=True)  # a process loads what has one name once
+    (path,) = cached(tmp_path)
+    planted = tmp_path / "planted.cpp"
+    planted.write_text('extern "C" int number() { return 666; }\n', encoding="utf-8")
+    path.unlink()
+    elsewhere = tmp_path / "elsewhere.so"
+    build._compile(["-shared", "-fPIC"], planted, elsewhere)
+    if how == "others may write":
+        shutil.copy(elsewhere, path)
+        path.chmod(0o722)
+    elif how == "a link":
+        path.symlink_to(elsewhere)
+    elif how == "a folder":
+        path.mkdir()
+    else:
+        shutil.copy(elsewhere, path)
+        if os.getuid() != 0:
+            pytest.skip("only root can give files away")
+        os.chown(path, 12345, 12345)
+    if how == "a folder":
+        with pytest.raises(BuildError, match="could not be compiled into"):
+            library(source, [])
+        return
+    assert library(source, []).number() == 41
+    assert is_own(path)
+    assert path.stat().st_mode & 0o777 == 0o700
+
+
+def test_errors_say_what_is_missing(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with pytest.raises(BuildError, match=r"no C\+\+ compiler\. Install one"):
+        library(source, [])
+    monkeypatch.setattr(build.platform, "system", lambda: "Darwin")
+    with pytest.raises(BuildError, match="on Linux only; this is Darwin"):
+        library(source, [])
+
+
+@needs_compiler
+def test_messages_of_the_compiler_are_reported(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.write_text("int number( { }\n", encoding="utf-8")
+    with pytest.raises(BuildError, match=r"could not compile number.cpp: .*error"):
+        library(source, [])
+    assert cached(tmp_path) == []
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    source.write_text(SOURCE, encoding="utf-8")
+    assert library(source, []).number() == 41  # by another compiler

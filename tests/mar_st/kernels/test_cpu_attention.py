@@ -1,0 +1,143 @@
+"""Attention in bfloat16 as matrix products: what torch's fused attention gives, mask by mask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from mar_st.encode import Engine
+from mar_st.kernels import cpu_attention
+from mar_st.kernels.cpu_attention import NAME, product_attention, use_product_attention
+from tests.mar_st.encode.test_engine import symmetric, texts
+
+
+def drawn(texts: int = 3, heads: int = 4, groups: int = 4, tokens: int = 9, size: int = 16) -> list[Any]:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(texts, tokens, number, size) for number in (heads, groups, groups)]
+    return [torch.randn(shape, generator=generator).bfloat16().transpose(1, 2) for shape in shapes]
+
+
+def layer(causal: bool = False) -> nn.Module:
+    found: Any = nn.Module()
+    found.is_causal, found.num_key_value_groups = causal, 1
+    return found
+
+
+@torch.inference_mode()
+def attended(tensors: list[Any], mask: torch.Tensor | None = None, **more: Any) -> torch.Tensor:
+    module: Any = layer()
+    module.num_key_value_groups = tensors[0].shape[1] // tensors[1].shape[1]
+    return product_attention(module, *tensors, mask, **more)[0]
+
+
+def exact(tensors: list[Any], mask: torch.Tensor | None = None, scale: float | None = None) -> torch.Tensor:
+    doubles = [tensor.double() for tensor in tensors]
+    if mask is not None and mask.dtype != torch.bool:
+        mask = mask.double()
+    return scaled_dot_product_attention(
+        *doubles, attn_mask=mask, scale=scale, enable_gqa=tensors[0].shape[1] != tensors[1].shape[1]
+    ).transpose(1, 2)
+
+
+def padding(texts: int = 3, tokens: int = 9) -> torch.Tensor:
+    """Bool, `(texts, 1, tokens, tokens)`: text i has i + 5 tokens, its first one sees itself alone."""
+    seen = torch.arange(tokens) < torch.arange(5, 5 + texts)[:, None]
+    mask = seen[:, None, None, :].repeat(1, 1, tokens, 1)
+    mask[:, :, 0, 1:] = False
+    return mask
+
+
+@pytest.mark.parametrize("groups", [4, 2, 1])
+@pytest.mark.parametrize("kind", ["none", "bool", "one row", "added"])
+def test_is_attention(groups: int, kind: str) -> None:
+    tensors = drawn(groups=groups)
+    mask = {
+        "none": None,
+        "bool": padding(),
+        "one row": padding()[:, :, 1:2],
+        "added": torch.where(padding(), 0.0, -1e9).bfloat16(),
+    }[kind]
+    found, wanted = attended(tensors, mask, scaling=0.3), exact(tensors, mask, 0.3)
+    assert found.shape == (3, 9, 4, 16)
+    assert found.is_contiguous()
+    assert (found - wanted).abs().max() < 0.02
+    if mask is not None:
+        assert (found - exact(tensors, None, 0.3)).abs().max() > 0.1  # so the bound sees a mask left out
+
+
+def test_the_scale_is_that_of_the_size() -> None:
+    assert (attended(drawn()) - exact(drawn())).abs().max() < 0.02
+
+
+@pytest.mark.parametrize("bytes_", [1, 2 * 9 * 9 * 2, 2 * 9 * 9 * 4, 2 * 9 * 9 * 9, 2**20])
+@pytest.mark.parametrize("groups", [4, 2])
+def test_parts_are_the_whole(bytes_: int, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors, mask = drawn(groups=groups), padding()
+    whole = attended(tensors, mask)
+    monkeypatch.setattr(cpu_attention, "_BYTES", bytes_)
+    torch.testing.assert_close(attended(tensors, mask), whole, atol=0.01, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16])
+def test_a_token_that_sees_nothing_is_finite(dtype: torch.dtype) -> None:
+    mask = padding()
+    mask[1, :, 3] = False
+    if dtype != torch.bool:
+        mask = torch.where(mask, 0.0, torch.finfo(dtype).min).to(dtype)
+    assert attended(drawn(), mask).isfinite().all()
+
+
+def test_a_causal_layer_without_mask_is_causal() -> None:
+    tensors = drawn()
+    with torch.inference_mode():
+        found, _ = product_attention(layer(causal=True), *tensors, None)
+        as_asked, _ = product_attention(layer(), *tensors, None, is_causal=True)
+    wanted = scaled_dot_product_attention(*(t.double() for t in tensors), is_causal=True).transpose(1, 2)
+    assert (found - wanted).abs().max() < 0.02
+    assert torch.equal(found, as_asked)
+    assert (attended(tensors) - wanted).abs().max() > 0.1
+
+
+def test_other_types_are_left_to_torch() -> None:
+    tensors = [tensor.float() for tensor in drawn()]
+    assert (attended(tensors) - exact(tensors)).abs().max() < 1e-5
+
+
+def test_a_mask_that_all_texts_share() -> None:
+    tensors, mask = drawn(), padding()[:1]
+    assert (attended(tensors, mask) - exact(tensors, mask)).abs().max() < 0.02
+
+
+@pytest.mark.parametrize(("groups", "most"), [(4, 2 * 9 * 9), (2, 4 * 9 * 9)])
+def test_long_texts_are_left_to_torch(groups: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors = drawn(groups=groups)
+    short = attended(tensors)
+    monkeypatch.setattr(cpu_attention, "_MOST", most)
+    assert torch.equal(attended(tensors), short)
+    monkeypatch.setattr(cpu_attention, "_MOST", most - 1)
+    monkeypatch.setattr(cpu_attention, "_products", lambda *_: pytest.fail("scores of a long text"))
+    assert (attended(tensors) - exact(tensors)).abs().max() < 0.02
+
+
+@pytest.mark.parametrize("kind", ["gte", "qwen3"])
+def test_a_model_gives_the_same_vectors(kind: str) -> None:
+    model = symmetric(kind)
+    expected = Engine(model).encode(texts())
+    plain = Engine(model.bfloat16(), rows=7).encode(texts())
+    assert use_product_attention(model[0].model)
+    assert model[0].model.config._attn_implementation == NAME
+    found = Engine(model, rows=7).encode(texts())
+    assert np.abs(found - expected).max() <= 1.5 * np.abs(plain - expected).max() < 0.1
+    assert np.abs(found - plain).max() > 0
+
+
+def test_a_model_keeps_an_attention_that_was_chosen() -> None:
+    model = symmetric("gte")[0].model
+    model.set_attn_implementation("eager")
+    assert not use_product_attention(model)
+    assert model.config._attn_implementation == "eager"

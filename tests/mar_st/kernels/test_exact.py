@@ -1,0 +1,177 @@
+"""Exact search in C++ against NumPy."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from mar_st.kernels import exact
+from mar_st.kernels.exact import MOST, NEEDS, ExactSearch, exact_search
+from mar_st.kernels.processor import processor
+
+pytestmark = [
+    pytest.mark.skipif(not processor().flags >= NEEDS, reason="this processor has no AVX-512"),
+    pytest.mark.skipif(
+        not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="this machine has no C++ compiler"
+    ),
+]
+
+
+def made(count: int, dim: int, seed: int, dtype: type = np.float32) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((count, dim)).astype(dtype)
+
+
+def naive(
+    queries: np.ndarray, vectors: np.ndarray, k: int, passed: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    scores = queries.astype(np.float64) @ vectors.astype(np.float64).T
+    if passed is not None:
+        scores[:, ~passed] = -np.inf
+    rows = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    found = np.take_along_axis(scores, rows, 1)
+    rows = np.where(np.isneginf(found), -1, rows)
+    missing = ((0, 0), (0, k - rows.shape[1]))
+    return np.pad(found, missing, constant_values=-np.inf), np.pad(rows, missing, constant_values=-1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("dim", [1, 15, 16, 17, 64, 100])
+def test_it_is_brute_force(dim: int, dtype: type) -> None:
+    search = exact_search(2)
+    for count, total, k in (
+        (1, 1, 1),
+        (1, 700, 10),
+        (5, 3, 7),
+        (6, 1001, 100),
+        (13, 515, 1),
+        (300, 130, 200),
+    ):
+        queries, vectors = made(count, dim, 0), made(total, dim, 1, dtype)
+        scores, rows = search.search(queries, vectors, k)
+        expected, places = naive(queries, vectors, k)
+        np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-4)
+        assert (rows == places).mean() > 0.999  # sums of float32 may change places
+        assert (np.sort(rows) == np.sort(places)).mean() > 0.999
+
+
+@pytest.mark.parametrize("share", [0.0, 0.002, 0.1, 0.7, 1.0])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_mask_is_kept(share: float, dtype: type) -> None:
+    queries, vectors = made(7, 24, 0), made(3001, 24, 1, dtype)
+    passed = np.random.default_rng(2).random(3001) < share
+    scores, rows = exact_search(2).search(queries, vectors, 10, np.packbits(passed, bitorder="little"))
+    expected, places = naive(queries, vectors, 10, passed)
+    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(rows, places)
+
+
+def test_alone_or_together_is_the_same_to_the_bit() -> None:
+    queries, vectors = made(31, 75, 0), made(5003, 75, 1)
+    scores, rows = exact_search(2).search(queries, vectors, 20)
+    for threads in (1, 5):
+        for size in (1, 4, 31):
+            for start in range(0, 31, size):
+                found = exact_search(threads).search(queries[start : start + size], vectors, 20)
+                np.testing.assert_array_equal(found[0], scores[start : start + size])
+                np.testing.assert_array_equal(found[1], rows[start : start + size])
+    # A mask leaves the scores of what it leaves.
+    passed = np.zeros(5003, bool)
+    passed[rows[0]] = True
+    again = exact_search(2).search(queries[:1], vectors, 20, np.packbits(passed, bitorder="little"))
+    np.testing.assert_array_equal(again[0], scores[:1])
+
+
+def test_equal_scores_are_ranked_by_row() -> None:
+    vectors = np.tile(made(1, 32, 0), (2000, 1))
+    for threads in (1, 2, 5):
+        _, rows = exact_search(threads).search(vectors[:3], vectors, 50)
+        assert (rows == np.arange(50)).all()
+
+
+def test_rows_of_a_wider_array_and_of_a_file(tmp_path) -> None:
+    wide = made(900, 48, 0)
+    np.save(tmp_path / "vectors.npy", wide)
+    expected = naive(wide[:9, :20], wide[:, :20], 5)[1]
+    for vectors in (wide[:, :20], np.load(tmp_path / "vectors.npy", mmap_mode="r")[:, :20]):
+        assert exact.takes(vectors, 5)
+        np.testing.assert_array_equal(exact_search(2).search(wide[:9, :20], vectors, 5)[1], expected)
+    for odd in (wide[:, ::2], wide[::-1], wide.T, wide.astype(np.float64)):
+        assert not exact.takes(odd, 5)
+    assert not exact.takes(wide, MOST + 1)
+
+
+def test_several_callers_at_once() -> None:
+    queries, vectors = made(40, 64, 0), made(9000, 64, 1)
+    search = exact_search(2)
+    expected = search.search(queries, vectors, 10)[1]
+    with ThreadPoolExecutor(8) as pool:
+        found = pool.map(lambda place: search.search(queries[place : place + 1], vectors, 10)[1], range(40))
+    np.testing.assert_array_equal(np.concatenate(list(found)), expected)
+
+
+def test_vectors_of_nan_are_not_found() -> None:
+    vectors = made(200, 16, 0)
+    vectors[[3, 77]] = np.nan
+    _, rows = exact_search(2).search(made(8, 16, 1), vectors, 200)
+    assert not np.isin([3, 77], rows).any()
+    assert (rows[:, -2:] == -1).all()
+
+
+def _search_in_child(queries: np.ndarray, vectors: np.ndarray) -> list[list[int]]:
+    found: list[list[int]] = exact_search(2).search(queries, vectors, 3)[1].tolist()
+    return found
+
+
+def test_a_fork_has_a_team_of_its_own() -> None:
+    queries, vectors = made(4, 32, 0), made(4000, 32, 1)
+    expected = exact_search(2).search(queries, vectors, 3)[1].tolist()
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(_search_in_child, (queries, vectors)).get(60) == expected
+
+
+def _forget() -> str:
+    exact_search.cache_clear()
+    gc.collect()
+    return "done"
+
+
+def test_a_fork_can_forget_what_it_has_from_its_parent() -> None:
+    queries, vectors = made(4, 32, 0), made(4000, 32, 1)
+    expected = exact_search(2).search(queries, vectors, 3)[1]
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(_forget).get(60) == "done"
+    exact_search.cache_clear()  # and here its threads end
+    np.testing.assert_array_equal(exact_search(2).search(queries, vectors, 3)[1], expected)
+
+
+def test_no_memory_is_said() -> None:
+    class Kernels:
+        mar_exact_open = staticmethod(lambda _: 1)
+        mar_exact_close = staticmethod(lambda _: None)
+        mar_exact_search = staticmethod(lambda *_: 1)
+
+    with pytest.raises(MemoryError, match="10 results of 2 queries"):
+        ExactSearch(Kernels, 2).search(made(2, 8, 0), made(5, 8, 1), 10)
+    Kernels.mar_exact_open = staticmethod(lambda _: None)
+    with pytest.raises(MemoryError, match="no 2 threads"):
+        ExactSearch(Kernels, 2)
+
+
+def test_without_a_compiler_others_search(tmp_path) -> None:
+    script = (
+        "import numpy as np; from mar_st.index import flat; from mar_st.kernels.exact import exact_search; "
+        "v = np.eye(2000, 600, dtype=np.float32); "
+        "print(exact_search(2), flat.search(v[5:6], v, 1)[1].tolist())"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", script], env={"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)},
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert found.stdout.split() == ["None", "[[5]]"]

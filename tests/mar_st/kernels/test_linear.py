@@ -1,0 +1,160 @@
+"""Tests of the kernels for linear layers: as accurate as torch, and the same in every run of a folder."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from mar_st.encode import Engine, Settings, encode_corpus
+from mar_st.errors import MarError
+from mar_st.kernels import amx, linear
+from mar_st.kernels.linear import OneDNNLinear, best_kernel, has_onednn, use_kernel
+from mar_st.kernels.processor import Processor, processor
+from tests.conftest import write_jsonl
+from tests.mar_st.encode.test_engine import symmetric, texts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+needs_onednn = pytest.mark.skipif(not has_onednn(), reason="this torch has no oneDNN")
+
+AVX512 = frozenset({"avx512f", "avx512bw"})
+
+
+@needs_onednn
+@pytest.mark.parametrize(("rows", "inner", "outer"), [(1, 32, 32), (37, 96, 20), (600, 1056, 33)])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_products_are_float32(rows: int, inner: int, outer: int, with_bias: bool) -> None:
+    torch.manual_seed(0)
+    x, w = torch.randn(rows, inner), torch.randn(outer, inner) / inner**0.5
+    bias = torch.randn(outer) if with_bias else None
+    exact = x.double() @ w.double().T + (bias.double() if bias is not None else 0)
+    half = (x.bfloat16() @ w.bfloat16().T).double() + (bias.double() if bias is not None else 0)
+
+    found = OneDNNLinear(w, bias)(x)
+
+    assert (found - exact).abs().max() < 1e-5
+    assert (half - exact).abs().max() > 1e-3  # so the bound tells float32 from less
+
+
+@needs_onednn
+def test_products_are_bfloat16() -> None:
+    torch.manual_seed(0)
+    x, layer = torch.randn(37, 96).bfloat16(), nn.Linear(96, 20).bfloat16()
+    found, plain = OneDNNLinear(layer.weight, layer.bias)(x), layer(x)
+    assert found.dtype == torch.bfloat16
+    exact = x.double() @ layer.weight.double().T + layer.bias.double()
+    assert (found - exact).abs().max() <= 1.5 * (plain - exact).abs().max()
+
+
+@needs_onednn
+def test_views_and_no_rows() -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(64, 24)
+    packed = OneDNNLinear(layer.weight, layer.bias)
+    x = torch.randn(3, 64, 5).transpose(1, 2)
+    torch.testing.assert_close(packed(x), layer(x), atol=1e-5, rtol=0)
+    assert packed(torch.empty(0, 64)).shape == (0, 24)
+
+
+@needs_onednn
+@pytest.mark.parametrize("kind", ["gte", "qwen3"])
+def test_a_model_gives_the_same_vectors(kind: str) -> None:
+    model = symmetric(kind)
+    expected = Engine(model).encode(texts())
+    assert use_kernel(model, "onednn") >= 8
+    assert not any(type(module) is nn.Linear for module in model[0].modules())
+    found = Engine(model, threads=2).encode(texts())
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_array_equal(Engine(model, threads=1).encode(texts()), found)
+
+
+@needs_onednn
+def test_a_model_in_bfloat16_gives_the_same_vectors() -> None:
+    model = symmetric("gte")
+    expected = Engine(model).encode(texts())
+    plain = Engine(model.bfloat16()).encode(texts())
+    assert use_kernel(model, "onednn") >= 8
+    found = Engine(model).encode(texts())
+    assert np.abs(found - expected).max() <= 1.5 * np.abs(plain - expected).max() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"), [({"avx512_bf16"}, "onednn"), ({"amx_bf16"}, "onednn"), ({"avx512f"}, "torch")]
+)
+def test_the_choice_in_bfloat16(flags: set[str], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amx, "kernel", object)  # of float32
+    monkeypatch.setattr(linear, "processor", lambda: Processor("x", frozenset(flags)))
+    monkeypatch.setattr(linear, "has_onednn", lambda dtype: dtype == torch.bfloat16)
+    assert best_kernel(torch.bfloat16) == expected
+
+
+@pytest.mark.parametrize(
+    ("precision", "asked"), [("auto", [torch.float32]), ("bf16", [torch.bfloat16]), ("fp32", [])]
+)
+def test_a_run_asks_for_its_precision(
+    precision: Any, asked: list[torch.dtype], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[torch.dtype] = []
+    monkeypatch.setattr(linear, "best_kernel", lambda dtype: found.append(dtype) or "torch")
+    symmetric("gte").save_pretrained(str(tmp_path / "model"))
+    corpus = write_jsonl(tmp_path / "c.jsonl", [{"_id": "a", "text": "头疼"}])
+    encode_corpus(
+        tmp_path / "model", corpus, tmp_path / "v", Settings(precision=precision), show_progress=False
+    )
+    assert found == asked
+
+
+@pytest.mark.parametrize(
+    ("here", "onednn", "expected"),
+    [
+        (Processor("GenuineIntel", AVX512), True, "torch"),
+        (Processor("AuthenticAMD", AVX512), True, "onednn"),
+        (Processor("AuthenticAMD", AVX512), False, "torch"),
+        (Processor("AuthenticAMD", frozenset({"avx2"})), True, "torch"),
+        (Processor(), True, "torch"),
+    ],
+)
+def test_the_choice(here: Processor, onednn: bool, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amx, "kernel", lambda: None)
+    monkeypatch.setattr(linear, "processor", lambda: here)
+    monkeypatch.setattr(linear, "has_onednn", lambda *_: onednn)
+    assert best_kernel() == expected
+
+
+def test_the_matrix_unit_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amx, "kernel", object)
+    assert best_kernel() == "amx"
+
+
+def test_a_folder_keeps_its_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tmp_path / "model"
+    symmetric("gte").save_pretrained(str(model))
+    corpus = write_jsonl(tmp_path / "c.jsonl", [{"_id": str(i), "text": t} for i, t in enumerate(texts())])
+    monkeypatch.setattr(linear, "best_kernel", lambda _: "torch")
+    first = encode_corpus(model, corpus, tmp_path / "v", show_progress=False)[:]
+
+    monkeypatch.setattr(linear, "best_kernel", lambda _: "onednn")
+    with corpus.open("a", encoding="utf-8") as out:
+        out.write(json.dumps({"_id": "new", "text": "头疼"}) + "\n")
+    found = encode_corpus(model, corpus, tmp_path / "v", show_progress=False)
+
+    assert json.loads((tmp_path / "v" / "encode.json").read_text())["settings"]["kernel"] == "torch"
+    np.testing.assert_allclose(found[: len(first)], first, atol=1e-6)
+    assert len(found) == len(first) + 1
+
+
+def test_a_kernel_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "has_onednn", lambda *_: False)
+    with pytest.raises(MarError, match="a torch without oneDNN"):
+        use_kernel(symmetric("gte"), "onednn")
+
+
+def test_the_processor_of_this_machine() -> None:
+    here = processor()
+    assert (here.maker == "") == (here.flags == frozenset())

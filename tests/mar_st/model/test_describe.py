@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from mar_st.errors import MarError
+from mar_st.model.describe import count_parameters, describe
+
+
+def _parameters(mar, route):
+    return sum(parameter.numel() for parameter in mar.route_modules(route)[0].parameters())
+
+
+def test_a_saved_mar_is_described(mar, tmp_path):
+    mar.save_pretrained(str(tmp_path))
+    found = describe(tmp_path)
+    assert json.loads(json.dumps(found)) == found
+    assert list(found["routes"]) == ["query", "document"]
+    query, document = found["routes"]["query"], found["routes"]["document"]
+    assert (query["model_type"], query["hidden_size"], query["layers"]) == ("gte", 32, 2)
+    assert (document["model_type"], document["hidden_size"], document["layers"]) == ("qwen3", 64, 2)
+    assert query["parameters"] == _parameters(mar, "query")
+    assert document["parameters"] == _parameters(mar, "document")
+    assert found["similarity"] == "cosine"
+    assert found["prompts"] == dict(mar.prompts)
+
+
+def test_an_absent_route_is_told(mar, tmp_path):
+    mar.save_pretrained(str(tmp_path))
+    for folder in tmp_path.glob("document_*"):
+        shutil.rmtree(folder)
+    routes = describe(tmp_path)["routes"]
+    assert routes["query"]["present"]
+    assert not routes["document"]["present"]
+    assert "parameters" not in routes["document"]
+
+
+def test_parameters_are_counted_from_the_headers(mar, tmp_path):
+    transformer = mar.route_modules("query")[0]
+    transformer.save(str(tmp_path))
+    assert count_parameters(tmp_path) == _parameters(mar, "query") > 0
+
+
+def test_other_folders_are_refused(mar, tmp_path):
+    with pytest.raises(MarError, match=r"no router_config\.json"):
+        describe(tmp_path)
+    mar.save_pretrained(str(tmp_path / "mar"))
+    (tmp_path / "mar" / "query_0_Transformer" / "config.json").unlink()
+    with pytest.raises(MarError, match="incomplete or broken MAR"):
+        describe(tmp_path / "mar")
+    mar.encoder("query").save_pretrained(str(tmp_path))
+    with pytest.raises(MarError, match=r"no router_config\.json"):
+        describe(tmp_path)

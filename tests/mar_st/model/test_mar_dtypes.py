@@ -1,0 +1,213 @@
+"""A MAR in every dtype, through its own class and through plain sentence-transformers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from safetensors.torch import load_file, save_file
+from sentence_transformers import (
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
+from sentence_transformers.base.modules import Dense, Normalize, Router
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+from mar_st import MAR
+from mar_st.model.encoders import load_encoder
+from mar_st.modules import INERT, is_truncation, truncation
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+TEXTS = ["头疼吃药好", "感冒发热咳嗽医生你好", "高血压吃什么"]
+
+
+def encoders(query_source, document_source):
+    torch.manual_seed(0)
+    return load_encoder(query_source, "query"), load_encoder(document_source, "document")
+
+
+def build(query_source, document_source, query_dtype, document_dtype, *, renormalise=True):
+    query, document = encoders(query_source, document_source)
+    query[0].to(query_dtype)
+    document[0].to(document_dtype)
+    return MAR.from_modules(query, document, dim=32, renormalise=renormalise, device="cpu")
+
+
+@pytest.fixture
+def exact(query_source, document_source):
+    """Vectors of both sides in float32."""
+    model = build(query_source, document_source, torch.float32, torch.float32)
+    return model.encode_queries(TEXTS), model.encode_corpus(TEXTS)
+
+
+def assert_close(found, exact):
+    """Equal to what half precision of the encoder leaves, of length 1 and float32."""
+    assert found.dtype == np.float32
+    norms = np.linalg.norm(exact, axis=1) * np.linalg.norm(found, axis=1)
+    assert ((found * exact).sum(axis=1) / norms > 0.999).all()
+
+
+@pytest.mark.parametrize("renormalise", [True, False])
+@pytest.mark.parametrize("document_dtype", DTYPES)
+@pytest.mark.parametrize("query_dtype", [torch.float32, torch.bfloat16])
+def test_stored_dtypes_encode_everywhere(
+    query_source, document_source, query_dtype, document_dtype, renormalise, tmp_path
+):
+    exact = build(query_source, document_source, torch.float32, torch.float32, renormalise=renormalise)
+    model = build(query_source, document_source, query_dtype, document_dtype, renormalise=renormalise)
+    model.save_pretrained(str(tmp_path))
+    for loaded in (
+        model,
+        MAR.from_pretrained(tmp_path, device="cpu"),
+        MAR.from_pretrained(tmp_path, device="cpu", routes="document"),
+        SentenceTransformer(str(tmp_path), device="cpu"),
+    ):
+        found = loaded.encode_document(TEXTS, prompt="")
+        assert_close(np.float32(found), exact.encode_corpus(TEXTS))
+        if renormalise:
+            assert np.abs(np.linalg.norm(np.float32(found), axis=1) - 1).max() < 5e-3
+    for loaded in (MAR.from_pretrained(tmp_path, device="cpu", routes="query"), model):
+        assert_close(loaded.encode_queries(TEXTS), exact.encode_queries(TEXTS))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
+def test_a_dtype_can_be_asked_for(query_source, document_source, exact, stored, dtype, tmp_path):
+    build(query_source, document_source, stored, stored).save_pretrained(str(tmp_path))
+    for kind in (SentenceTransformer, MAR.from_pretrained):
+        loaded = kind(str(tmp_path), device="cpu", model_kwargs={"dtype": dtype})
+        assert_close(np.float32(loaded.encode_document(TEXTS, prompt="")), exact[1])
+        loaded = kind(str(tmp_path), device="cpu").to(dtype)
+        assert_close(np.float32(loaded.encode_document(TEXTS, prompt="")), exact[1])
+
+
+def test_half_after_loading(query_source, document_source, exact, tmp_path):
+    build(query_source, document_source, torch.bfloat16, torch.bfloat16).save_pretrained(str(tmp_path))
+    for loaded in (SentenceTransformer(str(tmp_path), device="cpu"), MAR.from_pretrained(tmp_path)):
+        loaded = loaded.cpu().half()
+        assert_close(np.float32(loaded.encode_document(TEXTS, prompt="")), exact[1])
+
+
+def test_tensors_of_both_routes_can_be_compared(query_source, document_source):
+    model = build(query_source, document_source, torch.float32, torch.bfloat16)
+    queries = model.encode_queries(TEXTS, convert_to_tensor=True)
+    assert model.similarity(queries, model.encode_corpus(TEXTS, convert_to_tensor=True)).shape == (3, 3)
+    several = model.encode_corpus(TEXTS, convert_to_numpy=False)
+    assert {vector.dtype for vector in several} == {torch.float32}
+
+
+def test_two_checkpoints_in_bfloat16_without_any_option(query_source, document_source, exact, tmp_path):
+    both = encoders(query_source, document_source)
+    for role, encoder in zip(("query", "document"), both, strict=True):
+        encoder[0].to(torch.bfloat16)
+        encoder[0].model.save_pretrained(tmp_path / role)
+        encoder[0].tokenizer.save_pretrained(tmp_path / role)
+    model = MAR.from_encoders(tmp_path / "query", tmp_path / "document", dim=32, device="cpu")
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+    assert_close(model.encode_corpus(TEXTS), exact[1])
+
+
+def test_a_projection_has_the_dtype_of_its_encoder(query_source, document_source):
+    document = load_encoder(document_source, "document")
+    document[0].to(torch.bfloat16)
+    query = load_encoder(query_source, "query", projection=48)
+    model = MAR.from_modules(query, document, dim=48, device="cpu")
+    assert {p.dtype for module in model.route_modules("query") for p in module.parameters()} == {
+        torch.float32
+    }
+    assert model.encode_queries(TEXTS).shape == model.encode_corpus(TEXTS).shape == (3, 48)
+    query[0].to(torch.bfloat16)
+    again = MAR.from_modules(query, document, dim=48, device="cpu")
+    assert again.encode_queries(TEXTS).shape == (3, 48)
+
+
+def old_form(query_source, document_source):
+    """The modules as the first versions saved them: the cut in the one router, a shared normalisation."""
+    query, document = encoders(query_source, document_source)
+    document[0].to(torch.bfloat16)
+    routes = {"query": query, "document": [*document, truncation(64, 32)]}
+    modules = [Router(routes, default_route="query"), Normalize()]
+    return SentenceTransformer(modules=modules, similarity_fn_name="cosine", device="cpu")
+
+
+def test_folders_of_the_old_form_load(query_source, document_source, exact, tmp_path):
+    old_form(query_source, document_source).save_pretrained(str(tmp_path / "old"))
+    loaded = MAR.from_pretrained(tmp_path / "old", device="cpu")
+    assert_close(loaded.encode_corpus(TEXTS), exact[1])
+    assert_close(loaded.encode_queries(TEXTS, prompt=""), SentenceTransformer.encode_query(loaded, TEXTS))
+    assert loaded.encode(TEXTS).shape == (3, 32)  # its default route
+    loaded.save_pretrained(str(tmp_path / "new"))
+    plain = SentenceTransformer(str(tmp_path / "new"), device="cpu")
+    assert_close(np.float32(plain.encode_document(TEXTS)), exact[1])
+    only = MAR.from_pretrained(tmp_path / "old", routes="document", device="cpu")
+    assert_close(only.encode_corpus(TEXTS), exact[1])
+
+
+def test_stock_training_leaves_the_cut_as_it_is(query_source, document_source, tmp_path):
+    build(query_source, document_source, torch.float32, torch.float32).save_pretrained(str(tmp_path / "mar"))
+    model = SentenceTransformer(str(tmp_path / "mar"), device="cpu")
+    rows = Dataset.from_dict({"anchor": TEXTS * 4, "positive": [text[::-1] for text in TEXTS] * 4})
+    SentenceTransformerTrainer(
+        model=model,
+        args=SentenceTransformerTrainingArguments(
+            output_dir=str(tmp_path / "run"), max_steps=20, learning_rate=1e-3, report_to="none",
+            per_device_train_batch_size=3, router_mapping={"anchor": "query", "positive": "document"},
+            use_cpu=True, save_strategy="no",
+        ),
+        train_dataset=rows,
+        loss=MultipleNegativesRankingLoss(model),
+    ).train()  # fmt: skip
+    (cut,) = [module for module in model.modules() if isinstance(module, Dense)]
+    assert is_truncation(cut)
+    assert cut.linear.weight.requires_grad  # a stock loader thaws it
+    drift = (cut.linear.weight / INERT - torch.eye(32, 64)).abs().max().item()
+    assert drift < 1e-6
+    found = model.encode_document(TEXTS)
+    model.save_pretrained(str(tmp_path / "tuned"))
+    tuned = MAR.from_pretrained(tmp_path / "tuned", device="cpu")
+    np.testing.assert_allclose(tuned.encode_corpus(TEXTS), found, atol=1e-5)
+    (cut,) = [module for module in tuned.route_modules("document") if is_truncation(module)]
+    assert torch.equal(cut.linear.weight, INERT * torch.eye(32, 64))
+    start = MAR.from_pretrained(tmp_path / "mar", device="cpu")
+    assert np.abs(start.encode_corpus(TEXTS) - found).max() > 1e-3  # the encoders did learn
+
+
+def test_texts_without_a_role_are_an_error_in_new_models(mar, queries, tmp_path):
+    mar.save_pretrained(str(tmp_path))
+    for loaded in (mar, MAR.from_pretrained(tmp_path), SentenceTransformer(str(tmp_path))):
+        for options in ({}, {"prompt_name": "query"}, {"prompt": "x"}):
+            with pytest.raises(ValueError, match="task="):
+                loaded.encode(queries, **options)
+        assert loaded.encode(queries, task="query").shape == (3, 32)
+    online = MAR.from_pretrained(tmp_path, routes="query")
+    with pytest.raises(ValueError, match="task="):
+        online.encode(queries)
+
+
+def test_a_default_route_can_be_asked_for(query_source, document_source, queries, tmp_path):
+    model = MAR.from_encoders(query_source, document_source, dim=32, default_route="document", device="cpu")
+    model.save_pretrained(str(tmp_path))
+    plain = SentenceTransformer(str(tmp_path), device="cpu")
+    np.testing.assert_allclose(plain.encode(queries), model.encode_corpus(queries), atol=1e-6)
+    online = MAR.from_pretrained(tmp_path, routes="query", device="cpu")
+    assert online.encode(queries).shape == (3, 32)
+
+
+def test_the_documents_weights_are_saved_in_their_dtype(query_source, document_source, tmp_path):
+    build(query_source, document_source, torch.float32, torch.bfloat16).save_pretrained(str(tmp_path))
+    (path,) = tmp_path.glob("document_0_*/model.safetensors")
+    assert {tensor.dtype for tensor in load_file(path).values()} == {torch.bfloat16}
+    config = json.loads((path.parent / "config.json").read_text())
+    assert config["dtype"] == "bfloat16"
+    # a cut that a stranger changed is restored only if it still is one
+    (dense,) = tmp_path.rglob("*Dense/model.safetensors")
+    weights = load_file(dense)
+    save_file({name: torch.ones_like(tensor) for name, tensor in weights.items()}, dense)
+    other = MAR.from_pretrained(tmp_path)
+    assert not any(is_truncation(module) for module in other.route_modules("document"))
+    shutil.rmtree(tmp_path)

@@ -1,0 +1,100 @@
+"""Models of one document space have one digest, others another; weights are not loaded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+
+from mar_st.encode import write_vectors
+from mar_st.errors import MarError
+from mar_st.model.encoders import load_encoder
+from mar_st.model.family import add_query_encoder
+from mar_st.model.space import space_of
+from tests.mar_st.conftest import make_config, make_tokenizer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mar_st import MAR
+
+
+@pytest.fixture
+def saved(mar: MAR, tmp_path: Path) -> Path:
+    mar.save_pretrained(str(tmp_path / "mar"))
+    return tmp_path / "mar"
+
+
+def weights(folder: Path, side: str) -> Path:
+    return next(folder.glob(f"{side}_0_Transformer/model.safetensors"))
+
+
+def shifted(path: Path) -> None:
+    tensors = {name: tensor + 1e-3 for name, tensor in load_file(path).items()}
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def test_a_copy_and_a_further_query_encoder_stay_in_the_space(saved: Path, tmp_path: Path) -> None:
+    space = space_of(saved)
+    assert space is not None
+    assert len(space) == 64
+    shutil.copytree(saved, tmp_path / "copy")
+    assert space_of(tmp_path / "copy") == space
+    torch.manual_seed(7)
+    add_query_encoder(saved, load_encoder((make_config("gte"), make_tokenizer("query")), "query"))
+    shifted(weights(saved, "query"))
+    assert space_of(saved) == space
+
+
+def test_other_document_weights_prompts_or_cuts_are_another_space(saved: Path, tmp_path: Path) -> None:
+    space = space_of(saved)
+    settings = saved / "config_sentence_transformers.json"
+    content = json.loads(settings.read_text())
+    settings.write_text(json.dumps(content | {"prompts": {**content["prompts"], "document": "文："}}))
+    assert space_of(saved) != space
+    settings.write_text(json.dumps(content | {"prompts": {**content["prompts"], "query": "问："}}))
+    assert space_of(saved) == space
+    shifted(weights(saved, "document"))
+    assert space_of(saved) != space
+
+
+def test_without_documents_a_file_says_it_or_nothing_does(saved: Path) -> None:
+    for folder in saved.glob("document_*"):
+        shutil.rmtree(folder)
+    assert space_of(saved) is None
+    (saved / "export.json").write_text(json.dumps({"space": "abc"}))
+    assert space_of(saved) == "abc"
+    (saved / "space.txt").write_text("def\n")
+    assert space_of(saved) == "def"
+
+
+def test_a_model_without_routes_and_a_vector_folder(saved: Path, mar: MAR, tmp_path: Path) -> None:
+    mar.encoder("document").save_pretrained(str(tmp_path / "full"))  # at its full width
+    assert space_of(tmp_path / "full") not in (None, space_of(saved))
+    plain = SentenceTransformer(modules=mar.route_modules("document"), device="cpu")
+    plain.save_pretrained(str(tmp_path / "plain"))
+    assert space_of(tmp_path / "plain") == space_of(saved)
+    vectors = torch.eye(2).numpy()
+    assert space_of(write_vectors(tmp_path / "v", ["a", "b"], vectors, space="xyz").path) == "xyz"
+
+
+def test_folders_without_a_model_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(MarError, match="no model folder"):
+        space_of(tmp_path / "nothing")
+    with pytest.raises(MarError, match="holds no model"):
+        space_of(tmp_path)
+
+
+def test_weights_are_not_loaded(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise AssertionError("weights were loaded")
+
+    monkeypatch.setattr("torch.load", refuse)
+    monkeypatch.setattr("safetensors.torch.load_file", refuse)
+    monkeypatch.setattr("safetensors.safe_open", refuse)
+    assert space_of(saved)

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import pytest
+from transformers import AutoConfig, AutoModel
+
+from mar_st.data import locate
+from mar_st.planning.backbones import known_backbones, shape_of, side_shapes
+from mar_st.recipes.load import load_recipe, recipe_names
+from mar_st.rehearsal.tiny import MAX_LENGTH, TinyError, shrink, small_config, write_evaluation
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_shrinks_and_stays_what_it_is(name):
+    recipe = load_recipe(name)
+    tiny = shrink(recipe)
+    assert [(stage.name, stage.stage) for stage in tiny.stages] == [(s.name, s.stage) for s in recipe.stages]
+    assert [entry.name for entry in tiny.data] == [entry.name for entry in recipe.data]
+    for entry in tiny.data:
+        assert locate(entry.path).exists()
+    for before, after in zip(recipe.stages, tiny.stages, strict=True):
+        kept = {
+            "learning_rate",
+            "schedule",
+            "temperature",
+            "gradient_checkpointing",
+            "batches",
+            "data",
+            "freeze",
+        }
+        assert before.model_dump(include=kept) == after.model_dump(include=kept)
+        assert (before.mini_batch_size is None) == (after.mini_batch_size is None)
+        assert len(getattr(before, "dims", ())) == len(set(getattr(after, "dims", ())))
+    real, small = side_shapes(recipe.query, recipe.document), side_shapes(tiny.query, tiny.document)
+    assert real.keys() == small.keys()
+    for side in real:
+        assert small[side].config["model_type"] == real[side].config["model_type"]
+        assert small[side].width <= 64
+        backbone = getattr(tiny, side)
+        assert backbone.pooling == getattr(recipe, side).pooling
+        assert backbone.max_length <= MAX_LENGTH
+        assert (backbone.projection is None) == (getattr(recipe, side).projection is None)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_shrinks_into_bfloat16(name):
+    tiny = shrink(load_recipe(name), "bfloat16")
+    assert tiny.precision == "bf16"
+    assert {backbone.dtype for backbone in (tiny.query, tiny.document) if backbone} == {"bfloat16"}
+
+
+def test_another_dtype_is_refused():
+    with pytest.raises(TinyError, match="got 'int8'"):
+        shrink(load_recipe("mar-mini"), "int8")
+
+
+def test_equal_widths_stay_equal_and_order_stays():
+    recipe = load_recipe("mar-0.3b-4b")
+    tiny = shrink(recipe)
+    document = tiny.stages[3]
+    assert tiny.dim == shape_of(tiny.query).width
+    assert document.dims[-1] == shape_of(tiny.document).width
+    assert document.dims[-2] == tiny.dim
+    assert list(document.dims) == sorted(set(document.dims))
+    hotel = shrink(load_recipe("hotelmatch"))
+    assert hotel.query.projection == hotel.dim == shape_of(hotel.document).width
+
+
+def test_a_pruned_copy_stays_smaller_than_its_original():
+    tiny = shrink(load_recipe("kale"))
+    assert len(tiny.query.layers_of_document) == 3
+    assert shape_of(tiny.query, tiny.document).layers < shape_of(tiny.document).layers
+
+
+@pytest.mark.parametrize("name", known_backbones())
+def test_small_configurations_keep_the_architecture(name):
+    shape = known_backbones()[name]
+    big, small = shape.config, small_config(shape, 32, 2)
+    model = AutoModel.from_config(AutoConfig.for_model(**small, vocab_size=50))
+    assert sum(parameter.numel() for parameter in model.parameters()) < 200_000
+    for key in ("rope_parameters", "tie_word_embeddings", "hidden_act", "attention_bias", "layer_norm_eps"):
+        assert small.get(key) == big.get(key)
+    if "num_key_value_heads" in big:
+        kinds = [
+            "all" if heads == shared else "one" if shared == 1 else "some"
+            for heads, shared in (
+                (config["num_attention_heads"], config["num_key_value_heads"]) for config in (big, small)
+            )
+        ]
+        assert kinds[0] == kinds[1]
+    if name == "Qwen/Qwen3-4B":  # heads wider than the hidden size, together
+        assert small["head_dim"] * small["num_attention_heads"] > small["hidden_size"]
+
+
+def test_a_teacher_of_its_own_cannot_be_shrunk():
+    recipe = load_recipe("distill", ["stages.distill.teacher=some/model"])
+    with pytest.raises(TinyError, match="stage distill learns from 'some/model'"):
+        shrink(recipe)
+
+
+def test_written_evaluation_is_closed(tmp_path):
+    import json
+
+    folder = write_evaluation(tmp_path / "dev", queries=5, documents=10)
+    rows = [line.split("\t") for line in (folder / "qrels/test.tsv").read_text().splitlines()]
+    assert rows[0] == ["query-id", "corpus-id", "score"]
+
+    def ids(name):
+        return {json.loads(line)["_id"] for line in (folder / name).read_text().splitlines()}
+
+    assert len(ids("queries.jsonl")) == 5
+    assert {row[0] for row in rows[1:]} <= ids("queries.jsonl")
+    assert {row[1] for row in rows[1:]} <= ids("corpus.jsonl")
+    assert 10 <= len(ids("corpus.jsonl")) < 100

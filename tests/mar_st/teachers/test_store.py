@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from mar_st.teachers.store import StoreError, TeacherStore, Vectors, store_root, text_keys
+
+TEXTS = [f"文本{'长' * (index % 7)}{index}" for index in range(50)]
+
+
+class Digits:
+    """A teacher whose vector of a text is its digest; it counts what it is asked."""
+
+    def __init__(self, name: str = "digits", dim: int = 6) -> None:
+        self.name, self.dim = name, dim
+        self.asked: list[list[str]] = []
+
+    def identity(self, role):
+        return {"name": self.name, "role": role}
+
+    def encode(self, texts, role):
+        self.asked.append(list(texts))
+        return self.live(texts)
+
+    def live(self, texts):
+        raw = np.stack([np.frombuffer(key.ljust(16, b"\0"), dtype=np.uint8) for key in text_keys(texts)])
+        return raw[:, : self.dim].astype(np.float32) / 255
+
+
+def _files(folder):
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*.npy")}
+
+
+def test_stored_vectors_are_the_live_ones(tmp_path):
+    teacher = Digits()
+    vectors = TeacherStore(tmp_path, shard=16).vectors(teacher, TEXTS, "document")
+    np.testing.assert_array_equal(np.asarray(vectors), teacher.live(TEXTS))
+    assert vectors.shape == (50, 6)
+    assert len(vectors) == 50
+    assert [len(texts) for texts in teacher.asked] == [16, 16, 16, 2]
+
+
+def test_only_missing_texts_are_computed(tmp_path):
+    store, teacher = TeacherStore(tmp_path, shard=16), Digits()
+    store.vectors(teacher, TEXTS[:30], "document")
+    teacher.asked.clear()
+    shuffled = [*reversed(TEXTS), TEXTS[3], TEXTS[49], TEXTS[49]]
+    vectors = store.vectors(teacher, shuffled, "document")
+    assert sorted(text for texts in teacher.asked for text in texts) == sorted(TEXTS[30:])
+    np.testing.assert_array_equal(np.asarray(vectors), teacher.live(shuffled))
+    teacher.asked.clear()
+    np.testing.assert_array_equal(
+        np.asarray(TeacherStore(tmp_path).vectors(teacher, TEXTS, "document")), teacher.live(TEXTS)
+    )
+    assert teacher.asked == []
+
+
+def test_texts_are_encoded_longest_first(tmp_path):
+    teacher = Digits()
+    TeacherStore(tmp_path, shard=16).vectors(teacher, TEXTS, "document")
+    lengths = [len(text) for texts in teacher.asked for text in texts]
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] > lengths[-1]
+
+
+def test_another_teacher_role_or_type_is_another_folder(tmp_path):
+    store = TeacherStore(tmp_path)
+    store.vectors(Digits(), TEXTS, "document")
+    for teacher, role, dtype in (
+        (Digits("other"), "document", "float32"),
+        (Digits(), "query", "float32"),
+        (Digits(), "document", "float16"),
+    ):
+        vectors = store.vectors(teacher, TEXTS, role, dtype=dtype)
+        assert teacher.asked
+        np.testing.assert_allclose(np.asarray(vectors), teacher.live(TEXTS), atol=1e-3)
+        assert np.asarray(vectors).dtype == np.float32
+    sizes = [path.stat().st_size for path in tmp_path.rglob("vectors.npy")]
+    assert len(sizes) == 4
+    assert len(set(sizes)) == 2
+
+
+def test_rows_are_read_from_the_disk_when_asked_for(tmp_path):
+    teacher = Digits()
+    vectors = TeacherStore(tmp_path, shard=7).vectors(teacher, TEXTS, "document")
+    live = teacher.live(TEXTS)
+    np.testing.assert_array_equal(vectors[3], live[3])
+    np.testing.assert_array_equal(vectors[5:9], live[5:9])
+    rows = np.array([40, 0, 40, 17])
+    np.testing.assert_array_equal(vectors[rows], live[rows])
+    np.testing.assert_array_equal(vectors[[2, 1]], live[[2, 1]])
+    np.testing.assert_array_equal(np.concatenate(list(vectors.blocks(8))), live)
+    again = pickle.loads(pickle.dumps(vectors))
+    assert not again._open
+    np.testing.assert_array_equal(again[rows], live[rows])
+    assert all(isinstance(array, np.memmap) for array in vectors._open.values())
+
+
+def test_few_files_are_open_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("mar_st.teachers.store.OPEN_FILES", 3)
+    teacher = Digits()
+    vectors = TeacherStore(tmp_path, shard=5).vectors(teacher, TEXTS, "document")
+    np.testing.assert_array_equal(vectors[::-1], teacher.live(TEXTS)[::-1])
+    assert len(vectors.parts) == 10
+    assert len(vectors._open) == 3
+
+
+def test_vectors_can_be_cut_and_normalised(tmp_path):
+    teacher = Digits()
+    vectors = TeacherStore(tmp_path).vectors(teacher, TEXTS, "document")
+    cut = vectors.cut(3, normalised=True)
+    expected = teacher.live(TEXTS)[:, :3]
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.asarray(cut), expected, rtol=1e-6)
+    assert cut.shape == (50, 3)
+    with pytest.raises(StoreError, match="have 6 dimensions; 7"):
+        Vectors(vectors.parts, vectors.places, dim=7)
+
+
+def test_no_texts_give_no_vectors(tmp_path):
+    assert TeacherStore(tmp_path).vectors(Digits(), [], "document").shape == (0, 0)
+    assert not any(tmp_path.iterdir())
+
+
+SCRIPT = """
+import os, signal, sys
+from mar_st.teachers.store import TeacherStore
+from tests.mar_st.teachers.test_store import Digits, TEXTS
+
+class Killed(Digits):
+    def encode(self, texts, role):
+        if len(self.asked) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().encode(texts, role)
+
+TeacherStore(sys.argv[1], shard=16).vectors(Killed(), TEXTS, "document")
+"""
+
+
+def test_killed_and_resumed_store_equals_an_uninterrupted_one(tmp_path):
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", SCRIPT, str(killed)], env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert len(list(killed.rglob("vectors.npy"))) == 2
+    resumed, fresh = Digits(), Digits()
+    vectors = TeacherStore(killed, shard=16).vectors(resumed, TEXTS, "document")
+    expected = TeacherStore(whole, shard=16).vectors(fresh, TEXTS, "document")
+    np.testing.assert_array_equal(np.asarray(vectors), np.asarray(expected))
+    assert _files(killed) == _files(whole)
+    assert len(_files(whole)) == 8
+    assert resumed.asked == fresh.asked[2:]
+
+
+def test_a_torn_shard_is_rewritten(tmp_path):
+    store, teacher = TeacherStore(tmp_path, shard=16), Digits()
+    folder = store.folder(teacher, "document") / "float32"
+    name = next(store._plan(TEXTS, text_keys(TEXTS), _empty(folder)))[0]
+    (folder / f"part-{name}").mkdir(parents=True)
+    (folder / f"part-{name}" / "vectors.npy").write_bytes(b"\x93NUMPY torn")
+    vectors = store.vectors(teacher, TEXTS, "document")
+    np.testing.assert_array_equal(np.asarray(vectors), teacher.live(TEXTS))
+
+
+def _empty(folder):
+    from mar_st.teachers.store import _shards
+
+    return _shards(folder)[1]
+
+
+def test_two_that_ask_at_once_share_the_work(tmp_path):
+    both_at_work = threading.Barrier(2)
+
+    class Met(Digits):
+        def encode(self, texts, role):
+            if not self.asked:  # its first shard, held until the other has one as well
+                both_at_work.wait(timeout=60)
+            return super().encode(texts, role)
+
+    teachers = [Met(), Met()]
+    found = {}
+
+    def ask(number):
+        found[number] = np.asarray(
+            TeacherStore(tmp_path, shard=5).vectors(teachers[number], TEXTS, "document", show_progress=False)
+        )
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    asked = [len(teacher.asked) for teacher in teachers]
+    assert sum(asked) == 10
+    assert min(asked) >= 1
+    for vectors in found.values():
+        np.testing.assert_array_equal(vectors, teachers[0].live(TEXTS))
+
+
+def test_bad_vectors_are_refused_and_not_stored(tmp_path):
+    class Broken(Digits):
+        def encode(self, texts, role):
+            found = super().encode(texts, role)
+            found[0, 0] = np.nan
+            return found
+
+    class Short(Digits):
+        def encode(self, texts, role):
+            return super().encode(texts, role)[1:]
+
+    store = TeacherStore(tmp_path)
+    with pytest.raises(StoreError, match="NaN or infinite"):
+        store.vectors(Broken(), TEXTS, "document")
+    with pytest.raises(StoreError, match="one vector per text"):
+        store.vectors(Short(), TEXTS, "document")
+    assert not list(tmp_path.rglob("vectors.npy"))
+    store.vectors(Digits(), TEXTS[:10], "document")
+    with pytest.raises(StoreError, match=r"gave 4 dimensions.*have 6"):
+        store.vectors(Digits(dim=4), TEXTS, "document")
+
+
+def test_where_it_is(tmp_path, monkeypatch):
+    monkeypatch.delenv("MAR_STORE", raising=False)
+    assert store_root(tmp_path / "runs" / "mine") == tmp_path / "runs" / "teacher-store"
+    monkeypatch.setenv("MAR_STORE", str(tmp_path / "vectors"))
+    assert store_root(tmp_path / "runs" / "mine") == tmp_path / "vectors"

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from medteb_mteb.curation.anonymize.bare_names import FEATURES, BareName, candidates
+from medteb_mteb.curation.anonymize.find import Finder
+
+
+def named(text, *, strict=False):
+    return {text[span.start : span.end] for span in Finder(["NAME"], strict=strict)(text)}
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("陈晓燕血糖控制不好", {"陈晓燕"}),
+        ("周卫东、何秀兰夫妇今晨一同来院。", {"周卫东", "何秀兰"}),
+        ("葛晓军，用座机来电。", {"葛晓军"}),
+        ("李　想，2018年2月6日生", {"李　想"}),
+        ("陳嘉儀，來院健檢", {"陳嘉儀"}),
+    ],
+)
+def test_names_that_nothing_announces(text, names):
+    assert named(text) == names
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "高血压和白细胞升高，方便时复查",
+        "黄连素、陈皮、何首乌可以同服吗",
+        "吉兰-巴雷综合征，霍夫曼征阴性",
+        "时间安排在周二，于是安静下来",
+    ],
+)
+def test_words_that_begin_with_a_surname_stay(text):
+    assert named(text) == set()
+
+
+def test_strict_mode_finds_more_and_nothing_less():
+    texts = ["隔壁鲍大勇开车", "9床常青体温38.6℃", "昨天志强又来复查", "患者王秀兰头疼"]
+    for text in texts:
+        assert named(text) <= named(text, strict=True)
+    assert sum(len(named(text, strict=True)) > len(named(text)) for text in texts) >= 1
+
+
+def test_candidates_hold_all_features_and_their_places():
+    text = "A陈晓燕B欧阳修远"
+    found = {text[one.start : one.end]: one.features for one in candidates(text)}
+    assert {"陈晓", "陈晓燕", "欧阳修", "欧阳修远"} <= found.keys()
+    assert {len(features) for features in found.values()} == {len(FEATURES)}
+    assert found["欧阳修远"][FEATURES.index("compound")] == 1
+    assert found["陈晓燕"][FEATURES.index("left-other")] == 1
+
+
+def test_of_overlapping_candidates_one_is_left():
+    spans = sorted(BareName().spans("郭春生郭春明兄弟二人"))
+    assert spans
+    assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
+    assert all(0 < score <= 1 for *_, score in spans)

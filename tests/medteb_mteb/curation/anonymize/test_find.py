@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import random
+import time
+from itertools import pairwise
+
+import pytest
+
+from medteb_mteb.curation.anonymize.checks import id_card_digit, luhn_digit, passes_luhn
+from medteb_mteb.curation.anonymize.find import Finder, analyzer
+from medteb_mteb.curation.anonymize.kinds import KINDS
+from medteb_mteb.curation.anonymize.spans import Span, disjoint
+from medteb_mteb.curation.files.records import BuildError
+
+
+@pytest.fixture(scope="module")
+def finder():
+    return Finder()
+
+
+def found(finder, text):
+    return [(span.kind, text[span.start : span.end]) for span in finder(text)]
+
+
+def test_an_identity_card_by_its_check_digit(finder):
+    first = "11010519491231002"
+    right = first + id_card_digit(first)
+    assert right.endswith("X")
+    assert found(finder, f"编号{right}。") == [("ID_CARD", right)]
+    # A slip in the last digit is still a person; another number of 18 digits is not.
+    assert found(finder, f"身份证{first}1") == [("ID_CARD", f"{first}1")]
+    assert found(finder, f"编号99{first[2:]}1。") == []
+    assert found(finder, "编号110105194913310021。") == []
+
+
+def test_a_bank_card_by_luhn(finder):
+    card = "622202100011234567"
+    card += luhn_digit(card)
+    assert passes_luhn(card)
+    wrong = card[:-1] + str((int(card[-1]) + 1) % 10)
+    assert found(finder, f"退到{card}即可") == [("BANK_CARD", card)]
+    assert found(finder, f"退到{wrong}即可") == []
+    assert found(finder, f"银行卡{wrong}") == [("BANK_CARD", wrong)]
+
+
+@pytest.mark.parametrize(
+    ("personal", "thing"),
+    [
+        ("电话13800138000", "批号13800138000"),
+        ("打13800138000", "货号：13800138000"),
+        ("13800138000", "LOT 13800138000"),
+    ],
+)
+def test_a_number_of_a_thing_is_not_a_phone(finder, personal, thing):
+    assert [kind for kind, _ in found(finder, personal)] == ["PHONE"]
+    assert found(finder, thing) == []
+
+
+def test_only_the_kinds_asked_for():
+    text = "患者王秀兰，电话13800138000，邮箱a.b@example.com"
+    assert [span.kind for span in Finder(["phone", "EMAIL"])(text)] == ["PHONE", "EMAIL"]
+    assert [span.kind for span in Finder()(text)] == ["NAME", "PHONE", "EMAIL"]
+    with pytest.raises(BuildError, match="Did you mean PHONE"):
+        Finder(["PHONES"])
+    with pytest.raises(BuildError, match="No kind"):
+        Finder([])
+
+
+def test_a_labelled_value_is_found_again_without_its_label(finder):
+    title, text = finder.together(
+        ["由作田的CT复查", "姓名：由作田，住院号20210034567。今日20210034567号由作田复查。"]
+    )
+    assert [span.kind for span in title] == ["NAME"]
+    assert [span.kind for span in text] == ["NAME", "RECORD_NUMBER", "RECORD_NUMBER", "NAME"]
+    assert finder("由作田的CT复查") == []
+
+
+def test_overlaps_leave_nothing_uncovered():
+    random_spans = random.Random(0)
+    kinds = list(KINDS)
+    text = "字" * 60
+    for _ in range(300):
+        spans = []
+        for _ in range(random_spans.randint(1, 12)):
+            start = random_spans.randrange(58)
+            spans.append(Span(start, start + random_spans.randint(1, 20), random_spans.choice(kinds)))
+        spans = [span._replace(end=min(span.end, 60)) for span in spans]
+        alone = disjoint(spans, text)
+        assert all(one.end <= other.start for one, other in pairwise(alone))
+        covered = {place for span in spans for place in range(span.start, span.end)}
+        assert {place for span in alone for place in range(span.start, span.end)} == covered
+        assert max(span.end - span.start for span in alone) == max(span.end - span.start for span in spans)
+
+
+def test_the_longest_wins_and_of_equal_ones_the_more_specific_kind():
+    text = "abcdefghi"
+    assert disjoint([Span(0, 5, "ACCOUNT"), Span(0, 5, "PHONE")], text) == [Span(0, 5, "PHONE")]
+    assert disjoint([Span(0, 5, "PHONE"), Span(3, 9, "NAME")], text) == [
+        Span(0, 3, "PHONE"),
+        Span(3, 9, "NAME"),
+    ]
+    assert disjoint([Span(0, 9, "NAME"), Span(2, 4, "PHONE")], text) == [Span(0, 9, "NAME")]
+
+
+@pytest.mark.parametrize(
+    "piece", ["省市区路号", "1", "高血压患者张医生", "姓名", "微信", "a@", "医院", "1-", "Patient Ab Cd "]
+)
+def test_long_texts_take_time_in_proportion(finder, piece):
+    text = piece * (20_000 // len(piece))
+    start = time.process_time()
+    finder(text)
+    assert time.process_time() - start < 6
+
+
+def test_thousands_of_texts_a_second(finder):
+    text = "孩子3岁，发烧38.5℃两天，咳嗽有痰，吃了布洛芬5ml，血常规WBC 11.2×10^9/L，需要去医院吗？"
+    finder(text)
+    start = time.process_time()
+    for _ in range(2000):
+        finder(text)
+    assert 2000 / (time.process_time() - start) > 1000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "病史陈述者：患者本人，可靠。",
+        "签名：家属已签",
+        "联系人：不详",
+        "父亲：体健，母亲：高血压",
+        "患者羊水多，左氧氟沙星0.5g",
+    ],
+)
+def test_a_form_without_a_name(finder, text):
+    assert finder(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "kind"),
+    [
+        ("住院号：２０２３００１２３４", "２０２３００１２３４", "RECORD_NUMBER"),
+        ("邮箱ｚｈａｎｇ＠１６３．ｃｏｍ", "ｚｈａｎｇ＠１６３．ｃｏｍ", "EMAIL"),
+        ("浙Ａ１２３４５送入", "浙Ａ１２３４５", "PLATE"),
+        ("微信ｌｉｘｍ＿１９９２", "ｌｉｘｍ＿１９９２", "ACCOUNT"),
+    ],
+)
+def test_full_width_letters_and_digits_are_read(text, value, kind):
+    assert [(text[span.start : span.end], span.kind) for span in Finder()(text)] == [(value, kind)]
+    (found,) = analyzer().analyze(text, language="zh")
+    assert (text[found.start : found.end], found.entity_type) == (value, kind)
+
+
+def test_a_number_that_is_known_is_not_looked_for_inside_longer_ones():
+    text = "住院号：100523，疫苗批号1005231，白蛋白批号A100523，100523号患者"
+    assert [span.start for span in Finder()(text)] == [4, text.index("，100523号") + 1]
+
+
+@pytest.mark.parametrize("label", ["患者", "患儿", "宝宝", "医生", "麻醉："])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("麻木", "苏醒", "青紫", "陈述", "毛发稀疏", "易激惹", "易疲劳", "尚平稳"),
+        *("张力高", "齐全", "艾灸", "全麻", "平卧位", "黄染", "许可", "干燥"),
+    ],
+)
+def test_findings_and_states_are_not_names(label, words):
+    for mark in "，。":
+        assert Finder()(f"{label}{words}{mark}于今日") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "临床试验登记号ChiCTR2300071382",
+        "江苏省人民医院3号楼5楼检验科",
+        "3张床上有血迹",
+        "帮孩子挂号，替老人取药，由患者本人签字",
+        "高血压（3级），肺炎（男，3岁）",
+        "麻醉满意，安返病房",
+        "大家父母都有高血压",
+    ],
+)
+def test_text_without_identifiers_stays(text):
+    assert Finder()(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ('{"patient_name": "王秀兰", "病历号": "20210034567"}', ["王秀兰", "20210034567"]),
+        ("王秀兰（女，54岁）来院", ["王秀兰"]),
+        ("我叫阿依古丽，孕20周", ["阿依古丽"]),
+        ("去年住37床的潘秀英，胆结石", ["37床", "潘秀英"]),
+        ("6号床上机困难", ["6号床"]),
+        ("我给蒋雨桐挂号", ["蒋雨桐"]),
+        ("已联系游志强本人", ["游志强"]),
+        ("电话13812345678，王秀兰。", ["13812345678", "王秀兰"]),
+        ("患者王秀兰和李建国，", ["王秀兰", "李建国"]),
+        ("户籍地：安徽省阜阳市颍上县", ["安徽省阜阳市颍上县"]),
+        ("姓名：苏醒", ["苏醒"]),
+    ],
+)
+def test_identifiers_in_natural_wording(text, values):
+    assert [text[span.start : span.end] for span in Finder()(text)] == values

@@ -1,0 +1,136 @@
+"""Identifiers that are known beforehand are replaced wherever they stand; the list stays secret."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from medteb_mteb.curation.anonymize.find import Finder
+from medteb_mteb.curation.anonymize.known import Known, read_known
+from medteb_mteb.curation.anonymize.step import Anonymise, anonymize
+from medteb_mteb.curation.files.read import read_texts
+from medteb_mteb.curation.files.records import BuildError, Text
+
+BARE = "昨天王秀兰说胸闷，复查后好转，Anna Li也来了，流水ZY20230017。"
+
+
+@pytest.fixture
+def listed(tmp_path):
+    path = tmp_path / "known.txt"
+    path.write_text("王秀兰\nanna li\n\nZY20230017\tRECORD_NUMBER\n王秀\n", encoding="utf-8-sig")
+    return path
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    rows = [
+        {"_id": "a", "text": BARE},
+        {"_id": "b", "title": "王秀兰", "text": "血压120/80mmHg，Joanna Lin无恙。"},
+    ]
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def found(finder, text):
+    return {(text[span.start : span.end], span.kind) for span in finder(text)}
+
+
+def test_known_identifiers_are_found_where_rules_are_blind(listed):
+    assert ("Anna Li", "NAME") not in found(Finder(), BARE)
+    expected = {("王秀兰", "NAME"), ("Anna Li", "NAME"), ("ZY20230017", "RECORD_NUMBER")}
+    assert found(Finder(known=read_known(listed)), BARE) == expected
+    # Not inside of longer words, and only of the kinds that are asked for.
+    assert found(Finder(known=read_known(listed)), "Joanna Lin") == set()
+    assert found(Finder(["PHONE"], read_known(listed)), BARE) == set()
+
+
+def test_the_step_replaces_them_in_all_fields(source, listed, tmp_path):
+    anonymize(source, tmp_path / "out", known=listed, show_progress=False)
+    first, second = read_texts(tmp_path / "out")
+    assert first.text == "昨天[姓名]说胸闷，复查后好转，[姓名]也来了，流水[病历号]。"
+    assert (second.title, second.text) == ("[姓名]", "血压120/80mmHg，Joanna Lin无恙。")
+    written = b"".join(path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file())
+    assert "王秀兰".encode() not in written
+
+
+def test_the_same_known_name_gets_the_same_surrogate(source, listed, tmp_path):
+    anonymize(source, tmp_path / "out", mode="surrogate", known=listed, show_progress=False)
+    first, second = read_texts(tmp_path / "out")
+    assert second.title in first.text
+    assert "王秀兰" not in first.text
+
+
+def test_another_list_is_another_step(source, listed, tmp_path):
+    anonymize(source, tmp_path / "out", known=listed, show_progress=False)
+    anonymize(source, tmp_path / "out", known=listed, show_progress=False)
+    other = tmp_path / "other.txt"
+    other.write_text("李四\n", encoding="utf-8")
+    with pytest.raises(BuildError, match="another settings"):
+        anonymize(source, tmp_path / "out", known=other, show_progress=False)
+
+
+def test_the_digest_needs_the_secret():
+    known = Known({"NAME": ["王秀兰"]})
+    assert known.digest(b"a" * 32) != known.digest(b"b" * 32)
+    assert known.digest(b"a" * 32) == Known({"NAME": ["王秀兰", "王秀兰"]}).digest(b"a" * 32)
+    with pytest.raises(BuildError, match="need a secret"):
+        Anonymise(known=known)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("王\n", "line 1: a known identifier has 2 characters"),
+        ("张三丰\n李四\t13812345678\n", "line 2: after the tab a kind is expected; there is URL"),
+        ("\n \n", "holds no identifiers"),
+    ],
+)
+def test_a_list_that_cannot_be_used_is_refused_without_telling_it(tmp_path, content, message):
+    path = tmp_path / "known.txt"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(BuildError, match=message) as error:
+        read_known(path)
+    assert "李四" not in str(error.value)
+    assert "13812345678" not in str(error.value)
+
+
+def test_a_missing_list_is_said(tmp_path):
+    with pytest.raises(BuildError, match="cannot be read"):
+        read_known(tmp_path / "none.txt")
+
+
+@pytest.mark.parametrize(
+    ("known", "text", "mention"),
+    [
+        ("阿卜杜·热西提", "昨日阿卜杜•热西提来电", "阿卜杜•热西提"),
+        ("阿卜杜・热西提", "昨日阿卜杜‧热西提来电", "阿卜杜‧热西提"),
+        ("阿卜杜·热西提", "昨日阿卜杜 · 热西提来电", "阿卜杜 · 热西提"),
+        ("李明", "昨日李　明来电", "李　明"),
+        ("李 明", "昨日李明来电", "李明"),
+        ("王秀兰", "昨日王 秀\u200b兰来电", "王 秀\u200b兰"),
+        ("Anna Li", "then Anna\n Li called", "Anna\n Li"),
+        ("Anna Li", "then ＡＮＮＡ　ＬＩ called", "ＡＮＮＡ　ＬＩ"),
+    ],
+)
+def test_blanks_width_and_the_form_of_a_dot_do_not_count(known, text, mention):
+    assert found(Finder(known=Known({"NAME": [known]})), text) == {(mention, "NAME")}
+
+
+def test_lines_are_not_joined():
+    assert found(Finder(known=Known({"NAME": ["李明"]})), "行李\n明天取") == set()
+
+
+def test_of_known_names_that_overlap_nothing_stays():
+    step = Anonymise(known=Known({"NAME": ["王秀兰", "兰芳芳", "王秀"]}), salt=b"0" * 16)
+    assert step.one(Text("a", "昨日王秀兰芳芳来电")).text == "昨日[姓名][姓名]来电"
+
+
+def test_a_column_named_after_somebody_known_is_not_told(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    path.write_text(json.dumps({"_id": "a", "text": "好转", "王秀兰": "1"}) + "\n", encoding="utf-8")
+    listed = tmp_path / "known.txt"
+    listed.write_text("王秀兰\n", encoding="utf-8")
+    result = anonymize(path, tmp_path / "out", known=listed, show_progress=False)
+    assert result.left_out == ("[姓名]",)

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import csv
+import stat
+
+import pytest
+
+from medteb_mteb.curation.anonymize.sheet import COLUMNS, read_sheet, write_sheet
+from medteb_mteb.curation.anonymize.step import anonymize
+from medteb_mteb.curation.files.read import read_texts
+from medteb_mteb.curation.files.records import BuildError
+
+TEXTS = ["9床常青体温38.6℃", "患者王秀兰，昨天常青也来了", "样品A3320117号", "黄芪30g水煎服灵敏"]
+
+
+@pytest.fixture
+def source(tmp_path):
+    file = tmp_path / "texts.txt.jsonl"
+    rows = [f'{{"id": "t{number}", "text": "{text}"}}\n' for number, text in enumerate(TEXTS)]
+    file.write_text("".join(rows), encoding="utf-8")
+    return file
+
+
+def rows_of(file):
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def filled(file, answers):
+    rows = rows_of(file)
+    with file.open("w", encoding="utf-8-sig", newline="") as lines:
+        writer = csv.DictWriter(lines, COLUMNS)
+        writer.writeheader()
+        writer.writerows({**row, "identifier": answers.get(row["value"], "")} for row in rows)
+    return {row["value"] for row in rows}
+
+
+def test_answers_decide_what_is_replaced(source, tmp_path):
+    sheet = tmp_path / "sheet.csv"
+    count = write_sheet(source, sheet, show_progress=False)
+    rows = rows_of(sheet)
+    assert len(rows) == count > 0
+    assert stat.S_IMODE(sheet.stat().st_mode) == 0o600
+    values = {row["value"] for row in rows}
+    assert "A3320117" in values
+    assert "王秀兰" not in values  # certain: nothing to ask
+    assert all("【" in row["example"] for row in rows)
+
+    filled(sheet, {"A3320117": "是"})
+    anonymize(source, tmp_path / "out", reviewed=sheet, show_progress=False)
+    assert [text.text for text in read_texts(tmp_path / "out")][2] == "样品[病历号]号"
+    filled(sheet, {"A3320117": "no"})
+    anonymize(source, tmp_path / "strict", strict=True, reviewed=sheet, show_progress=False)
+    assert [text.text for text in read_texts(tmp_path / "strict")][2] == TEXTS[2]
+    anonymize(source, tmp_path / "all", strict=True, show_progress=False)
+    assert [text.text for text in read_texts(tmp_path / "all")][2] == "样品[病历号]号"
+    for folder in ("out", "strict"):
+        written = b"".join(path.read_bytes() for path in (tmp_path / folder).iterdir() if path.is_file())
+        assert "王秀兰".encode() not in written
+
+
+def test_other_answers_are_another_step(source, tmp_path):
+    sheet = tmp_path / "sheet.csv"
+    write_sheet(source, sheet, show_progress=False)
+    anonymize(source, tmp_path / "out", reviewed=sheet, show_progress=False)
+    filled(sheet, {"A3320117": "yes"})
+    with pytest.raises(BuildError, match="another"):
+        anonymize(source, tmp_path / "out", reviewed=sheet, show_progress=False)
+
+
+def test_no_cell_is_a_formula(tmp_path):
+    file = tmp_path / "in.jsonl"
+    file.write_text('{"text": "=1A2B3C4D5E6F 取样"}\n{"text": "-1A2B3C4D5E6F"}\n', encoding="utf-8")
+    sheet = tmp_path / "sheet.csv"
+    write_sheet(file, sheet, show_progress=False)
+    for row in rows_of(sheet):
+        assert not row["value"].startswith(("=", "+", "-", "@"))
+        assert not row["example"].startswith(("=", "+", "-", "@"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is not a sheet of --review"),
+        ("a,b,c\n", "is not a sheet of --review"),
+        ("identifier,kind,value,count,example\nmaybe,NAME,甲乙丙,1,x\n", "row 2: the answer is yes or no"),
+        ("identifier,kind,value,count,example\nyes,NAMEE,甲乙丙,1,x\n", "row 2: expected an answer, a kind"),
+        ("identifier,kind,value,count,example\nyes\n", "row 2: expected"),
+    ],
+)
+def test_errors_name_the_row_and_not_the_value(tmp_path, content, message):
+    sheet = tmp_path / "sheet.csv"
+    sheet.write_text(content, encoding="utf-8")
+    with pytest.raises(BuildError, match=message) as error:
+        read_sheet(sheet)
+    assert "甲乙丙" not in str(error.value)
+
+
+def test_a_sheet_that_exists_is_kept(source, tmp_path):
+    sheet = tmp_path / "sheet.csv"
+    sheet.write_text("mine")
+    with pytest.raises(BuildError, match="exists"):
+        write_sheet(source, sheet, show_progress=False)
+    assert sheet.read_text() == "mine"
+    with pytest.raises(BuildError, match="cannot be read"):
+        read_sheet(tmp_path / "none.csv")

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from medteb_mteb.curation.files.read import read_texts, source_digest
+from medteb_mteb.curation.files.records import BuildError, Text
+from medteb_mteb.folders.problems import FolderError
+
+ROWS = [
+    {"_id": "a", "title": "感冒", "text": "多喝水，注意休息。", "department": "内科"},
+    {"_id": "b", "title": "", "text": "饭后服用，一日三次。", "department": "药房"},
+]
+TEXTS = [
+    Text("a", "多喝水，注意休息。", "感冒", meta={"department": "内科"}),
+    Text("b", "饭后服用，一日三次。", "", meta={"department": "药房"}),
+]
+
+
+def jsonl(path, rows):
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
+def test_every_format_gives_the_same_texts(tmp_path, kind):
+    file = tmp_path / f"corpus.{kind}"
+    if kind == "jsonl":
+        jsonl(file, ROWS)
+    elif kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(ROWS), file)
+    else:
+        mark = "," if kind == "csv" else "\t"
+        lines = [mark.join(ROWS[0]), *(mark.join(row.values()) for row in ROWS)]
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert list(read_texts(file)) == TEXTS
+    assert list(read_texts(tmp_path)) == TEXTS
+
+
+def test_columns_may_be_named_and_ids_follow_from_the_content(tmp_path):
+    file = jsonl(tmp_path / "q.jsonl", [{"问题": "发烧怎么办", "source": "x"}, {"问题": "头疼"}])
+    first, second = read_texts(file, {"text": "问题"})
+    assert (first.text, first.meta) == ("发烧怎么办", {"source": "x"})
+    assert first.id != second.id
+    again = jsonl(tmp_path / "r.jsonl", [{"text": "发烧怎么办"}])
+    assert next(read_texts(again)).id == first.id
+    with pytest.raises(BuildError, match="no field 'body'"):
+        list(read_texts(file, {"body": "问题"}))
+
+
+def test_a_column_called_anonymised_is_not_believed(tmp_path):
+    file = jsonl(tmp_path / "q.jsonl", [{"text": "张三，电话 13800138000", "anonymised": "yes"}])
+    (text,) = read_texts(file)
+    assert text.anonymised == ""
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"_id": "a", "text": "x"}, {"_id": "a", "text": "y"}], r"q.jsonl:2: the id 'a' is taken"),
+        ([{"_id": "a", "text": "  "}], r"q.jsonl:1: 'text' is empty"),
+        ([{"_id": "a", "texts": "x"}], r"q.jsonl:1: expected a column text or .*; there is _id, texts"),
+        ([{"_id": None, "text": "x"}], r"q.jsonl:1: '_id' is empty"),
+        ([{"_id": "a", "text": "x", "title": 3}], r"q.jsonl:1: 'title' is not text"),
+    ],
+)
+def test_rows_of_no_use_are_named_with_their_line(tmp_path, rows, message):
+    with pytest.raises(FolderError, match=message):
+        list(read_texts(jsonl(tmp_path / "q.jsonl", rows)))
+
+
+def test_a_csv_row_with_too_few_cells_and_broken_bytes(tmp_path):
+    file = tmp_path / "q.csv"
+    file.write_text('_id,text\na,"两\n行"\nb\n', encoding="utf-8")
+    with pytest.raises(FolderError, match=r"q.csv:4: expected 2 cells"):
+        list(read_texts(file))
+    file.write_bytes("_id,text\na,头疼发热\n".encode("gb18030"))
+    with pytest.raises(FolderError, match="not valid UTF-8"):
+        list(read_texts(file))
+
+
+def test_missing_sources_say_what_to_give(tmp_path):
+    with pytest.raises(BuildError, match="Give a file, a folder, or hub:"):
+        list(read_texts(tmp_path / "gone"))
+    with pytest.raises(BuildError, match=r"holds no \.jsonl"):
+        list(read_texts(tmp_path))
+    (tmp_path / "x.pdf").write_bytes(b"%PDF")
+    with pytest.raises(BuildError, match=r"none of \.jsonl"):
+        list(read_texts(tmp_path / "x.pdf"))
+    with pytest.raises(BuildError, match="cannot be loaded"):
+        list(read_texts("hub:nobody/nothing"))
+
+
+def test_the_digest_follows_content_names_and_columns(tmp_path):
+    file = jsonl(tmp_path / "q.jsonl", ROWS)
+    first = source_digest(file)
+    assert source_digest(tmp_path) == first
+    assert source_digest(file, {"text": "title"}) != first
+    jsonl(file, ROWS[:1])
+    assert source_digest(file) != first

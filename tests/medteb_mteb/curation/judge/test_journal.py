@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import random
+import sqlite3
+
+import pytest
+
+from medteb_mteb.curation.judge import JournalError, judge, repair_journal
+from medteb_mteb.curation.judge.entries import JudgeAccount, Request, judgement_key
+from medteb_mteb.curation.judge.journal import Journal
+from medteb_mteb.curation.llm.database import Failure, settings_digest
+
+SETTINGS = settings_digest({"model": "m"})
+
+
+def key(number):
+    return hashlib.sha256(b"%d" % number).digest()[:16]
+
+
+def settle(journal, numbers, grade="A", failures=None, follow=()):
+    request = Request(tuple(key(number) for number in numbers))
+    journal.decide(SETTINGS, [request])
+    grades = {key(number): grade for number in numbers}
+    journal.settle(
+        SETTINGS, request, judge="one", grades=grades, failures=failures or {}, follow=list(follow),
+        paid=JudgeAccount(1, 100, 10, 0.5, 0, 1, 0),
+    )  # fmt: skip
+
+
+def test_settled_grades_are_there_for_the_next_run(tmp_path):
+    path = tmp_path / "deep" / "journal.sqlite"
+    with Journal(path) as journal:
+        settle(journal, range(5))
+        again = Request((key(7),), 1, control=True)
+        settle(journal, [8], failures={key(9): Failure("refused", 1)}, follow=[again])
+        assert journal.size() == 6
+    with Journal(path) as journal:
+        assert journal.grades([key(n) for n in range(9)]) == {key(n): "A" for n in (0, 1, 2, 3, 4, 8)}
+        assert journal.failures([key(9), key(1)]) == {key(9): Failure("refused", 1)}
+        assert journal.requests(SETTINGS) == [again]
+        assert journal.requests(settings_digest({"model": "n"})) == []
+        assert journal.account("one") == JudgeAccount(2, 200, 20, 1.0, 0, 2, 0)
+        assert journal.account("two") == JudgeAccount()
+        journal.forget(SETTINGS, [again])
+        settle(journal, [9])  # a grade puts an end to its failure
+        assert journal.failures([key(9)]) == {}
+        settle(journal, [1], grade="D")  # and is never changed
+        assert journal.grades([key(1)]) == {key(1): "A"}
+    assert sorted(p.name for p in path.parent.iterdir()) == ["journal.sqlite", "journal.sqlite.lock"]
+
+
+def test_keys_tell_judgements_apart():
+    q, p = hashlib.sha256(b"q").digest(), hashlib.sha256(b"p").digest()
+    keys = {judgement_key(SETTINGS, q, p), judgement_key(SETTINGS, p, q), judgement_key(b"x" * 8, q, p)}
+    assert len(keys) == 3
+    request = Request((key(1), key(2)))
+    ids = {request.id(SETTINGS), request.id(b"x" * 8), Request((key(2), key(1))).id(SETTINGS)}
+    ids |= {Request(request.keys, 1).id(SETTINGS), Request(request.keys, 0, control=True).id(SETTINGS)}
+    assert len(ids) == 5
+
+
+def _die(path, after):
+    journal = Journal(path)
+    for number in range(50):
+        settle(journal, [number])
+        if number == after:
+            os._exit(9)
+
+
+def test_a_killed_process_leaves_all_that_it_settled(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    child = multiprocessing.get_context("fork").Process(target=_die, args=(path, 20))
+    child.start()
+    child.join()
+    assert child.exitcode == 9
+    with Journal.snapshot(path) as reading:
+        assert reading.size() == 21
+    with Journal(path) as journal:
+        assert journal.size() == 21
+        assert journal.account("one").answers == 21
+
+
+def test_one_process_writes_others_read(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    with Journal(path) as journal:
+        settle(journal, [1])
+        with pytest.raises(JournalError, match="Another process buys judgements"):
+            Journal(path)
+        with Journal.snapshot(path) as reading:
+            assert reading.size() == 1
+    with Journal.snapshot(tmp_path / "none.sqlite") as empty:
+        assert empty.size() == 0
+    assert not (tmp_path / "none.sqlite").exists()
+
+
+def test_files_other_than_journals_are_refused(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    path.write_bytes(b"no database at all" * 1000)
+    before = path.read_bytes()
+    with pytest.raises(JournalError, match="is damaged"):
+        Journal(path)
+    with pytest.raises(JournalError, match="is damaged"):
+        Journal.snapshot(path)
+    assert path.read_bytes() == before
+    path.unlink()
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE t (x)")
+    other.close()
+    with pytest.raises(JournalError, match="is a database of something else"):
+        Journal(path)
+    path.unlink()
+    Journal(path).close()
+    with sqlite3.connect(path) as later:
+        later.execute("PRAGMA user_version = 9")
+    later.close()
+    with pytest.raises(JournalError, match="another version"):
+        Journal(path)
+
+
+def filled(path, count=3000):
+    with Journal(path) as journal:
+        journal.describe(SETTINGS, {"model": "m"})
+        for start in range(0, count, 10):
+            settle(journal, range(start, start + 10), grade="SABCD"[start // 10 % 5])
+
+
+@pytest.mark.parametrize("page", [0, 1, 5, "all but data"])
+def test_a_damaged_journal_is_left_alone_and_gives_back_what_is_whole(tmp_path, page):
+    path = tmp_path / "journal.sqlite"
+    filled(path)
+    data = bytearray(path.read_bytes())
+    size = 4096
+    draw = random.Random(0)
+    # Pages of whatever kind: the schema, the root of a tree, a leaf.
+    for number in range(1 + len(data) // size // 2) if page == "all but data" else [page]:
+        if page == "all but data":  # headers of every other page, which lead to the rows
+            data[2 * number * size : 2 * number * size + 12] = draw.randbytes(12)
+        else:
+            data[number * size : (number + 1) * size] = draw.randbytes(size)
+    path.write_bytes(data)
+    with pytest.raises(JournalError, match=r"is damaged.*left as it is.*--repair"):
+        Journal(path)
+    assert path.read_bytes() == bytes(data)
+    repaired = repair_journal(path)
+    lost = 3000 - repaired.judgements
+    assert 0 <= lost <= 2 * 4096 // 34
+    if page == "all but data":
+        assert lost == 0
+    assert repaired.moved.read_bytes() == bytes(data)
+    with Journal(path) as journal:
+        assert journal.size() == repaired.judgements
+        found = journal.grades([key(n) for n in range(3000)])
+        assert len(found) == repaired.judgements
+        assert all(found[key(n)] == "SABCD"[n // 10 % 5] for n in range(3000) if key(n) in found)
+    assert repair_journal(path).judgements == repaired.judgements  # and a whole one loses nothing
+    assert repair_journal(path).moved != repaired.moved
+
+
+def test_rows_in_the_log_are_got_back_too(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    child = multiprocessing.get_context("fork").Process(target=_die, args=(path, 30))
+    child.start()
+    child.join()
+    data = bytearray(path.read_bytes())
+    data[:100] = b"\0" * 100
+    path.write_bytes(data)
+    assert repair_journal(path).judgements == 31
+
+
+def test_a_grade_that_was_changed_on_the_disk_is_noticed(tmp_path):
+    path = tmp_path / "journal.sqlite"
+    with Journal(path) as journal:
+        settle(journal, [1, 2])
+    data = bytearray(path.read_bytes())
+    place = data.index(key(1)) + 16 + 8
+    assert data[place : place + 1] == b"A"
+    data[place] = ord("B")
+    path.write_bytes(data)
+    with Journal(path) as journal:  # as a database it is whole
+        assert journal.grades([key(2)]) == {key(2): "A"}
+        with pytest.raises(JournalError, match="does not agree with its checksum"):
+            journal.grades([key(1)])
+    assert repair_journal(path).judgements == 1
+
+
+def test_a_repair_needs_a_journal_for_itself(tmp_path):
+    with pytest.raises(JournalError, match="There is no journal"):
+        repair_journal(tmp_path / "none.sqlite")
+    with Journal(tmp_path / "journal.sqlite"), pytest.raises(JournalError, match="Another process"):
+        repair_journal(tmp_path / "journal.sqlite")
+
+
+def test_a_build_resumes_after_a_repair(make_input, make_server, endpoint, judges_of, content):
+    source, server = make_input(4, 30), endpoint()
+    config = judges_of(make_server(server), price_in=1.0)
+    path = source.folder / "judgements.sqlite"
+
+    def run(out):
+        return judge(*source.paths, source.folder / out, config, already_anonymous=True, show_progress=False)
+
+    run("first")
+    spent = Journal.snapshot(path).account("words").cost
+    data = bytearray(path.read_bytes())
+    data[16:40] = b"\xff" * 24  # the header of the file
+    path.write_bytes(data)
+    with pytest.raises(JournalError, match="damaged"):
+        run("second")
+    assert path.read_bytes() == bytes(data)
+    repaired = repair_journal(path)
+    report = run("third")
+    assert report.judges[0].known == repaired.judgements == source.pairs
+    assert content(source.folder / "third") == content(source.folder / "first")
+    assert (
+        json.loads((source.folder / "first" / "report.json").read_text())["judges"][0]["paid"]["cost"]
+        == spent
+    )

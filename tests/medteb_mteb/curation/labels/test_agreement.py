@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.labels.agreement import agreement, fleiss_kappa, gwet_ac1, krippendorff_alpha
+from medteb_mteb.curation.labels.grades import GRADES, Judgement
+
+# Fourteen raters, ten subjects, five categories (Fleiss' kappa 0.210).
+FLEISS = [
+    [0, 0, 0, 0, 14], [0, 2, 6, 4, 2], [0, 0, 3, 5, 6], [0, 3, 9, 2, 0], [2, 2, 8, 1, 1],
+    [7, 7, 0, 0, 0], [3, 2, 6, 3, 0], [2, 5, 3, 2, 2], [6, 5, 2, 1, 0], [0, 2, 2, 3, 7],
+]  # fmt: skip
+
+# Four observers, twelve units, some values missing (alpha 0.743 nominal, 0.815 ordinal, 0.849 interval).
+KRIPPENDORFF = [
+    "123321412...", "1233224125.3", ".3332342251.", "12332441251.",
+]  # fmt: skip
+
+
+def counts_of(ratings, categories):
+    table = np.zeros((len(ratings[0]), categories), dtype=int)
+    for rater in ratings:
+        for unit, value in enumerate(rater):
+            if value is not None:
+                table[unit, value] += 1
+    return table
+
+
+def krippendorff_counts():
+    rows = [[None if c == "." else int(c) - 1 for c in row.replace(" ", "")] for row in KRIPPENDORFF]
+    assert {len(row) for row in rows} == {12}
+    return counts_of(rows, 5)
+
+
+def test_fleiss_kappa_of_the_textbook():
+    assert fleiss_kappa(np.array(FLEISS)) == pytest.approx(0.210, abs=5e-4)
+
+
+@pytest.mark.parametrize(("level", "alpha"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)])
+def test_krippendorff_alpha_of_the_textbook(level, alpha):
+    assert krippendorff_alpha(krippendorff_counts(), level) == pytest.approx(alpha, abs=5e-4)
+
+
+def test_gwet_ac1_stays_high_where_kappa_collapses():
+    table = np.array([[2, 0]] * 118 + [[1, 1]] * 7)
+    assert gwet_ac1(table) == pytest.approx(0.9408, abs=5e-5)
+    assert fleiss_kappa(table) < 0
+
+
+def naive_alpha(counts, distance):
+    """Alpha from every pair of ratings, without matrices."""
+    units = [[c for c, n in enumerate(row) for _ in range(n)] for row in counts.tolist()]
+    units = [unit for unit in units if len(unit) > 1]
+    values = [value for unit in units for value in unit]
+    observed = sum(
+        distance(a, b) / (len(unit) - 1)
+        for unit in units
+        for (i, a), (j, b) in product(enumerate(unit), enumerate(unit))
+        if i != j
+    )
+    expected = sum(
+        distance(a, b) for (i, a), (j, b) in product(enumerate(values), enumerate(values)) if i != j
+    )
+    return 1 - (observed / len(values)) / (expected / (len(values) * (len(values) - 1)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_alpha_is_that_of_all_pairs_of_ratings(seed):
+    counts = np.random.default_rng(seed).integers(0, 3, size=(20, 4))
+    assert krippendorff_alpha(counts) == pytest.approx(naive_alpha(counts, lambda a, b: float(a != b)))
+    interval = krippendorff_alpha(counts, "interval")
+    assert interval == pytest.approx(naive_alpha(counts, lambda a, b: float((a - b) ** 2)))
+
+
+def test_one_category_alone_has_no_coefficient():
+    table = np.array([[3, 0]] * 5)
+    assert np.isnan(fleiss_kappa(table))
+    assert np.isnan(krippendorff_alpha(table))
+    assert gwet_ac1(table) == 1.0
+
+
+def random_judgements(noise, seed=0, queries=40):
+    """Three judges who see the same truth, each with letters changed at random."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for query, document in product(range(queries), range(5)):
+        truth = rng.integers(5)
+        for judge in ("甲", "乙", "丙"):
+            letter = truth if rng.random() > noise else rng.integers(5)
+            found.append(Judgement(f"q{query}", f"d{document}", judge, GRADES[letter]))
+    return found
+
+
+def test_the_report_falls_with_noise_and_counts_pairs():
+    none, some, much = (agreement(random_judgements(noise)) for noise in (0.0, 0.3, 1.0))
+    assert (none.judges, none.pairs, none.complete) == (["丙", "乙", "甲"], 200, 200)
+    assert all(estimate.value == 1 for estimate in (*none.labels.values(), *none.grades.values()))
+    for name in ("fleiss_kappa", "krippendorff_alpha", "gwet_ac1"):
+        assert 0.3 < some.labels[name].value < 0.9
+        assert some.labels[name].low < some.labels[name].value < some.labels[name].high
+        assert abs(much.labels[name].value) < 0.15
+    assert some.to_json()["grades"]["krippendorff_alpha"][0] == round(
+        some.grades["krippendorff_alpha"].value, 4
+    )
+
+
+def test_confusion_counts_every_pair_of_judges():
+    found = agreement(random_judgements(0.4))
+    assert set(found.confusion) == {("丙", "乙"), ("丙", "甲"), ("乙", "甲")}
+    given = random_judgements(0.4)
+    grades = {(j.judge, j.pair): j.grade for j in given}
+    table = found.confusion["丙", "乙"]
+    pairs = {j.pair for j in given}
+    expected = sum(grades["丙", pair] == "A" and grades["乙", pair] == "C" for pair in pairs)
+    assert table[1][3] == expected
+    assert sum(map(sum, table)) == 200
+    assert found.positive_rate["甲"] == pytest.approx(sum(grades["甲", pair] in "SA" for pair in pairs) / 200)
+
+
+def test_missing_grades_count_where_they_can():
+    given = [j for i, j in enumerate(random_judgements(0.2)) if i % 7]
+    found = agreement(given)
+    assert found.complete < found.pairs == 200
+    assert sum(map(sum, found.confusion["丙", "乙"])) < 200
+
+
+def test_agreement_needs_two_judges():
+    with pytest.raises(BuildError, match="two judges or more; there is 甲"):
+        agreement([Judgement("q", "d", "甲", "S")])
+    with pytest.raises(BuildError, match="No pair was graded by two judges"):
+        agreement([Judgement("q", "d", "甲", "S"), Judgement("q", "e", "乙", "S")])
+
+
+@pytest.mark.parametrize(
+    "coefficient",
+    [
+        fleiss_kappa,
+        gwet_ac1,
+        krippendorff_alpha,
+        lambda c, times=None: krippendorff_alpha(c, "ordinal", times),
+    ],
+)
+def test_counting_an_item_several_times_is_having_it_so_often(coefficient):
+    draw = np.random.default_rng(3)
+    counts = draw.multinomial(3, [0.4, 0.3, 0.2, 0.1], size=40)
+    counts[:5, 0] = np.maximum(counts[:5, 0] - 1, 0)  # some have fewer ratings
+    times = draw.integers(0, 4, size=40)
+    naive = coefficient(np.repeat(counts, times, axis=0))
+    assert coefficient(counts, times=times) == pytest.approx(naive, abs=1e-12)
+    assert coefficient(counts) != pytest.approx(naive, abs=1e-6)
+
+
+def test_intervals_are_those_of_resampled_queries():
+    draw = np.random.default_rng(5)
+    judgements = [
+        Judgement(f"q{q}", f"d{d}", judge, draw.choice(list("SABCD"), p=[0.3, 0.3, 0.2, 0.1, 0.1]))
+        for q in range(12)
+        for d in range(5)
+        for judge in ("a", "b")
+    ]
+    found = agreement(judgements).labels["gwet_ac1"]
+    grades = {(j.query_id, j.document_id, j.judge): j.grade in "SA" for j in judgements}
+    items = np.array(
+        [[(s := sum(grades[f"q{q}", f"d{d}", j] for j in "ab")), 2 - s] for q in range(12) for d in range(5)]
+    ).reshape(12, 5, 2)
+    values = [gwet_ac1(items[draw.integers(0, 12, 12)].reshape(-1, 2)) for _ in range(2000)]
+    low, high = np.quantile(values, [0.025, 0.975])
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.03)
+
+
+def test_agreement_of_all_pairs_is_not_certain():
+    """Four queries that agree leave room for a true agreement of 40 %: 0.025 ** (1 / 4)."""
+    given = [Judgement(f"q{i}", f"d{j}", judge, "SD"[j]) for i in range(4) for j in (0, 1) for judge in "ab"]
+    found = agreement(given).labels["agreement"]
+    assert (found.value, found.high) == (1.0, 1.0)
+    assert found.low == pytest.approx(0.025**0.25)

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.labels.consensus import Rule, consensus, counts
+from medteb_mteb.curation.labels.grades import Judgement, read_judgements
+
+
+def judged(**grades):
+    """Judgements of one query: document -> a letter per judge, `-` where a judge gave none."""
+    return [
+        Judgement("q", document, f"judge-{i}", letter)
+        for document, letters in grades.items()
+        for i, letter in enumerate(letters)
+        if letter != "-"
+    ]
+
+
+def labels(found):
+    return {
+        label.document_id: label.relevance if label.relevance is not None else label.reason for label in found
+    }
+
+
+def test_the_published_rule_keeps_only_what_all_agree_on():
+    found = consensus(judged(a="SSA", b="SAB", c="BCD", d="SDD", e="SS-"))
+    assert labels(found) == {
+        "a": 1,
+        "b": "judges disagree",
+        "c": 0,
+        "d": "judges disagree",
+        "e": "a judge is missing",
+    }
+    assert counts(found) == {
+        "positive": 1, "negative": 1, "discarded: a judge is missing": 1, "discarded: judges disagree": 2,
+    }  # fmt: skip
+
+
+def test_where_a_positive_begins_is_a_setting():
+    given = judged(a="SSA", b="AAB")
+    assert labels(consensus(given, Rule(positive=("S",)))) == {"a": "judges disagree", "b": 0}
+    assert labels(consensus(given, Rule(positive=("S", "A", "B")))) == {"a": 1, "b": 1}
+    with pytest.raises(BuildError, match="best ones down to some letter"):
+        Rule(positive=("S", "B"))
+    with pytest.raises(BuildError, match="some of S, A, B, C, D; got X"):
+        Rule(positive=("X",))
+
+
+def test_majority_and_ties():
+    given = judged(a="SSD", b="SDD", c="SD-")
+    assert labels(consensus(given, Rule("majority"))) == {"a": 1, "b": 0, "c": "a judge is missing"}
+    assert labels(consensus(given, Rule("majority", incomplete=True)))["c"] == "tie"
+
+
+def test_weights_decide_and_equal_ones_are_the_majority():
+    given = judged(a="SDD", b="SSD", c="DDD")
+    assert labels(consensus(given, Rule("weighted", weights={"judge-0": 3}))) == {"a": 1, "b": 1, "c": 0}
+    assert labels(consensus(given, Rule("weighted"))) == labels(consensus(given, Rule("majority")))
+    # 4 of 5 is the share of b's judges; more than that is asked for.
+    strict = Rule("weighted", weights={"judge-0": 3}, share=0.8)
+    assert labels(consensus(given, strict)) == {"a": "tie", "b": "tie", "c": 0}
+
+
+def test_graded_keeps_the_mean_and_discards_what_is_far_apart():
+    given = judged(a="SSA", b="AAA", c="AAB", d="ABB", e="BBC", f="SSB")
+    assert labels(consensus(given, Rule("graded"))) == {
+        "a": 4, "b": 3, "c": 3, "d": 0, "e": 0, "f": "grades too far apart",
+    }  # fmt: skip
+    assert labels(consensus(given, Rule("graded", spread=2)))["f"] == 3
+
+
+def test_some_judges_only():
+    given = judged(a="SDS", b="DDS")
+    rule = Rule(judges=("judge-0", "judge-2"))
+    assert labels(consensus(given, rule)) == {"a": 1, "b": "judges disagree"}
+    with pytest.raises(BuildError, match="'gpt' has graded nothing; there is judge-0, judge-1, judge-2"):
+        consensus(given, Rule(judges=("gpt",)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kind": "mean"}, "No rule 'mean'; there is unanimous, majority"),
+        ({"weights": {"a": 1}}, "Weights are for the rule 'weighted'"),
+        ({"kind": "weighted", "weights": {"a": -1}}, "cannot be negative"),
+        ({"kind": "weighted", "share": 0.2}, "between 0.5 and 1"),
+    ],
+)
+def test_impossible_rules(settings, message):
+    with pytest.raises(BuildError, match=message):
+        Rule(**settings)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (['{"query-id": "q", "corpus-id": "d", "judge": "j"}'], r":1: expected an object with query-id"),
+        (["[1]"], ":1: expected an object"),
+        (['{"query-id": "q", "corpus-id": "d", "judge": "j", "grade": "E"}'], "grade 'E' is none of S, A"),
+        (['{"query-id": "q", "corpus-id": 3, "judge": "j", "grade": "S"}'], "have to be texts"),
+        (
+            ['{"query-id": "q", "corpus-id": "d", "judge": "j", "grade": "S"}'] * 2,
+            r":2: j graded q and d in line 1",
+        ),
+        ([], "holds no judgements"),
+    ],
+)
+def test_judgements_of_no_use_are_named_with_their_line(tmp_path, lines, message):
+    (tmp_path / "judgements.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(BuildError, match=message):
+        list(read_judgements(tmp_path))
+
+
+def test_judgements_are_read_as_they_are(tmp_path):
+    row = {"query-id": "q", "corpus-id": "d", "judge": "j", "grade": "A", "extra": 1}
+    (tmp_path / "j.jsonl").write_text(json.dumps(row) + "\n\n", encoding="utf-8")
+    assert list(read_judgements(tmp_path / "j.jsonl")) == [Judgement("q", "d", "j", "A")]
+    with pytest.raises(BuildError, match="There is no"):
+        list(read_judgements(tmp_path / "gone.jsonl"))
+
+
+def test_a_positive_that_may_have_raised_itself_is_discarded(tmp_path):
+    rows = [
+        {"query-id": "q", "corpus-id": document, "judge": judge, "grade": grade, **marked}
+        for document, grade, marked in (
+            ("raised", "S", {"suspicious": True}),
+            ("low", "D", {"suspicious": True}),
+            ("plain", "S", {}),
+        )
+        for judge in ("one", "two")
+    ]
+    (tmp_path / "judgements.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = list(read_judgements(tmp_path))
+    reason = "positive of a passage that may instruct judges"
+    assert labels(consensus(given)) == {"raised": reason, "low": 0, "plain": 1}
+    assert labels(consensus(given, Rule(keep_suspicious=True))) == {"raised": 1, "low": 0, "plain": 1}
+    assert counts(consensus(given)) == {"positive": 1, "negative": 1, f"discarded: {reason}": 1}

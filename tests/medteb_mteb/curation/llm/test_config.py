@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from medteb_mteb.curation.files.records import BuildError, Text
+from medteb_mteb.curation.llm import LLM, load_llm, refuse_private
+
+ENTRY = {"name": "writer", "model": "m", "base_url": "http://127.0.0.1:1/v1"}
+
+
+def test_an_llm_of_a_file(tmp_path):
+    file = tmp_path / "llm.yaml"
+    file.write_text(
+        "llm:\n  name: writer\n  model: qwen\n  base_url: http://localhost:8000/v1/\n  temperature: 0.7\n"
+    )
+    llm = load_llm(file)
+    assert (llm.name, llm.base_url, llm.local, llm.key()) == (
+        "writer", "http://localhost:8000/v1", True, "none",
+    )  # fmt: skip
+    assert llm.settings("v1") == {
+        "model": "qwen", "variant": "", "prompt": "v1", "temperature": 0.7, "extra": {},
+    }  # fmt: skip
+    assert LLM(**ENTRY, price_in=2.0, price_out=8.0).cost(1_000_000, 500_000) == 6.0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("llm: {name: a}", r"llm.model: Field required"),
+        ("llm: {name: a, model: m, base_url: nowhere}", "llm.base_url: no address"),
+        ("llm: {name: a, model: m, base_url: 'http://h', tmperature: 1}", "llm.tmperature"),
+        ("llm: {name: a, model: m, base_url: 'http://h', passages: 3}", "llm.passages"),
+        ("llm: {name: a, model: m, base_url: 'http://h', budget: 3}", "price_in or price_out"),
+        ("llm: {name: a, model: m, base_url: 'http://h', extra: {n: 2}}", "'n' is set by the step itself"),
+        ("llm: {name: a, model: m, base_url: 'https://me:pw@h/v1'}", "leave user, password"),
+        ("llm: {name: a, model: m, base_url: 'http://h'}\njudges: []", "judges: Extra inputs"),
+        ("llms: []", "llm: Field required"),
+        ("- a", "has to be a mapping with 'llm'"),
+        ("llm: [", "is not valid YAML"),
+    ],
+)
+def test_a_file_that_is_not_right(tmp_path, text, message):
+    file = tmp_path / "llm.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(BuildError, match=message) as error:
+        load_llm(file)
+    assert "pw" not in str(error.value)
+    with pytest.raises(BuildError, match="cannot be read"):
+        load_llm(tmp_path / "none.yaml")
+
+
+def test_a_key_comes_from_the_environment_alone(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-other")
+    far = LLM(**ENTRY | {"base_url": "https://api.example.com/v1"})
+    with pytest.raises(BuildError, match=r"LLM writer names no key for https://api\.example.*api_key_env"):
+        far.key()
+    assert LLM(**ENTRY).key() == "none"
+    with pytest.raises(BuildError, match="LLM writer: set MINE"):
+        LLM(**ENTRY, api_key_env="MINE").key()
+    monkeypatch.setenv("MINE", "sk-1")
+    assert LLM(**ENTRY, api_key_env="MINE").key() == "sk-1"
+
+
+def test_private_texts_are_refused_by_kind():
+    done, private = Text("a", "好", anonymised="medteb-1"), Text("b", "好")
+    refuse_private({"queries": [done], "documents": []})
+    message = r"1 of 2 queries and 0 of 1 documents have not been anonymised.*--already-anonymous"
+    with pytest.raises(BuildError, match=message):
+        refuse_private({"queries": [done, private], "documents": [done]})
+    with pytest.raises(BuildError, match=r"^2 of 2 documents have not"):
+        refuse_private({"documents": [private, private]})

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from medteb_mteb.curation.llm.limits import Limits, Pace, Stop
+
+
+def test_a_pace_lets_its_units_through_and_no_more():
+    pace = Pace(60, burst=2)
+    waits = [pace.take(1, now=0.0) for _ in range(5)]
+    assert waits == [0, 0, 0, 1, 2]
+    assert pace.take(1, now=100.0) == 0
+    assert Pace(None).take(1e9, 0.0) == 0
+
+
+def test_a_large_request_makes_those_after_it_wait():
+    pace = Pace(6000, burst=1)
+    assert pace.take(1000, now=0.0) == 0
+    assert pace.take(1, now=0.0) == pytest.approx(9)
+    pace.correct(-500)
+    assert pace.take(1, now=0.0) == pytest.approx(9.01 - 5)
+
+
+def test_a_pause_holds_everyone_up_and_a_stop_lets_go():
+    async def main():
+        limits, stop = Limits(None, None), Stop()
+        limits.pause(0.2)
+        started = time.monotonic()
+        await asyncio.gather(*(limits.ready(1, stop) for _ in range(3)))
+        assert 0.15 < time.monotonic() - started < 5
+        limits.pause(60)
+        started = time.monotonic()
+        waiting = asyncio.create_task(limits.ready(1, stop))
+        await asyncio.sleep(0.01)
+        stop.set("first")
+        stop.set("second")
+        await waiting
+        assert time.monotonic() - started < 5
+        assert stop.reason == "first"
+
+    asyncio.run(main())

@@ -1,0 +1,95 @@
+"""Texts, a server of rule-based models that counts, and pipeline files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import rule_judges
+import yaml
+
+from medteb_mteb.curation import pipeline as building
+
+DISEASES = (
+    "感冒",
+    "高血压",
+    "糖尿病",
+    "偏头痛",
+    "胃炎",
+    "湿疹",
+    "哮喘",
+    "肺炎",
+    "痛风",
+    "贫血",
+    "便秘",
+    "失眠",
+)
+ASKED = ("不能吃什么", "怎么治疗", "会传染吗")
+ANSWERS = ("患者不能吃辛辣油腻的东西。", "的治疗以休息和按时用药为主。", "一般不会传染给家人。", "是常见病。")
+JUDGES = ("rule-words", "rule-generous", "rule-strict")
+
+
+def rows(texts):
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in texts)
+
+
+class Counting(rule_judges.Endpoint):
+    """Counts the questions."""
+
+    def __init__(self):
+        super().__init__()
+        self.requests = 0
+
+    async def answer(self, call):
+        self.requests += call.path == "/v1/chat/completions"
+        return await super().answer(call)
+
+
+@pytest.fixture
+def texts(tmp_path):
+    queries = [
+        {"_id": f"q{i}{j}", "text": d + a} for i, d in enumerate(DISEASES) for j, a in enumerate(ASKED)
+    ]
+    found = [
+        {"_id": f"d{i}{j}", "text": d + a} for i, d in enumerate(DISEASES) for j, a in enumerate(ANSWERS)
+    ]
+    (tmp_path / "queries.jsonl").write_text(rows(queries), encoding="utf-8")
+    copy = {"_id": "copy", "text": found[0]["text"]}
+    (tmp_path / "documents.jsonl").write_text(rows([*found, copy]), encoding="utf-8")
+
+
+@pytest.fixture
+def endpoint():
+    return Counting()
+
+
+@pytest.fixture
+def server(endpoint):
+    with rule_judges.serving(endpoint) as url:
+        yield url
+
+
+@pytest.fixture
+def write(tmp_path, texts):
+    """Writes a pipeline file."""
+
+    def call(url="http://127.0.0.1:9/v1", *, steps, name="pipeline.yaml", judge=None, **content):
+        judges = [{"name": n, "model": n, "base_url": url, **(judge or {})} for n in JUDGES]
+        path = tmp_path / name
+        path.write_text(
+            yaml.safe_dump({"judges": judges, "steps": steps, **content}, allow_unicode=True),
+            encoding="utf-8",
+        )
+        return path
+
+    return call
+
+
+@pytest.fixture
+def quiet():
+    """Builds without a word."""
+
+    def call(path, **options):
+        return building.build(path, show_progress=False, say=lambda line: None, **options)
+
+    return call

@@ -1,0 +1,407 @@
+"""A whole build from one file: equal to its commands, resumable anywhere, never paying twice."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import rule_judges
+import yaml
+
+from medteb_mteb.curation import pipeline as building
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.pipeline import run as running
+
+STEPS = [
+    {"step": "anonymize", "name": "queries", "in": "queries.jsonl"},
+    {"step": "anonymize", "name": "anonymous", "in": "documents.jsonl"},
+    {"step": "dedup", "name": "documents", "in": "anonymous", "threshold": 0.9},
+    {"step": "pool", "queries": "queries", "documents": "documents", "retrievers": ["bm25"], "size": 12},
+    {"step": "judge", "queries": "queries", "documents": "documents", "pools": "pool"},
+    {"step": "consensus", "name": "labels", "in": "judge"},
+    {"step": "review", "labels": "labels", "queries": "queries", "documents": "documents", "size": 20},
+    {
+        "step": "assemble",
+        "labels": "labels",
+        "queries": "queries",
+        "documents": "documents",
+        "edition": "clinic",
+        "licence": "mit",
+        "test": 0.4,
+    },
+]
+
+
+@pytest.fixture
+def write(write):
+    """Writes a pipeline file, by default of all steps of this module."""
+
+    def call(url="http://127.0.0.1:9/v1", *, steps=STEPS, **content):
+        return write(url, steps=steps, **content)
+
+    return call
+
+
+def files(folder):
+    """Everything that a build wrote, but times, locks and journals."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and not path.name.startswith(".") and ".sqlite" not in name:
+            found[name] = path.read_bytes()
+    found.pop("judge/report.json", None)  # what this run bought
+    build = json.loads(found.pop("build.json"))
+    for record in build["steps"].values():
+        del record["seconds"]
+        record["result"].pop("judges", None)
+    return {**found, "build.json": build}
+
+
+def changed(steps, name, **values):
+    return [{**one, **values} if one.get("name", one["step"]) == name else one for one in steps]
+
+
+def test_a_build_is_what_its_commands_are(quiet, medteb, write, server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    report = quiet(write(server))
+    assert report.complete
+    assert [step.fate for step in report.steps] == ["made"] * len(STEPS)
+
+    def run(*args):
+        code, _, err = medteb(*args)
+        assert code == 0, err
+
+    run("anonymize", "queries.jsonl", "by-hand/queries", "-q")
+    run("anonymize", "documents.jsonl", "by-hand/anonymous", "-q")
+    run("dedup", "by-hand/anonymous", "by-hand/documents", "--threshold", "0.9", "-q")
+    both = ("by-hand/queries", "by-hand/documents")
+    run("pool", *both, "by-hand/pool", "-r", "bm25", "--size", "12", "-q")
+    judges = tmp_path / "judges.yaml"
+    judges.write_text(yaml.safe_dump({"judges": yaml.safe_load(Path("pipeline.yaml").read_text())["judges"]}))
+    run("judge", *both, "by-hand/pool/pools.jsonl", "by-hand/judge", "--judges", judges, "-q")
+    run("consensus", "by-hand/judge", "by-hand/labels")
+    run(
+        "assemble", "by-hand/labels", *both, "by-hand/assemble", "--name", "clinic", "--licence", "mit",
+        "--test", "0.4",
+    )  # fmt: skip
+    for name in (
+        "queries/records-00000.jsonl",
+        "documents/records-00000.jsonl",
+        "pool/pools.jsonl",
+        "judge/judgements.jsonl",
+        "labels/labels.jsonl",
+        "assemble/MedTEBRetrieval/manifest.json",
+        "assemble/MedTEBReranking/manifest.json",
+        "assemble/train/triples.jsonl",
+    ):
+        assert (tmp_path / "build" / name).read_bytes() == (tmp_path / "by-hand" / name).read_bytes(), name
+
+
+def test_the_editions_of_a_build_are_named(medteb, write, server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = medteb("build", write(server), "-q")
+    assert code == 0, err
+    assert f"MEDTEB_DATA={tmp_path / 'build' / 'data'} mteb run -t MedTEBReranking MedTEBRetrieval" in out
+    assert (tmp_path / "build/data/train/triples.jsonl").is_file()
+
+
+def test_step_by_step_is_at_once_and_nothing_is_asked_again(quiet, write, endpoint, tmp_path):
+    with rule_judges.serving(endpoint) as url:
+        assert quiet(write(url, out="whole", name="whole.yaml")).complete
+        asked = endpoint.requests
+        path = write(url, out="parts", journal="whole/judgements.sqlite", name="parts.yaml")
+        for step in STEPS:
+            quiet(path, until=step.get("name", step["step"]))
+    assert endpoint.requests == asked > 0
+    whole, parts = files(tmp_path / "whole"), files(tmp_path / "parts")
+    for name in ("build.json", "review/sheet.csv", "judge/manifest.json"):
+        assert name in whole
+    assert set(whole) == set(parts)
+    for content in (whole, parts):  # the sheet's path is in its result
+        content["build.json"]["steps"]["review"]["result"].pop("sheet")
+    assert {n for n in whole if whole[n] != parts[n]} == set()
+    # The server is gone.
+    again = quiet(path, resume=True)
+    assert {step.fate for step in again.steps} == {"kept"}
+
+
+KILLED = """
+import sys
+from medteb_mteb.curation import pipeline
+pipeline.build(sys.argv[1], show_progress=False)
+"""
+
+
+@pytest.mark.slow
+def test_killed_while_it_judges_it_ends_with_the_same_bytes(quiet, write, endpoint, tmp_path):
+    with rule_judges.serving(endpoint) as url:
+        assert quiet(write(url, out="whole", name="whole.yaml")).complete
+        once = endpoint.requests
+        path = write(url, out="killed", name="killed.yaml", judge={"requests_per_minute": 1200})
+        for part in (once // 4, once // 2):  # what it asks before it is killed
+            process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.DEVNULL)
+            try:
+                deadline = time.monotonic() + 60
+                while endpoint.requests < once + part:
+                    assert process.poll() is None
+                    assert time.monotonic() < deadline
+                    time.sleep(0.01)
+            finally:
+                process.kill()
+                process.wait()
+        asked = endpoint.requests
+        assert asked < 2 * once
+        # How fast may be asked makes no difference.
+        assert quiet(write(url, out="killed", name="killed.yaml")).complete
+    # Nothing but what was under way is asked for twice.
+    assert 2 * once <= endpoint.requests <= 2 * once + 2 * 3 * 16
+    assert endpoint.requests > asked
+    whole, killed = files(tmp_path / "whole"), files(tmp_path / "killed")
+    for content in (whole, killed):
+        content["build.json"]["steps"]["review"]["result"].pop("sheet")
+    assert {n for n in whole if whole[n] != killed.get(n)} == set()
+
+
+def test_a_build_stopped_at_its_budget_resumes_with_a_larger_one(quiet, write, server, tmp_path):
+    path = write(server, judge={"budget_tokens": 4000})
+    report = quiet(path)
+    assert not report.complete
+    assert report.steps[-1].fate == "stopped"
+    assert "tokens are spent" in report.steps[-1].stopped
+    assert report.left == ("judge", "labels", "review", "assemble")
+    assert quiet(write(server)).complete
+
+
+def test_a_change_is_refused_and_rebuilt_on_request(quiet, write, endpoint, tmp_path):
+    with rule_judges.serving(endpoint) as url:
+        quiet(write(url))
+        asked = endpoint.requests
+        smaller = write(url, steps=changed(STEPS, "pool", size=6))
+        with pytest.raises(
+            BuildError, match=r"Step 'pool' was made with other .*judge, labels, review, assemble"
+        ):
+            quiet(smaller)
+        before = (tmp_path / "build/review/sheet.csv").read_bytes()
+        said = []
+        report = building.build(smaller, redo=True, show_progress=False, say=said.append)
+    assert [step.fate for step in report.steps] == ["kept"] * 3 + ["made"] * 5
+    # What was judged is in the journal, and what clinicians may have filled in is still there.
+    assert endpoint.requests == asked
+    assert (tmp_path / "build/review.old-1/sheet.csv").read_bytes() == before
+    assert any("review.old-1" in line for line in said)
+
+
+def test_changed_texts_are_noticed(quiet, write, server, tmp_path):
+    quiet(write(server), until="documents")
+    with (tmp_path / "documents.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write('{"_id": "new", "text": "新的一段关于发热的话。"}\n')
+    with pytest.raises(BuildError, match="Step 'anonymous' was made with other settings or inputs"):
+        quiet(write(server))
+
+
+def test_a_run_beside_the_file_is_a_retriever_and_its_change_is_noticed(quiet, write, texts, tmp_path):
+    (tmp_path / "runs").mkdir()
+    run = tmp_path / "runs" / "lucene.trec"
+    run.write_text("q00 Q0 d11 1 0.9 x\n")
+    pool = {"step": "pool", "queries": "queries.jsonl", "documents": "documents.jsonl", "size": 12}
+    steps = [{**pool, "retrievers": ["bm25", "runs/lucene.trec"]}]
+    quiet(write(steps=steps))
+    rows = [json.loads(line) for line in (tmp_path / "build/pool/pools.jsonl").read_text().splitlines()]
+    (row,) = [row for row in rows if row["query-id"] == "q00"]
+    assert row["ranks"]["lucene"][row["corpus-ids"].index("d11")] == 1
+    assert {step.fate for step in quiet(write(steps=steps)).steps} == {"kept"}
+    run.write_text("q00 Q0 d12 1 0.9 x\n")
+    with pytest.raises(BuildError, match="Step 'pool' was made with other settings or inputs"):
+        quiet(write(steps=steps))
+
+
+def test_irrelevant_settings_may_change(quiet, write, server):
+    quiet(write(server))
+    report = quiet(write(server, judge={"concurrency": 2, "timeout": 30.0}))
+    assert {step.fate for step in report.steps} == {"kept"}
+
+
+def test_a_forecast_bounds_what_is_asked_and_is_exact_once_pools_are_there(quiet, write, endpoint, tmp_path):
+    priced = {"price_in": 1.0, "price_out": 4.0}
+    with rule_judges.serving(endpoint) as url:
+        path = write(url, judge=priced)
+        first = building.forecast(path)
+        assert not (tmp_path / "build").exists()
+        assert endpoint.requests == 0
+        quiet(path, until="pool")
+        exact = building.forecast(path)
+        quiet(path)
+    bound, known = first.to_json(), exact.to_json()
+    assert not bound["exact"]
+    assert known["exact"]
+    # What checks positives depends on the answers.
+    checks = endpoint.requests - known["requests"]
+    assert 0 < checks <= known["checks"]
+    for what in ("requests", "tokens_in", "tokens_out", "cost"):
+        assert known[what] <= bound[what] < 1.5 * known[what], what
+    fates = [step.fate for step in exact.steps]
+    assert fates == ["finished"] * 4 + ["to do"] * 4
+    after = building.forecast(path).to_json()
+    assert (after["requests"], after["cost"]) == (0, 0)
+    assert {step["fate"] for step in after["steps"]} == {"finished"}
+    assert after["steps"][2]["writes"]["items"] == 48
+
+
+def test_a_forecast_says_what_has_changed(quiet, medteb, write, server):
+    quiet(write(server))
+    code, out, _ = medteb("build", write(server, steps=changed(STEPS, "pool", size=6)), "--dry-run")
+    assert code == 0
+    assert "pool       changed" in out
+    assert "made again with --redo" in out
+    assert "in all about" in out
+
+
+def test_failures_are_retried_and_later_steps_rebuilt(quiet, write, endpoint, monkeypatch, tmp_path):
+    answer = rule_judges.ANSWERS["rule-words"]
+
+    def unsure(messages):
+        return "我不知道" if "失眠" in rule_judges.read_prompt(messages).query else answer(messages)
+
+    with rule_judges.serving(endpoint) as url:
+        path = write(url, judge={"max_failed": 1.0, "unreadable": None})
+        monkeypatch.setitem(rule_judges.ANSWERS, "rule-words", unsure)
+        first = quiet(path)
+        assert first.complete
+        failed = next(one for one in first.steps if one.name == "judge").result["judges"]
+        assert sum(sum(one["failed"].values()) for one in failed) > 0
+        monkeypatch.setitem(rule_judges.ANSWERS, "rule-words", answer)
+        assert {step.fate for step in quiet(path).steps} == {"kept"}
+        again = quiet(path, retry_failed=True)
+    assert [step.fate for step in again.steps][4:] == ["made"] * 4
+    assert not any(one["failed"] for one in again.steps[4].result["judges"])
+    assert (tmp_path / "build/labels.old-1").is_dir()
+
+
+def test_a_build_killed_between_a_step_and_its_record_resumes(quiet, write, server, tmp_path):
+    path = write(server)
+    quiet(path)
+    whole = files(tmp_path / "build")
+    for name in ("assemble", "labels", "review"):
+        state = running.State(tmp_path / "build")
+        record = state.records[name]
+        state.put(name, running.Record(record.step, record.fingerprint))
+    assert [step.fate for step in quiet(path).steps][5:] == ["made"] * 3
+    assert files(tmp_path / "build") == whole
+
+
+def test_the_common_folder_follows_its_steps(quiet, write, server, tmp_path):
+    path = write(server)
+    quiet(path)
+    data = tmp_path / "build" / "data"
+    there = {file.relative_to(data): file.read_bytes() for file in data.rglob("*") if file.is_file()}
+    assert len(there) > 5
+    shutil.rmtree(data)
+    quiet(path)
+    assert {file.relative_to(data): file.read_bytes() for file in data.rglob("*") if file.is_file()} == there
+    (data / "MedTEBRetrieval" / "stale.txt").write_text("x")
+    quiet(write(server, steps=changed(STEPS, "assemble", version="2.0.0")), redo=True)
+    assert not (data / "MedTEBRetrieval" / "stale.txt").exists()
+    assert "2.0.0" in (data / "MedTEBRetrieval" / "manifest.json").read_text()
+
+
+def test_two_builds_do_not_share_a_folder(quiet, write, server, tmp_path):
+    path = write(server)
+    quiet(path, until="queries")
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys, time; from pathlib import Path\n"
+            "from medteb_mteb.curation.files.folder import alone\n"
+            "with alone(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)",
+            str(tmp_path / "build"),
+        ],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(BuildError, match="Another process works on"):
+            quiet(path)
+    finally:
+        holder.kill()
+        holder.wait()
+    assert quiet(path, until="queries").complete
+
+
+def test_resuming_needs_something_to_resume(quiet, write, server):
+    with pytest.raises(BuildError, match="holds no build to resume"):
+        quiet(write(server), resume=True)
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        ([{"step": "anonymise", "in": "queries.jsonl"}], "no step 'anonymise'; there is 'anonymize'"),
+        ([{"in": "queries.jsonl"}], "which 'step' it is has to be said"),
+        (
+            [{"step": "dedup", "in": "queries.jsonl", "treshold": 0.8}],
+            r"steps.0.dedup.treshold: Extra inputs",
+        ),
+        ([{"step": "dedup", "in": "nowhere.jsonl"}], "there is no step 'nowhere.jsonl' and no "),
+        (STEPS[:1] * 2, "two steps are called 'queries'"),
+        (
+            [{"step": "dedup", "name": "a", "in": "b"}, {**STEPS[0], "name": "b"}],
+            "'b' does not come before it",
+        ),
+        ([{"step": "dedup", "name": "a", "in": "a"}], "'a' does not come before it"),
+        (
+            changed(STEPS, "labels", **{"in": "pool"}),
+            r"expected judgements, but 'pool' \(pool\) writes pools",
+        ),
+        (changed(STEPS, "labels", weights={"rule-words": 2}), "Weights are for the rule 'weighted'"),
+        (changed(STEPS, "labels", judges=["nobody"]), "there is no judge 'nobody'"),
+        (changed(STEPS, "assemble", list_positives=100), "no place for negatives"),
+        (changed(STEPS, "pool", retrievers=[]), "retrievers"),
+        ([*STEPS, {**STEPS[-1], "name": "more"}], "two steps write the edition MedTEBReranking"),
+        ([], "steps"),
+    ],
+)
+def test_impossible_builds_are_refused_before_anything_is_done(quiet, write, tmp_path, steps, message):
+    with pytest.raises(BuildError, match=message):
+        quiet(write(steps=steps))
+    assert not (tmp_path / "build").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("steps: [\n", "is not valid YAML"),
+        ("- a\n", "has to be a mapping with 'steps'"),
+        ("out: a\nout: b\nsteps: []\n", "the key 'out' is there twice"),
+        ("steps:\n- {step: dedup, in: queries.jsonl}\nseed: 3\n", "seed: Extra inputs"),
+        ("judges: nowhere.yaml\nsteps:\n- {step: dedup, in: queries.jsonl}\n", "nowhere.yaml cannot be read"),
+        (yaml.safe_dump({"steps": STEPS}), "Step 'judge' needs judges"),
+    ],
+)
+def test_an_invalid_pipeline_file_is_refused(medteb, texts, tmp_path, content, message):
+    path = tmp_path / "bad.yaml"
+    path.write_text(content, encoding="utf-8")
+    code, _, err = medteb("build", path)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_an_unknown_last_step_is_named(medteb, write):
+    code, _, err = medteb("build", write(), "--until", "judged")
+    assert code == 2
+    assert "There is no step 'judged'; there is queries, anonymous" in err
+
+
+def test_the_step_that_fails_is_named(quiet, write, tmp_path):
+    (tmp_path / "documents.jsonl").write_text('{"_id": "d1", "body": ""}\n')
+    with pytest.raises(ValueError, match=r"documents\.jsonl") as error:
+        quiet(write())
+    assert "d1" in str(error.value) or ":1" in str(error.value)
+    # What was done before it is kept.
+    assert running.State(tmp_path / "build").records["queries"].finished

@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import json
+
+import faiss
+import numpy as np
+import pytest
+import torch
+
+from medteb_mteb.curation.diversify import Rule, Search, diversify, measure_disagreement, unit
+from medteb_mteb.curation.diversify.core import make_filter
+from medteb_mteb.curation.diversify.journal import Journal
+from medteb_mteb.curation.diversify.product import Product, keeps_margin
+from medteb_mteb.curation.diversify.vectors import inner_products
+from medteb_mteb.curation.files.records import BuildError
+
+TYPES = (torch.bfloat16, torch.float32)
+
+
+def loop(vectors, threshold, k=5, tolerated=1, seed_size=5000):
+    """The definition, word for word: one search of an exact index per vector."""
+    vectors = unit(vectors)
+    index = faiss.IndexFlatIP(vectors.shape[1])
+    index.add(vectors[:seed_size])
+    kept = np.ones(len(vectors), dtype=bool)
+    for row in range(seed_size, len(vectors)):
+        near, numbers = index.search(vectors[row : row + 1], k)
+        kept[row] = ((near[0] > np.float32(threshold)) & (numbers[0] >= 0)).sum() <= tolerated
+        if kept[row]:
+            index.add(vectors[row : row + 1])
+    return kept
+
+
+def clustered(rng, n, dim, families=0.4):
+    """Vectors of any length: families around centres, exact duplicates, zeros."""
+    centres = rng.standard_normal((max(1, int(families * n)), dim))
+    spread = rng.uniform(0.05, 1.0, (n, 1)) * np.linalg.norm(centres[0]) / dim**0.5
+    vectors = centres[rng.integers(0, len(centres), n)] + spread * rng.standard_normal((n, dim))
+    copies = rng.random(n) < 0.1
+    vectors[copies] = vectors[rng.integers(0, n, copies.sum())]
+    vectors[rng.random(n) < 0.01] = 0
+    return (vectors * rng.uniform(0.1, 10, (n, 1))).astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_decisions_are_those_of_the_loop(seed):
+    rng = np.random.default_rng(seed)
+    n, dim = int(rng.integers(1, 700)), int(rng.integers(2, 90))
+    vectors = clustered(rng, n, dim, rng.uniform(0.02, 0.6))
+    tolerated = int(rng.integers(0, 4))
+    rule = {
+        "threshold": float(rng.choice([0.05, 0.4, 0.78, 0.85, 0.97])),
+        "k": tolerated + int(rng.integers(1, 5)),
+        "tolerated": tolerated,
+        "seed_size": int(rng.choice([0, 1, 50, 200, 5000])),
+    }
+    expected = loop(vectors, **rule)
+    for dtype in TYPES:
+        block, tile = int(rng.integers(1, 300)), int(rng.integers(1, 300))
+        got = diversify(vectors, **rule, search=Search(block=block), tile=tile, dtype=dtype)
+        assert np.array_equal(got, expected)
+
+
+def test_a_realistic_share_is_dropped():
+    vectors = clustered(np.random.default_rng(3), 3000, 64, 0.2)
+    kept = diversify(vectors, threshold=0.85, seed_size=500)
+    assert 0.1 < 1 - kept.mean() < 0.7
+    assert np.array_equal(kept, loop(vectors, 0.85, seed_size=500))
+
+
+def at_threshold(rng, threshold, n, dim):
+    """A centre, and vectors whose similarity to it is the threshold but for a few last bits."""
+    centre = unit(rng.standard_normal((1, dim)))[0].astype(np.float64)
+    away = rng.standard_normal((n, dim))
+    away -= (away @ centre)[:, None] * centre
+    threshold = threshold + rng.uniform(-2e-7, 2e-7, (n, 1))
+    vectors = threshold * centre + (1 - threshold**2) ** 0.5 * unit(away).astype(np.float64)
+    return np.concatenate([centre[None], vectors]).astype(np.float32)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_similarities_at_the_threshold_are_settled_as_by_the_loop(dtype):
+    vectors = at_threshold(np.random.default_rng(0), float(np.float32(0.85)), 1500, 96)
+    rule = {"threshold": 0.85, "tolerated": 0, "seed_size": 1}
+    expected = loop(vectors, **rule)
+    assert np.array_equal(diversify(vectors, **rule, dtype=dtype), expected)
+    assert 300 < expected[1:].sum() < 1200
+    # Not so if one were to trust a matrix product, even in float32.
+    rounded = torch.from_numpy(unit(vectors)).to(dtype)
+    naive = (rounded[1:] @ rounded[0]).float().numpy() <= np.float32(0.85)
+    assert (naive != expected[1:]).any()
+
+
+def test_the_threshold_itself_is_not_above_it():
+    vectors = unit(clustered(np.random.default_rng(1), 400, 48))
+    index = faiss.IndexFlatIP(48)
+    index.add(vectors)
+    near, _ = index.search(vectors[-1:], 50)
+    similarities = [float(s) for s in near[0] if 0.1 < s < 0.999]
+    assert len(similarities) > 10
+    for threshold in similarities:
+        for value in (threshold, float(np.nextafter(np.float32(threshold), np.float32(0)))):
+            rule = {"threshold": value, "seed_size": 30}
+            assert np.array_equal(diversify(vectors, **rule), loop(vectors, **rule))
+    exactly = Rule(threshold=similarities[0])
+    pair = np.float32([[1, 0], [similarities[0], (1 - similarities[0] ** 2) ** 0.5]])
+    again = float(inner_products(unit(pair), np.array([0]), unit(pair), np.array([1]))[0])
+    assert exactly.limit == np.float32(similarities[0])
+    kept = diversify(pair, threshold=again, tolerated=0, seed_size=1)
+    assert kept.all()
+    below = float(np.nextafter(np.float32(again), np.float32(0)))
+    assert diversify(pair, threshold=below, tolerated=0, seed_size=1).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("threshold", [0.05, 0.3, 0.85, 0.99])
+@pytest.mark.parametrize("dim", [3, 64, 768])
+def test_rounded_products_miss_no_pair_and_are_sure_of_no_wrong_one(dtype, threshold, dim):
+    rng = np.random.default_rng(7)
+    away = np.concatenate(
+        [at_threshold(rng, threshold + d, 40, dim) for d in (-0.04, -0.004, 0, 0.004, 0.009)]
+    )
+    vectors = unit(away)
+    product = Product(threshold, dim, dtype)
+    assert keeps_margin(product)
+    left = product.round(vectors)
+    found = product.find(left, left)
+    true = vectors.astype(np.float64) @ vectors.astype(np.float64).T
+    candidate, sure = np.zeros((2, *true.shape), dtype=bool)
+    candidate[found.left, found.right] = True
+    sure[found.left, found.right] = found.sure
+    assert not ((true > threshold) & ~candidate).any()
+    assert not (sure & (true <= threshold)).any()
+    assert sure.any() or threshold == 0.99  # bfloat16 cannot be sure of it
+    assert not candidate.all()
+
+
+def test_similarities_are_those_of_a_search_one_by_one():
+    vectors = unit(clustered(np.random.default_rng(2), 120, 100))
+    index = faiss.IndexFlatIP(100)
+    index.add(vectors)
+    near, numbers = zip(*(index.search(vectors[i : i + 1], 120) for i in range(120)), strict=True)
+    rows = np.repeat(np.arange(120), 120)
+    columns = np.concatenate(numbers, axis=1)[0]
+    assert np.array_equal(inner_products(vectors, rows, vectors, columns), np.concatenate(near, axis=1)[0])
+
+
+def test_a_vector_has_the_same_bits_in_any_company():
+    vectors = clustered(np.random.default_rng(5), 300, 77)
+    whole = unit(vectors)
+    alone = np.concatenate([unit(vectors[i : i + 1]) for i in range(300)])
+    assert np.array_equal(whole, alone)
+    assert np.array_equal(whole[::7], unit(vectors[::7]))
+    assert not unit(np.zeros((1, 4), dtype=np.float32)).any()
+
+
+def test_a_mapped_file_is_as_good_as_an_array(tmp_path):
+    vectors = clustered(np.random.default_rng(4), 900, 40)
+    np.save(tmp_path / "v.npy", vectors)
+    mapped = np.load(tmp_path / "v.npy", mmap_mode="r")
+    expected = diversify(vectors, threshold=0.78, seed_size=100)
+    assert np.array_equal(diversify(mapped, threshold=0.78, seed_size=100), expected)
+    half = vectors.astype(np.float16)
+    assert np.array_equal(diversify(half, threshold=0.78, seed_size=100), loop(half, 0.78, seed_size=100))
+
+
+def test_the_neighbour_of_a_dropped_vector_is_the_nearest_kept_one():
+    vectors = clustered(np.random.default_rng(6), 1200, 32)
+    rule = Rule(0.8, seed_size=100)
+    filtered = make_filter(rule, Search(block=97), 32, lambda: vectors, tile=61, neighbours=True)
+    parts = [filtered.feed(vectors[start : start + 250]) for start in range(0, 1200, 250)]
+    kept, neighbour, similarity = (np.concatenate(column) for column in zip(*parts, strict=True))
+    assert np.array_equal(kept, loop(vectors, 0.8, seed_size=100))
+    index, numbers = faiss.IndexFlatIP(32), unit(vectors)
+    for row in range(1200):
+        if kept[row]:
+            index.add(numbers[row : row + 1])
+            assert (neighbour[row], np.isnan(similarity[row])) == (-1, True)
+            continue
+        near, found = index.search(numbers[row : row + 1], index.ntotal)
+        best = found[0][near[0] == near[0][0]].min()
+        assert (neighbour[row], similarity[row]) == (best, near[0][0])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Rule(1.0), "must be 0.05 or more and below 1"),
+        (lambda: Rule(0.0), "must be 0.05 or more"),
+        (lambda: Rule(0.8, k=2, tolerated=2), "Make k larger"),
+        (lambda: Rule(0.8, seed_size=-1), "negative"),
+        (lambda: Search("hnsw"), "there is exact and ivf"),
+        (lambda: Search("ivf", probes=0), "at least 1"),
+        (lambda: diversify(np.eye(3), threshold=0.8, k=1), "Make k larger"),
+    ],
+)
+def test_impossible_settings_are_refused(make, message):
+    with pytest.raises(BuildError, match=message):
+        make()
+
+
+def test_vectors_of_no_use_are_named():
+    vectors = clustered(np.random.default_rng(0), 60, 8)
+    vectors[41, 3] = np.nan
+    with pytest.raises(BuildError, match="Vector 41 has NaN"):
+        diversify(vectors, threshold=0.8, seed_size=10, search=Search(block=7))
+    with pytest.raises(BuildError, match="int64 of shape"):
+        diversify(np.arange(4), threshold=0.8)
+    assert diversify(np.empty((0, 4), dtype=np.float32), threshold=0.8).shape == (0,)
+
+
+@pytest.mark.parametrize("index", ["exact", "ivf"])
+def test_resumed_is_uninterrupted_wherever_it_was_killed(tmp_path, index):
+    vectors = clustered(np.random.default_rng(8), 600, 24)
+    search = Search(index, lists=20, probes=2, block=64)
+    options = {"threshold": 0.8, "seed_size": 90, "search": search}
+    whole = tmp_path / "whole"
+    expected = diversify(vectors, **options, journal=whole)
+    content = whole.read_bytes()
+    assert np.array_equal(expected, diversify(vectors, **options))
+    rng = np.random.default_rng(0)
+    header = content.index(b"\n") + 1
+    for size in [
+        0,
+        5,
+        header,
+        header + 3,
+        len(content) - 1,
+        len(content),
+        *rng.integers(0, len(content), 12),
+    ]:
+        killed = tmp_path / "killed"
+        tail = bytes(int(rng.integers(0, 70))) if size > header else b""  # zeros, after a loss of power
+        killed.write_bytes(content[:size] + tail)
+        assert np.array_equal(diversify(vectors, **options, journal=killed), expected)
+        assert killed.read_bytes() == content
+
+
+def test_a_resumed_run_decides_only_about_the_rest(tmp_path, monkeypatch):
+    vectors = clustered(np.random.default_rng(9), 500, 16)
+    written, real = [], Journal.write
+
+    def stop_at_third(self, kept):
+        written.append(len(kept))
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        real(self, kept)
+
+    monkeypatch.setattr(Journal, "write", stop_at_third)
+    options = {"threshold": 0.8, "seed_size": 100, "search": Search(block=100), "journal": tmp_path / "j"}
+    with pytest.raises(KeyboardInterrupt):
+        diversify(vectors, **options)
+    resumed = diversify(vectors, **options)
+    assert written == [100, 100, 100, 100, 100, 100]  # the third once more
+    assert np.array_equal(resumed, loop(vectors, 0.8, seed_size=100))
+
+
+def test_a_journal_of_something_else_is_refused(tmp_path):
+    vectors = clustered(np.random.default_rng(9), 50, 16)
+    diversify(vectors, threshold=0.8, journal=tmp_path / "j")
+    with pytest.raises(BuildError, match="decisions with other threshold"):
+        diversify(vectors, threshold=0.85, journal=tmp_path / "j")
+    with pytest.raises(BuildError, match="decisions with other vectors"):
+        diversify(vectors + 1, threshold=0.8, journal=tmp_path / "j")
+    (tmp_path / "notes").write_text("mine\n")
+    with pytest.raises(BuildError, match="is not a journal"):
+        diversify(vectors, threshold=0.8, journal=tmp_path / "notes")
+    assert (tmp_path / "notes").read_text() == "mine\n"
+    with pytest.raises(BuildError, match="cannot be written"):
+        diversify(vectors, threshold=0.8, journal=tmp_path / "gone" / "j")
+
+
+def test_an_approximate_search_of_an_easy_set_disagrees_nowhere():
+    rng = np.random.default_rng(0)
+    vectors = np.repeat(np.eye(50, 64), 20, axis=0)[rng.permutation(1000)].astype(np.float32)
+    rule = Rule(0.85, seed_size=60)
+    kept = diversify(vectors, threshold=0.85, seed_size=60, search=Search("ivf", lists=50, probes=2))
+    assert np.array_equal(kept, loop(vectors, 0.85, seed_size=60))
+    measured = measure_disagreement(vectors, kept, rule)
+    assert (measured.sampled, measured.share, measured.interval[0]) == (940, 0, 0)
+    assert 0 < measured.interval[1] < 0.01
+
+
+def test_looking_everywhere_is_exact_and_looking_nearly_nowhere_is_found_out():
+    vectors = clustered(np.random.default_rng(1), 3000, 24, 0.2)
+    rule = Rule(0.7, seed_size=100)
+    options = {"threshold": 0.7, "seed_size": 100}
+    exact = loop(vectors, **options)
+    everywhere = diversify(vectors, **options, search=Search("ivf", lists=30, probes=30))
+    assert np.array_equal(everywhere, exact)
+    assert measure_disagreement(vectors, exact, rule).share == 0
+    hasty = diversify(vectors, **options, search=Search("ivf", lists=500, probes=1))
+    measured = measure_disagreement(vectors, hasty, rule, sample=10_000)
+    assert measured.sampled == 2900
+    assert measured.kept > 20
+    assert measured.dropped == 0  # it can only overlook
+    sampled = [measure_disagreement(vectors, hasty, rule, sample=400, seed=seed) for seed in range(30)]
+    assert np.mean([found.share for found in sampled]) == pytest.approx(measured.share, rel=0.15)
+    inside = sum(low <= measured.share <= high for low, high in (found.interval for found in sampled))
+    assert inside >= 26
+
+
+def test_each_wrong_decision_is_counted():
+    vectors = clustered(np.random.default_rng(2), 800, 24, 0.2)
+    kept = loop(vectors, 0.8, seed_size=100)
+    rule = Rule(0.8, seed_size=100)
+    last_kept, last_dropped = np.flatnonzero(kept)[-1], np.flatnonzero(~kept)[-1]
+    for row, field in ((last_kept, "dropped"), (last_dropped, "kept")):
+        wrong = kept.copy()
+        wrong[row] = ~wrong[row]
+        wrong, part = wrong[: row + 1], vectors[: row + 1]  # nothing comes after it that it could change
+        measured = json.loads(json.dumps(measure_disagreement(part, wrong, rule).to_json()))
+        assert {"kept": measured["kept"], "dropped": measured["dropped"]} == {
+            "kept": 0,
+            "dropped": 0,
+            field: 1,
+        }

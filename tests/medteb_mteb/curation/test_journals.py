@@ -1,0 +1,124 @@
+"""`medteb verify`: journals that are whole, torn and changed."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from medteb_mteb.cli import app
+from medteb_mteb.curation.diversify.journal import Journal as Decisions
+from medteb_mteb.curation.judge.entries import JudgeAccount, Request
+from medteb_mteb.curation.judge.journal import Journal
+from medteb_mteb.curation.llm import Account
+from medteb_mteb.curation.llm.database import settings_digest
+from medteb_mteb.curation.llm.journal import Answer, AnswerJournal
+
+SETTINGS = settings_digest({"model": "m"})
+KEYS = [bytes([number]) * 16 for number in range(40)]
+
+
+@pytest.fixture
+def answers(tmp_path):
+    path = tmp_path / "answers.sqlite"
+    with AnswerJournal(path) as journal:
+        for number, key in enumerate(KEYS):
+            answer = Answer(0, "", f"答案{number} " + "脉" * 200)
+            journal.add(SETTINGS, key, answer, llm="one", paid=Account(1, 1, 1, 0.5, 0))
+    return path
+
+
+@pytest.fixture
+def judgements(tmp_path):
+    path = tmp_path / "judgements.sqlite"
+    with Journal(path) as journal:
+        journal.settle(
+            SETTINGS,
+            Request(tuple(KEYS), 0, False),
+            judge="one",
+            grades=dict.fromkeys(KEYS, "A"),
+            failures={},
+            follow=(),
+            paid=JudgeAccount(),
+        )
+    return path
+
+
+def run(arguments):
+    """Exit status of the command, and its JSON or its error."""
+    done = CliRunner().invoke(app, ["verify", *map(str, arguments), "--json"])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        return 2, str(done.exception)
+    return done.exit_code, json.loads(done.stdout)
+
+
+def test_whole_journals_are_whole(answers, judgements):
+    status, said = run([answers, judgements])
+    assert status == 0
+    assert [one["kind"] for one in said] == ["journal of answers", "journal of judgements"]
+    assert [one["notes"] for one in said] == [["40 answers"], ["40 judgements"]]
+
+
+@pytest.mark.parametrize("which", ["answers", "judgements"])
+def test_a_changed_row_is_named_and_the_others_are_kept(which, request):
+    path = request.getfixturevalue(which)
+    column = {"answers": "answer", "judgements": "grade"}[which]
+    with sqlite3.connect(path) as db:
+        db.execute(f"UPDATE {which} SET {column} = 'B' WHERE key = ?", (KEYS[7],))
+    status, said = run([path])
+    assert status == 1
+    assert [problem["found"] for problem in said["problems"]] == [
+        f"the row of key {KEYS[7].hex()} was changed"
+    ]
+    before = path.read_bytes()
+    status, said = run([path, "--repair"])
+    assert status == 0
+    assert said["notes"] in ([f"39 {which}"], [f"40 {which}"])  # the row before the change may still be there
+    assert (path.parent / f"{path.name}.damaged-1").read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", ["torn", "zeroed"])
+def test_a_damaged_file_says_where(answers, damage):
+    content = bytearray(answers.read_bytes())
+    if damage == "torn":
+        content = content[:-1000]
+    else:
+        content[3 * 4096 : 4 * 4096] = bytes(4096)
+    answers.write_bytes(content)
+    status, said = run([answers])
+    assert status == 1
+    assert any(word in said["problems"][0]["found"] for word in ("torn", "page", "malformed"))
+    status, said = run([answers, "--repair"])
+    assert status == 0
+    assert int(said["notes"][0].split()[0]) >= 20
+
+
+def test_decisions_that_are_torn(tmp_path):
+    path = tmp_path / "decisions"
+    vectors = np.eye(8, dtype=np.float32)
+    Decisions(path, vectors, {"threshold": 0.8}).write(np.array([True, False, True]))
+    assert run([path])[0] == 0
+    size = path.stat().st_size
+    with path.open("ab") as file:
+        file.write(bytes(5))
+    status, said = run([path])
+    assert (status, said["problems"][0]["found"]) == (1, f"byte {size} is not a decision (decision 3 of 8)")
+    assert run([path, "--repair"])[0] == 0
+    assert Decisions(path, vectors, {"threshold": 0.8}).read().tolist() == [True, False, True]
+
+
+def test_files_other_than_journals_are_refused(tmp_path):
+    with sqlite3.connect(tmp_path / "other.sqlite") as db:
+        db.execute("CREATE TABLE t (x)")
+    (tmp_path / "text").write_text("hello")
+    for name, said in (
+        ("other.sqlite", "something else"),
+        ("text", "is not a journal"),
+        ("absent", "no journal at"),
+    ):
+        status, error = run([tmp_path / name])
+        assert status != 0
+        assert said in error

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.texts.redundancy import correlation, leakage, read_scores
+
+# MAR paper, Table 9, zero-shot: both CMedQA sets, then retrieval, reranking and STS of the new benchmark.
+TABLE = """model,CMedQAv1,CMedQAv2,Retrieval,Reranking,STS
+gte-multilingual-base,86.11,87.40,47.80,61.51,72.39
+gte-base-zh,86.79,87.20,44.18,58.40,75.07
+gte-large-zh,86.09,86.46,29.75,53.70,68.02
+gte-Qwen2-1.5B-instruct,88.16,88.12,45.14,58.99,76.81
+gte-Qwen2-7B-instruct,88.20,89.31,40.94,61.07,72.67
+bge-small-zh-v1.5,77.40,79.86,35.22,55.39,57.87
+bge-base-zh-v1.5,80.47,84.88,33.11,53.56,67.45
+bge-large-zh-v1.5,83.45,85.44,43.05,58.31,71.90
+bge-m3,77.71,79.19,41.14,57.68,63.67
+Conan-embedding-v1,91.39,89.72,41.60,61.89,72.86
+stella-base-zh-v3-1792d,88.35,89.06,45.77,60.43,74.96
+Qwen3-Embedding-0.6B,80.06,81.35,47.54,64.51,68.31
+Qwen3-Embedding-4B,84.43,85.06,50.14,66.67,76.49
+Qwen3-Embedding-8B,86.13,86.39,51.15,66.31,76.09
+"""
+OLD, NEW = ["CMedQAv1", "CMedQAv2"], ["Retrieval", "Reranking", "STS"]
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "scores.csv"
+    path.write_text(TABLE, encoding="utf-8")
+    return path
+
+
+def test_the_published_correlation(table):
+    found = correlation(read_scores(table), OLD, NEW)
+    assert len(found.models) == 14
+    assert found.spearman == pytest.approx(0.354, abs=5e-4)
+    assert found.p == pytest.approx(0.215, abs=5e-4)
+    assert found.low < found.spearman < found.high
+
+
+def test_groups_that_order_alike_or_the_other_way_round():
+    rng = np.random.default_rng(0)
+    scores = {f"m{i}": {"a": float(i), "b": i**2 + 0.1, "c": -float(i), "d": rng.random()} for i in range(12)}
+    same = correlation(scores, ["a"], ["b"])
+    assert (same.spearman, same.kendall, same.low, same.high) == pytest.approx((1, 1, 1, 1))
+    assert correlation(scores, ["b"], ["c"]).spearman == pytest.approx(-1)
+    noise = correlation(scores, ["a"], ["d"])
+    assert noise.low < 0 < noise.high
+
+
+def test_models_without_all_scores_are_left_out(table):
+    table.write_text(TABLE + "half,80.1,,40.2,50.1,60.2\n", encoding="utf-8")
+    found = correlation(read_scores(table), OLD, NEW)
+    assert found.left_out == ("half",)
+    assert len(found.models) == 14
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "message"),
+    [
+        (["CMedQA"], NEW, "No model has a score on 'CMedQA'; there is CMedQAv1"),
+        (OLD, ["STS", "CMedQAv1"], "CMedQAv1 is in both groups"),
+        (OLD, [], "Both groups need a task"),
+    ],
+)
+def test_groups_of_no_use(table, left, right, message):
+    with pytest.raises(BuildError, match=message):
+        correlation(read_scores(table), left, right)
+
+
+def test_too_few_models(table):
+    table.write_text("\n".join(TABLE.splitlines()[:4]) + "\n", encoding="utf-8")
+    with pytest.raises(BuildError, match="3 models have scores on all of"):
+        correlation(read_scores(table), OLD, NEW)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name,a\nx,1\n", "no column 'model'; it has name, a"),
+        ("model,a\nx,much\n", r":2: could not convert .*a score is a number"),
+        ("model,a\nx,1\nx,2\n", ":3: the model 'x' is there twice"),
+    ],
+)
+def test_tables_of_no_use(tmp_path, text, message):
+    (tmp_path / "t.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(BuildError, match=message):
+        read_scores(tmp_path / "t.csv")
+    with pytest.raises(BuildError, match="holds no results of mteb"):
+        read_scores(tmp_path)
+    with pytest.raises(BuildError, match="There is no"):
+        read_scores(tmp_path / "gone")
+
+
+def test_results_of_mteb_are_read(tmp_path):
+    place = tmp_path / "results" / "org__one" / "rev"
+    place.mkdir(parents=True)
+    (place / "model_meta.json").write_text("{}")
+    rows = [{"main_score": 0.25}, {"main_score": 0.75}]
+    (place / "T.json").write_text(json.dumps({"task_name": "T", "scores": {"test": rows}}))
+    assert read_scores(tmp_path) == {"org/one": {"T": 0.5}}
+
+
+def test_leaks_are_counted_equal_and_near():
+    training = ["感冒了怎么办？", "糖尿病能吃西瓜吗", "多喝水，注意休息。"]
+    found = leakage(["感冒怎么办", "糖尿病能吃西瓜吗？", "湿疹痒"], ["多喝水 注意休息", "外用药膏"], training)
+    assert (found.queries, found.equal, found.near) == (3, 1, 2)
+    assert (found.documents, found.equal_documents) == (2, 1)
+    assert found.examples == (("糖尿病能吃西瓜吗？", "糖尿病能吃西瓜吗"), ("感冒怎么办", "感冒了怎么办？"))
+    assert leakage(["湿疹痒"], [], training).near == 0
+
+
+def test_the_commands(medteb, table, tmp_path):
+    code, out, _ = medteb("redundancy", table, "--left", ",".join(OLD), "--right", ",".join(NEW))
+    assert code == 0
+    assert "14 models with scores on all, 0 left out" in out
+    assert "Spearman 0.354" in out
+    assert "p = 0.215" in out
+    folder = tmp_path / "task"
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text('{"_id": "d", "title": "", "text": "多喝水。"}\n', encoding="utf-8")
+    (folder / "queries.jsonl").write_text('{"_id": "q", "text": "感冒怎么办"}\n', encoding="utf-8")
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n", encoding="utf-8")
+    (tmp_path / "train.jsonl").write_text(
+        '{"query": "感冒了怎么办", "positive": "多喝水"}\n', encoding="utf-8"
+    )
+    aligned = tmp_path / "aligned"
+    aligned.mkdir()
+    (aligned / "queries.jsonl").write_text('{"_id": "a", "text": "感冒了怎么办", "source": 0}\n', "utf-8")
+    (aligned / "corpus.jsonl").write_text('{"_id": "b", "text": "多喝水", "source": 0}\n', "utf-8")
+    code, out, _ = medteb("leakage", folder, "--training", aligned)
+    assert code == 0
+    assert "queries: 1, of which equal 0, near-duplicates 1" in out
+    assert "relevant documents: 1, of which equal 1" in out
+    code, out, _ = medteb("leakage", folder, "--training", tmp_path / "train.jsonl")
+    assert code == 0
+    assert "queries: 1, of which equal 0, near-duplicates 1" in out
+    assert "relevant documents: 1, of which equal 1" in out
