@@ -227,7 +227,7 @@ def edition_croissant(
     name: Annotated[str, typer.Argument(help="Task name or edition folder.")],
     url: Annotated[str, typer.Option(help="Where the edition is published.")] = "",
 ) -> None:
-    """Print an edition's description in the Croissant format (JSON-LD of MLCommons)."""
+    """Print an edition's description in the Croissant format."""
     from medteb_mteb.commands import edition as commands
     from medteb_mteb.croissant import croissant
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from mar_st.index import Hits, Searcher
+    from mar_st.index import Hit, Hits, Searcher
 
 Index = Annotated[str, typer.Argument(help="Folder of the index, or its milvus: address.")]
 Query = Annotated[str | None, typer.Argument(help="Text of the query; alternatively give --queries.")]
@@ -139,13 +139,17 @@ def _print(hits: Hits, searcher: Searcher, *, as_json: bool) -> None:
             f"{searcher.calibrated['threshold']:.4f}"
         )
     for hit in hits:
-        legs = ", ".join(f"{name} {leg.rank}" for name, leg in hit.legs.items())
-        # Documents may come from anyone, and terminals obey some characters.
-        _echo(f"{hit.rank:3}  {hit.score:.4f}  {hit.id}  {hit.title}  [{legs}]")
-        if hit.metadata:
-            _echo("     " + ", ".join(f"{name}={value}" for name, value in hit.metadata.items()))
-        if hit.snippet:
-            _echo(f"     {hit.snippet}")
+        _show(hit)
+
+
+def _show(hit: Hit) -> None:
+    """Print a hit; documents may come from anyone, and terminals obey some characters."""
+    legs = ", ".join(f"{name} {leg.rank}" for name, leg in hit.legs.items())
+    _echo(f"{hit.rank:3}  {hit.score:.4f}  {hit.id}  {hit.title}  [{legs}]")
+    if hit.metadata:
+        _echo("     " + ", ".join(f"{name}={value}" for name, value in hit.metadata.items()))
+    if hit.snippet:
+        _echo(f"     {hit.snippet}")
 
 
 def _echo(line: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mar_st.commands.search import _print
+from mar_st.commands.search import _show
 from mar_st.encode import VectorFolder
 from mar_st.errors import MarError
 from mar_st.files import JsonError, one_line, printable, read_digests, read_json
@@ -94,7 +94,7 @@ def test_what_a_terminal_would_obey_is_shown() -> None:
 
 def test_hits_cannot_give_orders_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     hit = Hit("i\x1b[2J", 1.0, 1, "t\x9b1m", "s\x1b]8;;x\x07\nn", {"f\x1b": "v\x07"}, {"dense": Leg(1, 1.0)})
-    _print([hit], as_json=False)
+    _show(hit)
     shown = capsys.readouterr().out
     assert len(shown.splitlines()) == 3
     assert not set(shown) & set("\x1b\x07\x9b")
