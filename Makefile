@@ -22,8 +22,9 @@ slow: $(VENV)/.test
 
 ## fuzz: change what comes from outside for so many seconds: folders, journals, recipes, requests, answers, native encoders
 SECONDS ?= 120
+FUZZ_ARGS ?=
 fuzz: $(VENV)/.test
-	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(FUZZ_ARGS)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -117,6 +117,13 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 def _merge_named(key: str, entries: list[dict[str, Any]], over: dict[str, Any]) -> list[dict[str, Any]]:
     """Entries of a list changed by name; `None` takes one away, and one that gives its own name is added."""
+    for name, change in over.items():
+        if not isinstance(change, dict | None):
+            raise KeyError(
+                f"{key}.{name} should be a mapping, or null to take the entry away; got {change!r}."
+            )
+    if not all(isinstance(entry, dict) and isinstance(entry.get("name"), str) for entry in entries):
+        raise KeyError(f"{key} of the recipe that is extended should be mappings with a 'name'.")
     names = [entry["name"] for entry in entries]
     added = [name for name, entry in over.items() if name not in names and (entry or {}).get("name") == name]
     unknown = sorted(set(over) - set(names) - set(added))

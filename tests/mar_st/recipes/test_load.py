@@ -232,6 +232,31 @@ def test_broken_yaml(tmp_path):
         load_recipe(tmp_path / "bad.yaml")
 
 
+@pytest.mark.parametrize(
+    ("base", "changes", "message"),
+    [
+        (
+            "mar-mini",
+            "{query-init: max_steps}",
+            "stages.query-init should be a mapping, .* got 'max_steps'",
+        ),
+        ("mar-mini", "{query-init: 3}", "got 3"),
+        (
+            "base",
+            "{align: {epochs: 2}}",
+            "stages of the recipe that is extended should be mappings",
+        ),
+    ],
+)
+def test_changes_that_do_not_fit_what_is_extended_are_refused(tmp_path, base, changes, message):
+    (tmp_path / "base.yaml").write_text("name: base\nstages: [3, {stage: align}]\n", encoding="utf-8")
+    named = base if base == "mar-mini" else "base.yaml"
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"extends: {named}\nname: mine\nstages: {changes}\n", encoding="utf-8")
+    with pytest.raises(RecipeError, match=message):
+        load_recipe(path)
+
+
 def test_extends_merges_mappings_and_replaces_the_rest(tmp_path, content):
     (tmp_path / "base.yaml").write_text(yaml.safe_dump(content, allow_unicode=True), encoding="utf-8")
     child = {
