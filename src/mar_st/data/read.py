@@ -284,9 +284,11 @@ def _grouped(judged: Iterable[tuple[dict[str, Any], str, str, bool]], rows: _Row
 def _pairs(rows: _Rows, label: str) -> Iterator[Triple]:
     def judged() -> Iterator[tuple[dict[str, Any], str, str, bool]]:
         for place, row in rows:
-            first, second = row.get("sentence1"), row.get("sentence2")
+            first: Any = row.get("sentence1")
+            second: Any = row.get("sentence2")
             score = _number(row.get(label))
-            if not first or not second or not isinstance(score, int | float):
+            texts = isinstance(first, str) and isinstance(second, str)
+            if not texts or not first or not second or not isinstance(score, int | float):
                 raise DataError(f"{place}: needs 'sentence1', 'sentence2' and a number {label!r}.")
             if not 0 <= score <= 1 or (label == "label" and score not in (0, 1)):
                 what = "0 or 1" if label == "label" else "from 0 to 1; divide it by its maximum"

@@ -275,7 +275,7 @@ def batches(rows: Iterable[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Record batches of triples (`TRIPLES`) or texts (`TEXTS`).
 
     Raises:
-        DataError: A text is not valid Unicode.
+        DataError: A text is not valid Unicode, or not a text.
     """
     rest = iter(rows)
     while block := list(islice(rest, BLOCK)):
@@ -285,6 +285,10 @@ def batches(rows: Iterable[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         except UnicodeEncodeError as error:
             raise DataError(
                 f"The text {error.object[:30]!r} is not valid Unicode ({error.reason})."
+            ) from error
+        except pa.ArrowException as error:
+            raise DataError(
+                f"Queries and documents should be texts; got something else ({error})."
             ) from error
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 

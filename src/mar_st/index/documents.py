@@ -298,7 +298,10 @@ def _passing(column: Any, condition: Condition) -> np.ndarray:
     """Return the mask of values of a column that meet a typed condition, `(n,)` bool; missing ones do not."""
     if isinstance(column, pa.DictionaryArray):
         # Only the distinct values are compared; one more slot stands for missing ones.
-        places: np.ndarray = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        indices = column.indices
+        if pa.types.is_unsigned_integer(indices.type):  # other writers' files; -1 has no place there
+            indices = indices.cast(pa.int64(), safe=False)
+        places: np.ndarray = indices.fill_null(-1).to_numpy(zero_copy_only=False)
         distinct = np.append(_passing(column.dictionary, condition), np.array([False]))
         return np.asarray(distinct[places])
     if condition.any_of is not None:

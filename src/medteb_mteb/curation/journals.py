@@ -112,8 +112,8 @@ def _rows(path: Path, kind: type[Database[Any]], found: Verified) -> None:
             if wrong > MOST:
                 found.add(path, f"{wrong} rows were changed in all", do)
             found.notes.append(f"{total} {kind.table}")
-    except sqlite3.Error as error:
-        found.add(path, f"cannot be read on ({error})", do)
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite quotes damaged names in its messages
+        found.add(path, f"cannot be read to its end ({error})", do)
 
 
 def _hex(key: Any) -> str:

@@ -121,6 +121,11 @@ def test_scored_pairs_become_triples(tmp_path):
     _write(tmp_path / "sts.jsonl", [*rows, {"sentence1": "问", "sentence2": "同"}])
     with pytest.raises(DataError, match=r"sts\.jsonl:4: needs 'sentence1'"):
         read_triples(str(tmp_path / "sts.jsonl"))
+    (tmp_path / "sts.jsonl").write_text(
+        '{"sentence1": "问", "sentence2": NaN, "label": 1}\n', encoding="utf-8"
+    )
+    with pytest.raises(DataError, match=r"sts\.jsonl:1: needs 'sentence1'"):
+        read_triples(str(tmp_path / "sts.jsonl"))
 
 
 def test_a_column_with_a_huge_number_is_not_a_negative(tmp_path):

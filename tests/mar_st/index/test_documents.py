@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from mar_st.index import IndexingError, parse_filter
-from mar_st.index.documents import BATCH, ROWS, TEXTS, Documents, DocumentWriter, Stored
+from mar_st.index.documents import BATCH, ROWS, TEXTS, Documents, DocumentWriter, Stored, _passing
 
 
 def written(folder, documents, fields=None):
@@ -116,3 +117,10 @@ def test_names_of_fields_that_cannot_be_read_are_one_error(tmp_path, before, aft
     path.write_bytes(content.replace(before, after))
     with pytest.raises(IndexingError, match="are damaged"):
         Documents(tmp_path)
+
+
+def test_strings_whose_places_are_unsigned_are_filtered():
+    places = pa.array([0, None, 1, 0], pa.uint8())
+    column = pa.DictionaryArray.from_arrays(places, pa.array(["a", "b"]))
+    (condition,) = parse_filter("kind=a").typed({"kind": "string"}).conditions
+    assert _passing(column, condition).tolist() == [True, False, False, True]

@@ -122,3 +122,14 @@ def test_files_other_than_journals_are_refused(tmp_path):
         status, error = run([tmp_path / name])
         assert status != 0
         assert said in error
+
+
+def test_a_name_of_a_table_that_is_not_text_is_a_problem_and_not_a_traceback(judgements):
+    content = judgements.read_bytes()
+    assert b"TABLE accounts" in content
+    judgements.write_bytes(content.replace(b"TABLE accounts", b"TABLE \x80ccounts"))
+    status, said = run([judgements])
+    assert status == 1, said
+    CliRunner().invoke(app, ["verify", str(judgements), "--repair"], catch_exceptions=False)
+    status, said = run([judgements])
+    assert status == 0, said

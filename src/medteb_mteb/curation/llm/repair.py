@@ -104,7 +104,7 @@ def _repair(
 def _readable(damaged: Path, table: str) -> Iterator[tuple[object, ...]]:
     """Rows of a table up to the first that SQLite cannot read."""
     uri = f"{damaged.as_uri()}?mode=ro"
-    with suppress(sqlite3.Error), closing(sqlite3.connect(uri, uri=True)) as db:
+    with suppress(sqlite3.Error, UnicodeDecodeError), closing(sqlite3.connect(uri, uri=True)) as db:
         yield from db.execute(f"SELECT * FROM {table}")  # noqa: S608
 
 
