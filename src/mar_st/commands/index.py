@@ -106,8 +106,8 @@ def index_update(
         raise typer.BadParameter(
             "--corpus belongs to either --add or --update; run them one after the other."
         )
+    from mar_st.index.base import MILVUS
     from mar_st.index.errors import IndexingError
-    from mar_st.index.index import MILVUS
 
     if index.startswith(MILVUS):
         if compact:

@@ -70,7 +70,7 @@ def search(
 
         check_run_name(out)  # before anything is searched
     from mar_st.index import Searcher
-    from mar_st.index.index import Index as AnyIndex
+    from mar_st.index.base import Index as AnyIndex
 
     opened = AnyIndex.open(index)
     searcher = Searcher.open(

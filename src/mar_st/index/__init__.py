@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mar_st.index.base import Index
     from mar_st.index.build import build_index
     from mar_st.index.effort import tune_effort
     from mar_st.index.errors import FilterError, IndexingError
     from mar_st.index.filters import Filter, parse_filter
-    from mar_st.index.index import Index
     from mar_st.index.match import calibrate_match
     from mar_st.index.results import Hit, Hits, Leg
     from mar_st.index.searcher import Searcher
@@ -43,7 +43,7 @@ _HOMES = {
     "FilterError": "errors",
     "Hit": "results",
     "Hits": "results",
-    "Index": "index",
+    "Index": "base",
     "IndexingError": "errors",
     "Leg": "results",
     "Searcher": "searcher",

@@ -16,11 +16,11 @@ from tqdm import tqdm
 
 from mar_st.files import write_json
 from mar_st.index import lexical
+from mar_st.index.base import MILVUS
 from mar_st.index.choose import SAMPLE, choose, table_lines
 from mar_st.index.construct import construct
 from mar_st.index.documents import ROWS, Documents, DocumentWriter, Stored
 from mar_st.index.errors import IndexingError, need
-from mar_st.index.index import MILVUS
 from mar_st.index.kinds import KINDS, SEARCH, Searchable, memory, settings
 from mar_st.index.manifest import (
     FORMAT,

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mar_st.index.base import Index
 from mar_st.index.errors import IndexingError
-from mar_st.index.index import FolderIndex, Index
+from mar_st.index.folder import FolderIndex
 from mar_st.index.manifest import publish, read_manifest, writing
 from mar_st.index.searcher import Searcher
 from mar_st.index.tune import AT, LADDERS, Trial, calibrate, recall

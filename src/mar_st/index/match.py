@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from mar_st.index.base import Index
 from mar_st.index.effort import keep
 from mar_st.index.errors import IndexingError
-from mar_st.index.index import FolderIndex, Index
+from mar_st.index.folder import FolderIndex
 from mar_st.index.searcher import Searcher
 from mar_st.online.protocol import encoder_name, encoder_origin
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from mar_st.index.base import Key
     from mar_st.index.filters import Scalar
-    from mar_st.index.index import Key
 
 #: Constant of reciprocal rank fusion (Cormack, Clarke and Buettcher, 2009).
 RRF = 60

@@ -11,7 +11,7 @@ from tqdm import tqdm
 from mar_st.index.errors import IndexingError
 
 if TYPE_CHECKING:
-    from mar_st.index.index import Where
+    from mar_st.index.base import Where
     from mar_st.index.searcher import Searcher
 
 #: Queries that are encoded and searched at once.

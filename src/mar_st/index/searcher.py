@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from mar_st.index.base import Index, checked_k
 from mar_st.index.errors import IndexingError
 from mar_st.index.filters import parse_filter
-from mar_st.index.index import Index, checked_k
 from mar_st.index.results import Hit, Hits, Leg, Ranked, fuse, one_leg
 from mar_st.index.snippets import snippet
 from mar_st.model.reranker import Reranker
@@ -19,8 +19,8 @@ from mar_st.online.waiting import check_deadline
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mar_st.index.base import Key, Where
     from mar_st.index.documents import Stored
-    from mar_st.index.index import Key, Where
     from mar_st.index.results import Match
     from mar_st.model.reranker import RerankerSource
     from mar_st.online import QueryEncoder

@@ -19,7 +19,7 @@ from mar_st.index.build import encoded_corpus, segment_entry, write_documents
 from mar_st.index.construct import construct
 from mar_st.index.documents import Documents, DocumentWriter
 from mar_st.index.errors import IndexingError
-from mar_st.index.index import FolderIndex
+from mar_st.index.folder import FolderIndex
 from mar_st.index.kinds import memory, settings
 from mar_st.index.manifest import SEGMENTS, publish, writing
 from mar_st.index.source import FolderSource, JoinedSource, RowsSource, Source

@@ -147,7 +147,7 @@ def _format(root: Path) -> str | None:
 
 
 def _index(root: Path, found: Verified) -> None:
-    from mar_st.index.index import FolderIndex
+    from mar_st.index.folder import FolderIndex
     from mar_st.index.manifest import MANIFEST, SEGMENTS, files_of, read_manifest
 
     do = "Copy the index again, or build it again with 'mar index'."

@@ -14,7 +14,7 @@ from mar_st.serve.settings import ServeError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mar_st.index.index import Index
+    from mar_st.index.base import Index
     from mar_st.online import QueryEncoder
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from mar_st.errors import MarError
-from mar_st.index.index import LARGEST_VALUE
+from mar_st.index.base import LARGEST_VALUE
 from mar_st.online import DeadlinePassed, MicroBatcher, QueueFull
 from mar_st.online.batcher import Closed
 from mar_st.online.protocol import encoder_name

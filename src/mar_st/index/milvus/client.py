@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mar_st.index.base import MILVUS
 from mar_st.index.errors import IndexingError, need
-from mar_st.index.index import MILVUS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mar_st.index.base import Found, Index
 from mar_st.index.documents import Stored
 from mar_st.index.errors import IndexingError
-from mar_st.index.index import Found, Index
 from mar_st.index.milvus.client import connect, failures_of, is_lite, is_newer, parse_address
 from mar_st.index.milvus.expressions import of_filter, of_ids
 from mar_st.index.milvus.rows import PROPERTY, send
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mar_st.encode import VectorFolder
+    from mar_st.index.base import Key
     from mar_st.index.filters import FieldType, Filter
-    from mar_st.index.index import Key
 
 #: Ids and queries that are asked for at once.
 _ASKED = 1000

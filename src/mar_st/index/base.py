@@ -1,0 +1,234 @@
+"""Interface of an index that is searched by vectors, by words, and with filters."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from mar_st.index.errors import IndexingError
+from mar_st.index.filters import parse_filter
+from mar_st.index.source import unit
+from mar_st.online.protocol import encoder_origin
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mar_st.index.documents import Stored
+    from mar_st.index.filters import FieldType, Filter
+
+#: How an index names a document within itself: row number or id.
+Key: TypeAlias = "int | str"
+Where: TypeAlias = "Mapping[str, Any] | str | Filter | None"
+
+MILVUS = "milvus:"
+
+#: Documents that a query can ask for.
+MOST = 100_000
+
+#: How far scores by cosine may be beyond 1: vectors in float16 are not quite of length 1.
+COSINE_TOLERANCE = 0.01
+
+#: Largest value of a query's vector; its products with vectors of documents stay finite in float32.
+LARGEST_VALUE = 1e15
+
+
+class Found(NamedTuple):
+    """Result of a search.
+
+    Attributes:
+        keys: For each query the keys of its documents, by falling score.
+        scores: Their scores, `(queries, k)` float32; -inf where there are fewer.
+    """
+
+    keys: list[list[Key]]
+    scores: np.ndarray
+
+
+class Index(ABC):
+    """Common interface of all indexes; safe to search from several threads.
+
+    Attributes:
+        name: Folder or address.
+        dim: Dimensions of the vectors.
+        similarity: `cosine` or `dot`; for cosine, queries are brought to length 1.
+        space: Digest of the document space, if it is known (`mar_st.model.space`).
+        kind: Kind of index.
+        model: Name or folder of the model that encoded the documents, if it is known.
+        fields: Names and types of the metadata fields.
+        has_texts: Whether the documents' texts are kept.
+        has_words: Whether it can be searched by words (BM25).
+        settings: Settings of searching that hold for queries of any encoder.
+        efforts: Settings of searching for single query encoders, by the digest of their modules
+            (`mar_st.index.effort`).
+        matches: Thresholds of good matches for single query encoders, by the same digest
+            (`mar_st.index.match`).
+    """
+
+    name: str
+    dim: int
+    similarity: str
+    space: str | None
+    kind: str
+    model: str | None
+    fields: dict[str, FieldType]
+    has_texts: bool
+    has_words: bool
+    settings: dict[str, int]
+    efforts: dict[str, dict[str, Any]]
+    matches: dict[str, dict[str, Any]]
+
+    @staticmethod
+    def open(target: str | Path) -> Index:
+        """Open an index.
+
+        Args:
+            target: A folder that `mar index` wrote; or `milvus:PATH.db`, `milvus:http://HOST:PORT`, each
+                maybe followed by `/COLLECTION`.
+
+        Raises:
+            IndexingError: There is no index, or it is damaged, or a package is missing.
+        """
+        if str(target).startswith(MILVUS):
+            from mar_st.index.milvus import MilvusIndex
+
+            return MilvusIndex.connect(str(target))
+        from mar_st.index.folder import FolderIndex
+
+        return FolderIndex.open_folder(Path(target))
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def find(
+        self, vectors: np.ndarray, k: int, where: Filter | None, settings: Mapping[str, int] | None = None
+    ) -> Found:
+        """The best documents for checked vectors; see `search`."""
+
+    @abstractmethod
+    def find_words(
+        self, texts: Sequence[str], k: int, where: Filter | None, *, deadline: float | None = None
+    ) -> Found:
+        """The best documents by BM25; those that share no word with the query are not found."""
+
+    @abstractmethod
+    def documents(self, keys: Sequence[Key]) -> list[Stored]:
+        """Documents by their keys."""
+
+    @abstractmethod
+    def document(self, name: str) -> Stored | None:
+        """The document of an id; `None` if there is none."""
+
+    @abstractmethod
+    def ids(self, found: Found) -> list[list[str]]:
+        """Ids of what was found."""
+
+    def search(
+        self,
+        vectors: np.ndarray,
+        k: int = 10,
+        *,
+        where: Where = None,
+        settings: Mapping[str, int] | None = None,
+    ) -> tuple[list[list[str]], np.ndarray]:
+        """The best documents for each vector.
+
+        Args:
+            vectors: Vectors of queries, `(n, dim)` floats.
+            k: Documents per query.
+            where: Filter on the metadata, see `mar_st.index.filters`.
+            settings: Settings of searching (`ef`, `nprobe`, `rescore`) in the place of the index's own.
+
+        Returns:
+            Ids, and scores `(n, k)` float32, by falling score. Where fewer documents pass, a list is shorter
+            and its scores are filled up with -inf.
+
+        Raises:
+            IndexingError: The vectors or `k` do not fit.
+            FilterError: The filter does not fit.
+        """
+        found = self.find(self.checked(vectors), checked_k(k), parse_filter(where), settings)
+        return self.ids(found), found.scores
+
+    def effort_of(self, encoder: object) -> dict[str, int]:
+        """Return the settings of searching that queries of an encoder need here.
+
+        Args:
+            encoder: A query encoder; without one, or one that the index was not tuned for, the settings are
+                those of the index.
+        """
+        # The digest of a large encoder takes seconds, so it is asked for only where there is a choice.
+        found = self.efforts.get(encoder_origin(encoder) or "") if self.efforts and encoder else None
+        return {**self.settings, **(found["search"] if found else {})}
+
+    def match_of(self, encoder: object) -> dict[str, Any] | None:
+        """Return what was calibrated for the queries of an encoder; `None` where nothing was.
+
+        Args:
+            encoder: A query encoder.
+        """
+        return self.matches.get(encoder_origin(encoder) or "") if self.matches and encoder else None
+
+    def model_source(self) -> str:
+        """The model that encoded the documents, to encode queries with.
+
+        Raises:
+            IndexingError: It is not known.
+        """
+        if self.model is None:
+            raise IndexingError(f"{self.name} does not say which model it was made with. Give --encoder.")
+        return self.model
+
+    def checked(self, vectors: np.ndarray) -> np.ndarray:
+        """Query vectors as the index compares them, `(n, dim)` float32, C-contiguous.
+
+        Raises:
+            IndexingError: They have another shape, or values that are not finite or beyond `LARGEST_VALUE`.
+        """
+        given = np.asarray(vectors)
+        if given.ndim != 2 or given.shape[1] != self.dim or given.dtype.kind not in "fiu":
+            raise IndexingError(
+                f"Vectors of queries have shape (queries, {self.dim}); got {given.dtype} {given.shape}."
+            )
+        given = np.ascontiguousarray(given, dtype=np.float32)
+        if not np.isfinite(given).all():
+            raise IndexingError("Vectors of queries hold NaN or infinite values.")
+        if np.abs(given).max(initial=0) > LARGEST_VALUE:
+            raise IndexingError(f"Vectors of queries hold values beyond {LARGEST_VALUE:g}. Normalise them.")
+        return unit(given) if self.similarity == "cosine" else given
+
+
+def check_scores(scores: np.ndarray, found: np.ndarray, similarity: str, name: str) -> None:
+    """Make sure that scores are such as the similarity of an index can give.
+
+    Args:
+        scores: `(queries, k)` float32.
+        found: Which of them belong to a document, `(queries, k)` bool.
+        similarity: `cosine` or `dot`.
+        name: The index, for the message.
+
+    Raises:
+        IndexingError: One is not finite, or for cosine beyond 1.
+    """
+    most = 1 + COSINE_TOLERANCE if similarity == "cosine" else np.finfo(np.float32).max
+    bad = found & ~(np.abs(scores) <= most)  # also true of NaN
+    if bad.any():
+        cause = "" if similarity == "cosine" else "the vector of the query is too large, or "
+        raise IndexingError(
+            f"{name} gives a score of {scores[bad][0]:g}, which {similarity} cannot be: {cause}the index is "
+            "damaged. 'mar verify' says which file."
+        )
+
+
+def checked_k(k: int) -> int:
+    """The number of documents asked for.
+
+    Raises:
+        IndexingError: It is not a number from 1 to `MOST`.
+    """
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MOST:
+        raise IndexingError(f"k is the number of documents per query, from 1 to {MOST:,}; got {k!r}.")
+    return int(k)
