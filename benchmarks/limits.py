@@ -252,7 +252,7 @@ def post(path: str, body: bytes, more: bytes = b"") -> bytes:
 
 @dataclass
 class Attack:
-    """What one limit is tried with, and what came of it.
+    """Requests that try one limit, and their results.
 
     Attributes:
         port: Where the server listens.

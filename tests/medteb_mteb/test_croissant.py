@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 
+import mlcroissant as mlc
 import pytest
 
 from medteb_mteb.croissant import croissant
@@ -38,7 +39,6 @@ def test_every_file_and_every_column_is_described(task):
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_reference_implementation_reads_it(task, tmp_path):
-    mlc = pytest.importorskip("mlcroissant", reason="pip install mlcroissant")
     edition = find_edition(task)
     folder = tmp_path / task
     shutil.copytree(edition.path, folder)

@@ -142,7 +142,7 @@ def train_grader(
     part = work / "model"
     model.save_pretrained(str(part), create_model_card=False)
     scores = np.asarray(
-        model.predict([(pair.query, pair.document) for pair in held], batch_size=64, show_progress_bar=False)
+        model.predict([(pair.query, pair.document) for pair in held], batch_size=64, show_progress_bar=True)
     )
     labels = [pair.label for pair in held]
     content = {

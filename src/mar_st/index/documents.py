@@ -191,12 +191,8 @@ class Documents:
             self._batches = [texts.get_batch(number) for number in range(texts.num_record_batches)]
             _validate(self._rows, self._batches)
             self.ids: Any = self._rows.column("id")
-            self._columns = {
-                name.removeprefix("metadata:"): self._rows.column(
-                    name
-                )  # KeyError where a name is there twice
-                for name in self._rows.schema.names[1:]
-            }
+            names = self._rows.schema.names[1:]  # `column` raises a KeyError for a name that is there twice
+            self._columns = {name.removeprefix("metadata:"): self._rows.column(name) for name in names}
         except FileNotFoundError:
             raise
         except (OSError, KeyError, UnicodeDecodeError, pa.ArrowException) as error:

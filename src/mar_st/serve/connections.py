@@ -219,7 +219,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def _take_host_of_target(self) -> None:
         """Where the target is a whole URL, its host counts and not the header's (RFC 9112, section 3.2.2)."""
         named = httptools.parse_url(self.url)
-        host = named.host + (b":%d" % named.port if named.port else b"")
+        host = b"[%s]" % named.host if b":" in named.host else named.host  # it comes without its brackets
+        host += b":%d" % named.port if named.port else b""
         self.headers[:] = [*(header for header in self.headers if header[0] != b"host"), (b"host", host)]
 
     def _deafen(self) -> None:

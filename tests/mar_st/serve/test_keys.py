@@ -120,7 +120,9 @@ def test_one_whole_host_is_compared(serve, hosts, status):
         assert one.recv(12) == b"HTTP/1.1 %d" % status
 
 
-@pytest.mark.parametrize(("target", "status"), [(b"127.0.0.1", 200), (b"evil.example", 400)])
+@pytest.mark.parametrize(
+    ("target", "status"), [(b"127.0.0.1", 200), (b"[::1]", 200), (b"[::1]:8000", 200), (b"evil.example", 400)]
+)
 def test_the_host_of_a_whole_target_counts(serve, target, status):
     with connect(serve()) as one:
         one.sendall(b"GET http://%s/metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % target)
