@@ -38,7 +38,7 @@ types: $(VENV)/.test
 wheel: $(VENV)/.test
 	$(BIN)/python -m build --outdir dist
 	$(BIN)/python -m build --wheel --outdir dist models/mar-zh
-	VENV=$(VENV)-wheel PYTHON=$(PYTHON) PIP_ARGS="$(PIP_ARGS)" sh tests/smoke_wheel.sh dist/medteb-*.whl dist/mar_zh-*.whl
+	VENV=$(VENV)-wheel PYTHON=$(PYTHON) FROM=$(BIN)/python PIP_ARGS="$(PIP_ARGS)" sh tests/smoke_wheel.sh dist/medteb-*.whl dist/mar_zh-*.whl
 
 ## docs: build the site into site/; a broken link is an error
 docs: $(VENV)/.docs
