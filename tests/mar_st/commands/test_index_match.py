@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 from mar_st.cli import app
 from mar_st.errors import MarError
 from mar_st.index.manifest import read_manifest
-from tests.mar_st.commands.test_index_tune import index  # noqa: F401
-from tests.mar_st.lookup.conftest import family, fitted, make_texts, teach, texts, vectors  # noqa: F401
+from tests.mar_st.lookup.conftest import make_texts
 
 
 def call(*arguments):
@@ -21,7 +20,7 @@ def call(*arguments):
     return found.stdout
 
 
-def test_every_encoder_gets_its_threshold_and_searches_are_judged_by_it(index, family, tmp_path):  # noqa: F811
+def test_every_encoder_gets_its_threshold_and_searches_are_judged_by_it(index, family, tmp_path):
     queries = tmp_path / "queries.jsonl"  # 40 of them
     others = tmp_path / "others.jsonl"
     others.write_text("".join(json.dumps({"_id": str(n), "text": f"bicycle {n}"}) + "\n" for n in range(20)))

@@ -8,12 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from mar_st.cli import app
-from mar_st.encode import write_vectors
 from mar_st.errors import MarError
-from mar_st.index import Searcher, build_index
+from mar_st.index import Searcher
 from mar_st.index.manifest import read_manifest
-from mar_st.model.space import space_of
-from tests.mar_st.lookup.conftest import family, fitted, make_texts, teach, texts, vectors  # noqa: F401
 
 
 def call(*arguments):
@@ -22,19 +19,7 @@ def call(*arguments):
     return found.stdout
 
 
-@pytest.fixture
-def index(family, tmp_path):  # noqa: F811
-    drawn = make_texts(300, seed=4)
-    ids = [f"d{row}" for row in range(len(drawn))]
-    space = space_of(family / "mar")
-    write_vectors(tmp_path / "v", ids, teach(drawn), texts=drawn, space=space, model=str(family / "mar"))
-    build_index(tmp_path / "v", tmp_path / "index", kind="hnsw", params={"M": 4}, progress=False)
-    rows = [{"_id": f"q{row}", "text": text} for row, text in enumerate(make_texts(40, seed=9))]
-    (tmp_path / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return tmp_path / "index"
-
-
-def test_every_encoder_gets_its_effort(index, family, tmp_path):  # noqa: F811
+def test_every_encoder_gets_its_effort(index, family, tmp_path):
     built = read_manifest(index)["search"]
     queries = tmp_path / "queries.jsonl"
     lines = call(
@@ -62,7 +47,7 @@ def test_every_encoder_gets_its_effort(index, family, tmp_path):  # noqa: F811
     assert report["target"] == read_manifest(index)["measured"]["target"]
 
 
-def test_search_takes_the_name_of_an_encoder(index, family):  # noqa: F811
+def test_search_takes_the_name_of_an_encoder(index, family):
     found = {}
     for name in ("query", "query-lookup"):
         printed = json.loads(call("search", index, "头疼吃什么药", "-k", 4, "--query", name, "--json"))

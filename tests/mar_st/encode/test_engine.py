@@ -17,22 +17,8 @@ from mar_st.encode.batches import token_batches
 from mar_st.encode.pipeline import ahead, behind
 from mar_st.errors import MarError
 from mar_st.model.encoders import load_encoder
-from tests.mar_st.conftest import ALPHABET, make_config, make_tokenizer
-
-
-def texts(number: int = 60, longest: int = 40) -> list[str]:
-    rng = np.random.default_rng(0)
-    lengths = np.minimum(rng.geometric(0.1, number), longest)
-    found = ["".join(rng.choice(list(ALPHABET), length)) for length in lengths]
-    return [*found, found[3], found[0]]  # some twice
-
-
-def symmetric(kind: str, **options: Any) -> SentenceTransformer:
-    torch.manual_seed(0)
-    causal = kind in ("qwen3", "llama", "gpt_neox")
-    role = "document" if causal else "query"
-    modules = load_encoder((make_config(kind, 64), make_tokenizer(role)), role, **options)
-    return SentenceTransformer(modules=[*modules, Normalize()], device="cpu").eval()
+from tests.mar_st.conftest import make_config, make_tokenizer
+from tests.mar_st.encode.encoders import symmetric, texts
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -10,7 +10,7 @@ import pytest
 
 from mar_st.encode import Settings, encode_corpus
 from mar_st.errors import MarError
-from tests.mar_st.encode.test_run import files, model, rows, write  # noqa: F401 -- a fixture
+from tests.mar_st.encode.corpora import files, rows, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,7 @@ def cluster() -> Iterator[Any]:
 
 
 def test_a_lost_machine_changes_nothing(
-    model: Path,  # noqa: F811
+    model: Path,
     tmp_path: Path,
     cluster: Any,
 ) -> None:
@@ -70,7 +70,7 @@ def test_a_lost_machine_changes_nothing(
 
 
 def test_errors_of_a_machine_are_reported(
-    model: Path,  # noqa: F811
+    model: Path,
     tmp_path: Path,
     cluster: Any,
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
@@ -10,91 +9,26 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-import torch
 from filelock import FileLock
 
 from mar_st import MAR
-from mar_st.encode import CorpusError, Settings, VectorFolder, encode_corpus, write_vectors
-from mar_st.encode import loading as loading_module
+from mar_st.encode import CorpusError, Settings, VectorFolder, write_vectors
 from mar_st.encode import local as local_module
 from mar_st.encode import run as run_module
 from mar_st.encode.folder import text_digests
 from mar_st.encode.run import EncodeError
 from mar_st.encode.worker import Worker
 from mar_st.errors import MarError
-from mar_st.model.describe import count_parameters
-from mar_st.model.space import document_parts, space_of
-from tests.mar_st.conftest import ALPHABET
+from mar_st.model.space import space_of
+from tests.mar_st.encode.corpora import ATOL, encode, files, rows, write
 from tests.mar_st.encode.older import without_digests
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-SETTINGS = Settings(shard=16, tokens=128)
-#: Of default vectors of these small models, whose weights are large (`mar_st.kernels.amx`).
-ATOL = 1e-4
-
-
-def rows(number: int) -> list[dict[str, str]]:
-    rng = np.random.default_rng(0)
-    found = []
-    for place in range(number):
-        text = "".join(rng.choice(list(ALPHABET), min(1 + rng.geometric(0.1), 40)))
-        found.append({"_id": f"d{place}", "title": "头疼" if place % 3 == 0 else "", "text": text})
-    return found
-
-
-def write(path: Path, content: list[dict[str, str]]) -> Path:
-    lines = [json.dumps(row, ensure_ascii=False) for row in content]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import torch
-
-    from tests.mar_st.conftest import make_config, make_tokenizer
-
-    torch.manual_seed(0)
-    mar = MAR.from_encoders(
-        (make_config("gte"), make_tokenizer("query")),
-        (make_config("qwen3", 64), make_tokenizer("document")),
-        dim=32,
-        device="cpu",
-    )
-    folder = tmp_path_factory.mktemp("model") / "mar"
-    mar.save_pretrained(str(folder))
-    return folder
-
-
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
-    return write(tmp_path / "corpus.jsonl", rows(100))
-
-
-def encode(
-    model: Path, corpus: Path, out: Path, settings: Settings = SETTINGS, **options: Any
-) -> VectorFolder:
-    return encode_corpus(model, corpus, out, settings, show_progress=False, **options)
-
-
-def files(folder: Path) -> dict[str, str]:
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != ".lock"
-    }
-
-
-@pytest.fixture
-def whole(model: Path, corpus: Path, tmp_path: Path) -> dict[str, str]:
-    return files(encode(model, corpus, tmp_path / "whole").path)
 
 
 def test_vectors_are_those_of_the_model_in_the_order_of_the_corpus(
@@ -250,57 +184,6 @@ def test_appended_documents_give_the_folder_of_a_full_run(
     assert encoded == list(range(number // 16, 7))
 
 
-@pytest.mark.slow
-def test_processes_give_the_same_files(
-    model: Path, corpus: Path, tmp_path: Path, whole: dict[str, str]
-) -> None:
-    folder = encode(model, corpus, tmp_path / "v", workers=2)
-    assert files(folder.path) == whole
-
-
-@pytest.mark.parametrize(
-    ("gpus", "workers", "expected"),
-    [
-        (0, 2, ["cpu", "cpu"]),
-        (1, 1, ["cuda:0"]),
-        (2, 1, ["cuda:0"]),
-        (2, 2, ["cuda:0", "cuda:1"]),
-        (2, 3, ["cuda:0", "cuda:1", "cuda:0"]),
-    ],
-)
-def test_workers_take_the_gpus_in_turn(
-    model: Path, corpus: Path, tmp_path: Path, monkeypatch: Any, gpus: int, workers: int, expected: list[str]
-) -> None:
-    taken: list[str] = []
-
-    def here(job: Any, numbers: Any, done: Any, devices: Any = None) -> None:
-        taken.extend(devices or [job.device])
-        Worker(replace(job, device="cpu")).run(numbers, done)
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    monkeypatch.setattr(run_module, "run_processes", here)
-    monkeypatch.setattr(run_module, "run_here", here)
-    said: list[str] = []
-    encode(model, corpus, tmp_path / "v", workers=workers, say=said.append)
-    assert taken == expected
-    assert (f"{workers} processes on {', '.join(expected)}" in said) == (workers > 1)
-    begun = json.loads((tmp_path / "v" / "encode.json").read_text(encoding="utf-8"))
-    assert begun["settings"]["device"] == expected[0].partition(":")[0]
-
-
-def test_workers_beside_what_says_it_already_are_refused(model: Path, corpus: Path, tmp_path: Path) -> None:
-    for options in ({"workers": 2, "devices": ["cpu"]}, {"workers": 2, "engine": "ray"}, {"workers": 0}):
-        with pytest.raises(EncodeError, match="workers"):
-            encode(model, corpus, tmp_path / "v", **options)
-
-
-@pytest.mark.slow
-def test_a_worker_that_fails_is_reported(model: Path, corpus: Path, tmp_path: Path) -> None:
-    with pytest.raises(MarError, match="32 dimensions; 33"):
-        encode(model, corpus, tmp_path / "v", Settings(dim=33, shard=16), workers=2)
-
-
 def test_another_model_setting_or_corpus_is_refused(
     model: Path, corpus: Path, tmp_path: Path, whole: dict[str, str]
 ) -> None:
@@ -366,17 +249,6 @@ def test_bad_settings_are_refused() -> None:
             Settings(**options)  # type: ignore[arg-type]
 
 
-def test_only_the_document_side_is_loaded(model: Path, corpus: Path, tmp_path: Path) -> None:
-    import shutil
-
-    copy = tmp_path / "copy"
-    shutil.copytree(model, copy)
-    for folder in copy.glob("query_*"):
-        shutil.rmtree(folder)
-    expected = MAR.from_pretrained(model, device="cpu").encode_corpus(rows(100))
-    np.testing.assert_allclose(encode(copy, corpus, tmp_path / "v")[:], expected, atol=ATOL)
-
-
 def command(model: Path, corpus: Path, out: Path, *more: str) -> list[str]:
     code = (
         "import sys; from mar_st.encode import Settings, encode_corpus; "
@@ -406,26 +278,3 @@ def test_killed_at_any_moment_it_gives_the_same_files(model: Path, tmp_path: Pat
     assert kills >= 4
     subprocess.run(command(model, corpus, tmp_path / "v", workers), check=True)
     assert files(tmp_path / "v") == whole
-
-
-def test_a_model_that_does_not_fit_is_refused_before_the_folder_is_begun(
-    model: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    weights = sum(count_parameters(part["path"]) for part in document_parts(model) or ())
-    monkeypatch.setattr(loading_module, "available_memory", lambda: 3 * weights)  # bfloat16 fits once
-    out = tmp_path / "out"
-
-    with pytest.raises(MarError, match=r"in float32, .* Use precision bf16"):
-        encode(model, corpus, out)
-    bf16 = replace(SETTINGS, precision="bf16")
-    with pytest.raises(MarError, match=r"in bfloat16 in 2 processes, .* Use fewer workers, or a GPU"):
-        encode(model, corpus, out, bf16, devices=["cpu", "cpu"])
-
-    assert len(encode(model, corpus, out, bf16)) == 100
-    monkeypatch.setattr(loading_module, "available_memory", lambda: 0)
-    assert len(encode(model, corpus, out, bf16)) == 100  # complete: nothing is loaded
-
-
-def test_available_memory_is_below_what_the_machine_has() -> None:
-    found = loading_module.available_memory()
-    assert found is None or 0 < found < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

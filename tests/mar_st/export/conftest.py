@@ -8,7 +8,13 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
 
+from mar_st.export.graph import PackedEncoder, parts_of
+from mar_st.export.native_graphs import NativeGraphs
+from mar_st.export.source import Source, write_front
 from mar_st.model.encoders import load_encoder
+from mar_st.online.front import Front
+from mar_st.online.native_runtime import NativeRuntime
+from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.conftest import make_config, make_tokenizer
 
 TEXTS = ["头疼吃什么药", "感冒", "感冒发热怎么办呢", "高血压医生你好", "a", "头疼" * 40]
@@ -62,3 +68,23 @@ def exported(gte_folder, tmp_path_factory):
         show_progress=False,
     )
     return out, listing
+
+
+def native(model, folder, threads=2):
+    """A model in C++, and what makes its inputs."""
+    source = Source(TorchEncoder(model), parts_of(list(model)), "tiny")
+    listing, exact = write_front(source, folder, exact=True)
+    graph = PackedEncoder(source.parts).eval()
+    variant = NativeGraphs(graph, listing.max_length).write("int8", folder, exact, [])
+    return NativeRuntime(folder / variant.graph, variant.options, threads), Front(folder, listing, exact)
+
+
+@pytest.fixture(scope="session")
+def kernels():
+    """The compiled kernels; skips the test where they cannot be had."""
+    from mar_st.online import EncoderError, native_runtime
+
+    try:
+        return native_runtime.kernels()
+    except EncoderError as error:
+        pytest.skip(str(error))

@@ -19,7 +19,7 @@ from mar_st.index import Index, add, build_index, compact, delete
 from mar_st.integrity.verify import verify
 from tests.mar_st.files.power import Disk
 from tests.mar_st.index.conftest import make_library
-from tests.mar_st.index.test_update import part
+from tests.mar_st.index.parts import part
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from mar_st.errors import MarError
 from mar_st.index import Index, IndexingError, Searcher, add, build_index, compact, delete
 from mar_st.index.manifest import files_of, publish, read_manifest
 from tests.mar_st.index.conftest import Library, clustered, make_library
-from tests.mar_st.index.test_update import part
+from tests.mar_st.index.parts import part
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from mar_st.encode import write_vectors
 from mar_st.index import Index, IndexingError, Searcher, add, build_index, compact, delete
 from mar_st.index import update as updating
 from tests.mar_st.index.conftest import Library, clustered, entry, make_library
+from tests.mar_st.index.parts import part
 
 KINDS = ("exact", "hnsw", "ivf-pq", "int8", "binary")
 
@@ -23,18 +23,6 @@ KINDS = ("exact", "hnsw", "ivf-pq", "int8", "binary")
 def indexed(library, out, **options):
     build_index(library.open, out, corpus=library.corpus, progress=False, **{"kind": "exact", **options})
     return out
-
-
-def part(folder, numbers, dim=32, seed=1, change=""):
-    """A folder of vectors and a corpus of some documents."""
-    folder.mkdir()
-    entries = [{**entry(number), "text": entry(number)["text"] + change} for number in numbers]
-    (folder / "corpus.jsonl").write_text(
-        "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in entries)
-    )
-    vectors = clustered(len(entries), dim, seed)
-    write_vectors(folder / "vectors", [one["_id"] for one in entries], vectors, space="a" * 64)
-    return Library(folder / "vectors", folder / "corpus.jsonl", entries, vectors, clustered(20, dim, seed=7))
 
 
 def joined(*libraries, without=()):

@@ -17,9 +17,9 @@ from mar_st.index import build_index, delete
 from mar_st.integrity.repair import RepairError, repair
 from mar_st.integrity.verify import verify
 from mar_st.teachers.store import TeacherStore
-from tests.mar_st.encode.test_run import corpus, model  # noqa: F401
+from tests.mar_st.encode.conftest import corpus, model  # noqa: F401
 from tests.mar_st.index.conftest import make_library
-from tests.mar_st.integrity.test_verify import flip
+from tests.mar_st.integrity.damage import flip
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

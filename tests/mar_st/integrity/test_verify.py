@@ -21,16 +21,10 @@ from mar_st.model.family import add_query_encoder
 from mar_st.model.packed import pack, unpack
 from mar_st.model.packing import store_as
 from tests.mar_st.encode.older import without_digests
+from tests.mar_st.integrity.damage import flip
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def flip(path: Path) -> None:
-    """Change one bit in the middle of a file."""
-    content = bytearray(path.read_bytes())
-    content[min(len(content) // 2 + 40, len(content) - 1)] ^= 1
-    path.write_bytes(content)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from mar_st.kernels import amx
 from mar_st.kernels.amx import PackedLinear, kernel
 from mar_st.kernels.linear import use_kernel
 from mar_st.kernels.processor import Processor
-from tests.mar_st.encode.test_engine import symmetric, texts
+from tests.mar_st.encode.encoders import symmetric, texts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from mar_st.encode import Engine
 from mar_st.kernels import cpu_attention
 from mar_st.kernels.cpu_attention import NAME, product_attention, use_product_attention
-from tests.mar_st.encode.test_engine import symmetric, texts
+from tests.mar_st.encode.encoders import symmetric, texts
 
 
 def drawn(texts: int = 3, heads: int = 4, groups: int = 4, tokens: int = 9, size: int = 16) -> list[Any]:

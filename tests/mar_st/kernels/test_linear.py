@@ -16,7 +16,7 @@ from mar_st.kernels import amx, linear
 from mar_st.kernels.linear import OneDNNLinear, best_kernel, has_onednn, use_kernel
 from mar_st.kernels.processor import Processor, processor
 from tests.conftest import write_jsonl
-from tests.mar_st.encode.test_engine import symmetric, texts
+from tests.mar_st.encode.encoders import symmetric, texts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -123,3 +123,8 @@ class _Index(SimpleNamespace):
 
 
 DOCUMENTS = ["头疼吃布洛芬", "感冒多喝水", "高血压少吃盐", "糖尿病控制血糖", "失眠早点睡", "咳嗽看呼吸科"]
+
+
+def hits_of(query, k=10):
+    """Hits of the search of fakes for a query, as JSON values."""
+    return [hit.to_json() for hit in FakeSearcher(DOCUMENTS).search([query], k)[0]]

@@ -6,28 +6,29 @@ import asyncio
 import base64
 import logging
 import threading
-import time
 
 import numpy as np
-import orjson
 import pytest
 
 from mar_st.errors import MarError
-from mar_st.online.waiting import Job
-from tests.mar_st.serve.fakes import DIM, DOCUMENTS, FakeDocumentEncoder, FakeEncoder, FakeSearcher, vector_of
+from tests.mar_st.serve.fakes import (
+    DIM,
+    DOCUMENTS,
+    FakeDocumentEncoder,
+    FakeEncoder,
+    FakeSearcher,
+    hits_of,
+    vector_of,
+)
 
 QUERY = "头疼怎么办"
-
-
-def expected(query, k=10):
-    return [hit.to_json() for hit in FakeSearcher(DOCUMENTS).search([query], k)[0]]
 
 
 def test_search_by_text_gives_what_the_searcher_gives(client):
     found = client.post("/search", {"query": QUERY, "k": 3})
     assert found.status_code == 200
     content = found.json()
-    assert content["hits"] == expected(QUERY, 3)
+    assert content["hits"] == hits_of(QUERY, 3)
     assert content["truncated"] is False
     timing = content["timing"]
     assert 0 <= timing["search_ms"] <= timing["total_ms"] < 5000
@@ -37,7 +38,7 @@ def test_search_by_text_gives_what_the_searcher_gives(client):
 def test_search_by_vector_needs_no_encoder(make_client):
     client = make_client(FakeSearcher(DOCUMENTS))
     vector = vector_of(QUERY).tolist()
-    assert client.post("/search", {"vector": vector, "k": 2}).json()["hits"] == expected(QUERY, 2)
+    assert client.post("/search", {"vector": vector, "k": 2}).json()["hits"] == hits_of(QUERY, 2)
     refused = client.post("/search", {"query": QUERY})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "query")
     assert client.post("/v1/embeddings", {"input": QUERY}).json()["error"]["code"] == "no_query_encoder"
@@ -55,35 +56,6 @@ def test_options_reach_the_searcher(make_client):
     assert [condition.field for condition in call["where"].conditions] == ["department", "year"]
     # A vector for the dense leg, a text for the others.
     assert client.post("/search", {"query": "x", "vector": [0.5] * DIM, "hybrid": True}).is_success
-
-
-def test_concurrent_searches_are_batched_and_not_mixed_up(client, encoder):
-    import threading
-
-    queries = [f"问题{number}" for number in range(24)]
-    before = len(encoder.batches)
-    encoder.gate = threading.Event()
-    threading.Timer(0.3, encoder.gate.set).start()
-    answers = asyncio.run(
-        client.many(*(("POST", "/search", {"json": {"query": q, "k": 2}}) for q in queries))
-    )
-    assert [answer.json()["hits"] for answer in answers] == [expected(query, 2) for query in queries]
-    assert max(encoder.batches[before:]) >= 12
-    assert sum(encoder.batches[before:]) == len(queries)
-
-
-def test_one_failing_caller_fails_alone(client, caplog):
-    texts = ["一", "炸", "坏", "二"]
-    with caplog.at_level(logging.DEBUG):
-        answers = asyncio.run(
-            client.many(*(("POST", "/search", {"json": {"query": text}}) for text in texts))
-        )
-    assert [answer.status_code for answer in answers] == [200, 500, 500, 200]
-    assert answers[1].json()["error"]["code"] == "internal"
-    assert "炸" not in caplog.text
-    assert "秘密" not in caplog.text
-    assert "坏" not in caplog.text
-    assert "ValueError" in caplog.text or "RuntimeError" in caplog.text
 
 
 @pytest.mark.parametrize("form", ["float", "base64"])
@@ -178,209 +150,6 @@ def test_long_texts_are_refused_or_cut(client):
     assert client.post("/search", {"query": text, "truncate": True}).json()["truncated"] is True
     used = client.post("/v1/embeddings", {"input": text, "truncate": True}).json()["usage"]
     assert used["prompt_tokens"] == 64
-
-
-BAD = [
-    ("/search", {}, "query"),
-    ("/search", {"query": ""}, "query"),
-    ("/search", {"query": " \n"}, "query"),
-    ("/search", {"query": 5}, "query"),
-    ("/search", {"query": ["头疼"]}, "query"),
-    ("/search", {"query": "x", "k": 0}, "k"),
-    ("/search", {"query": "x", "k": -1}, "k"),
-    ("/search", {"query": "x", "k": 10**9}, "k"),
-    ("/search", {"query": "x", "k": 10**30}, "k"),
-    ("/search", {"query": "x", "k": 2.5}, "k"),
-    ("/search", {"query": "x", "k": True}, "k"),
-    ("/search", {"query": "x", "k": "3"}, "k"),
-    ("/search", {"query": "x", "where": {"nothing": 1}}, "where"),
-    ("/search", {"query": "x", "where": {"year": "abc"}}, "where"),
-    ("/search", {"query": "x", "where": {"year": {"about": 1}}}, "where"),
-    ("/search", {"query": "x", "where": [1]}, "where"),
-    ("/search", {"query": "x", "hybrid": 1}, "hybrid"),
-    ("/search", {"query": "x", "rerank": 3}, "rerank"),
-    ("/search", {"vector": [0.1] * DIM, "hybrid": True}, "query"),
-    ("/search", {"vector": [0.1] * (DIM + 1)}, "vector"),
-    ("/search", {"vector": []}, "vector"),
-    ("/search", {"vector": "AAAA"}, "vector"),
-    ("/search", {"vector": [True] * DIM}, "vector"),
-    ("/search", {"vector": ["1"] * DIM}, "vector"),
-    ("/search", {"vector": [None] * DIM}, "vector"),
-    ("/search", {"vector": [[0.1]] * DIM}, "vector"),
-    ("/search", {"vector": [1e300] * DIM}, "vector"),
-    ("/search", {"vector": [3e38] * DIM}, "vector"),
-    ("/search", {"vector": [0.0] * (DIM - 1) + [-1.1e15]}, "vector"),
-    ("/search", {"vector": [10**30] * DIM}, "vector"),
-    ("/search", {"query": "x", "surprise": 1}, None),
-    ("/v1/embeddings", {}, "input"),
-    ("/v1/embeddings", {"input": []}, "input"),
-    ("/v1/embeddings", {"input": ""}, "input"),
-    ("/v1/embeddings", {"input": ["x", " "]}, "input"),
-    ("/v1/embeddings", {"input": [1, 2, 3]}, "input"),
-    ("/v1/embeddings", {"input": [[1, 2], [3]]}, "input"),
-    ("/v1/embeddings", {"input": [None]}, "input"),
-    ("/v1/embeddings", {"input": ["x"] * 257}, "input"),
-    ("/v1/embeddings", {"input": "x", "encoding_format": "hex"}, "encoding_format"),
-    ("/v1/embeddings", {"input": "x", "dimensions": 0}, "dimensions"),
-    ("/v1/embeddings", {"input": "x", "dimensions": DIM + 1}, "dimensions"),
-    ("/v1/embeddings", {"input": "x", "input_type": "both"}, "input_type"),
-]
-
-
-@pytest.mark.parametrize(("path", "content", "param"), BAD)
-def test_bad_requests_name_the_field(client, path, content, param):
-    try:
-        body = orjson.dumps(content)
-    except TypeError:  # more digits than orjson writes
-        import json
-
-        body = json.dumps(content).encode()
-    found = client.post(path, headers={"content-type": "application/json"}, content=body)
-    assert found.status_code == 400, found.text
-    error = found.json()["error"]
-    assert error["param"] == param
-    assert error["message"]
-    assert set(error) == {"message", "type", "param", "code"}
-
-
-RAW = {
-    "nan": b'{"vector": [NaN, NaN]}',
-    "infinity": b'{"vector": [Infinity]}',
-    "minus infinity": b'{"vector": [-Infinity]}',
-    "invalid utf-8": b'{"query": "\xff\xfe"}',
-    "overlong utf-8": b'{"query": "\xc0\xaf"}',
-    "lone surrogate": b'{"query": "\\ud800"}',
-    "surrogate bytes": b'{"query": "\xed\xa0\x80"}',
-    "deep": b"[" * 100_000 + b"]" * 100_000,
-    "deep in a field": b'{"where": ' + b'{"a":' * 50_000 + b"1" + b"}" * 50_001,
-    "cut off": b'{"query": "x',
-    "nothing": b"",
-    "a list": b"[1]",
-    "a text": b'"query"',
-    "null": b"null",
-    "two": b"{} {}",
-    "bom": b'\xef\xbb\xbf{"query": "x"}',
-    "control": b'{"query": "a\x00b"}',
-}
-
-
-@pytest.mark.parametrize("path", ["/search", "/v1/embeddings"])
-@pytest.mark.parametrize("name", RAW)
-def test_invalid_json_is_refused(client, path, name):
-    found = client.post(path, content=RAW[name], headers={"content-type": "application/json; charset=utf-8"})
-    assert (found.status_code, found.json()["error"]["code"]) == (400, "invalid_json")
-
-
-def test_other_refusals(client):
-    form = client.post("/search", content=b"{}", headers={"content-type": "text/plain"})
-    assert (form.status_code, form.json()["error"]["code"]) == (415, "not_json")
-    assert client.post("/search", content=b"{}").status_code == 415
-    assert client.get("/search").status_code == 405
-    assert client.get("/search").json()["error"]["code"] == "method_not_allowed"
-    assert client.get("/头疼").json()["error"]["code"] == "no_such_path"
-    assert client.get("/healthz", headers={"host": "evil.example"}).status_code == 400
-    assert client.get("/healthz", headers={"host": "[::1]:8000"}).status_code == 200
-    unknown = client.post("/v1/embeddings", {"input": "x", "model": "gpt"})
-    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
-    assert client.post("/search", {"query": "x", "k": 13}).json()["error"]["message"] == "13 brings bad luck."
-    reload = client.post("/admin/reload", {})
-    assert (reload.status_code, reload.json()["error"]["code"]) == (403, "no_api_keys")
-
-
-def test_the_body_is_limited_whatever_it_says_of_itself(make_client):
-    client = make_client(max_body=1000)
-    large = client.post("/search", {"query": "x" * 2000})
-    assert (large.status_code, large.json()["error"]["code"]) == (413, "body_too_large")
-
-    async def parts():
-        for _ in range(100):
-            yield b" " * 100
-
-    chunked = client.post("/search", content=parts(), headers={"content-type": "application/json"})
-    assert chunked.status_code == 413
-
-
-def test_too_many_tokens(make_client):
-    client = make_client(max_tokens=100, max_texts=8)
-    many = client.post("/v1/embeddings", {"input": ["疼" * 50] * 4})
-    assert (many.status_code, many.json()["error"]["code"]) == (400, "too_many_tokens")
-    assert client.post("/v1/embeddings", {"input": ["疼" * 20] * 4}).status_code == 200
-
-
-def test_a_slow_encoder_is_a_504_and_a_full_queue_a_429(make_client):
-    client = make_client(encoder=FakeEncoder(), timeout=2.0, max_queue=2)
-    encoder = client.app.state.generations.current.encoding.encoder
-    encoder.seconds = 2.5
-    answers = asyncio.run(client.many(*(("POST", "/search", {"json": {"query": str(n)}}) for n in range(12))))
-    codes = sorted(answer.status_code for answer in answers)
-    assert set(codes) == {429, 504}
-    assert codes.count(429) >= 9
-    refused = next(answer for answer in answers if answer.status_code == 429)
-    assert int(refused.headers["retry-after"]) >= 1
-    assert refused.json()["error"]["code"] == "overloaded"
-
-
-def test_an_engine_is_full_when_it_refuses_a_search(make_client):
-    encoder = FakeEncoder()
-    client = make_client(encoder=encoder, max_queue=3, max_batch=1, timeout=5.0)
-    engine = client.app.state.generations.current
-    assert (engine.full(), engine.waiting) == (None, 0)
-    encoder.gate = threading.Event()
-
-    async def until(true):
-        async with asyncio.timeout(20):
-            while not true():
-                await asyncio.sleep(0.005)
-
-    async def ask(number):
-        search = ("POST", "/search", {"json": {"query": "头疼"}})
-        before = len(encoder.batches)
-        answers = [asyncio.ensure_future(client.many(search))]
-        await until(lambda: len(encoder.batches) > before)  # the encoder has the first, and holds it
-        answers += [asyncio.ensure_future(client.many(search)) for _ in range(number)]
-        await until(lambda: engine.waiting == number)
-        full, waiting = engine.full(), engine.waiting
-        [last] = await client.many(("GET", "/healthz", {}))
-        refused = None
-        if full is not None:
-            [refused] = await client.many(search)
-        encoder.gate.set()
-        codes = [answer.status_code for found in await asyncio.gather(*answers) for answer in found]
-        return full, waiting, codes, refused and refused.status_code, last.status_code
-
-    assert asyncio.run(ask(2)) == (None, 2, [200] * 3, None, 200)
-    encoder.gate.clear()
-    full, waiting, codes, refused, other = asyncio.run(ask(3))
-    assert full is not None
-    assert (waiting, codes, refused, other) == (3, [200] * 4, 429, 200)
-
-
-def test_queries_encoded_together_are_searched_together(make_client, monkeypatch):
-    encoder = FakeEncoder()
-    client = make_client(encoder=encoder)
-    encoder.gate = threading.Event()
-    finish = Job.finish
-
-    def slowly(*arguments):
-        finish(*arguments)
-        time.sleep(0.02)  # long enough for a search to begin
-
-    monkeypatch.setattr(Job, "finish", slowly)
-    engine = client.app.state.generations.current
-
-    async def ask():
-        search = ("POST", "/search", {"json": {"query": "头疼"}})
-        answers = [asyncio.ensure_future(client.many(*[search] * 6))]
-        async with asyncio.timeout(20):
-            while engine.waiting + sum(encoder.batches) < 6:
-                await asyncio.sleep(0.005)
-        encoder.gate.set()
-        await asyncio.gather(*answers)
-
-    asyncio.run(ask())
-    values = dict(line.rsplit(" ", 1) for line in client.get("/metrics").text.splitlines())
-    assert float(values['mar_batch_size_sum{stage="search"}']) == 6
-    assert float(values['mar_batch_size_count{stage="search"}']) <= len(encoder.batches)
 
 
 def test_metrics_count_what_happened(client):

@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import re
 import socket
 import time
 from collections import Counter
 from types import SimpleNamespace
 
 import httpx
-import uvloop
-from uvicorn.server import ServerState
 
 from mar_st.serve import guard
-from mar_st.serve.connections import GuardedProtocol, ServeConfig
-from mar_st.serve.guard import ConnectionLimits
+from mar_st.serve.connections import GuardedProtocol
 from mar_st.serve.metrics import Metrics
-
-JSON = b"Content-Type: application/json"
-
-
-def connect(server):
-    host, port = server.url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=10)
-
-
-def read_all(connection, seconds=10):
-    connection.settimeout(seconds)
-    parts = []
-    try:
-        while part := connection.recv(65536):
-            parts.append(part)
-    except ConnectionResetError:
-        pass
-    return b"".join(parts)
+from tests.mar_st.serve.sockets import JSON, connect, post, read_all, read_answer, with_server
 
 
 def test_silent_connections_make_room_and_are_ended(serve):
@@ -172,55 +150,6 @@ class CountingApp:
             pass
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
         await send({"type": "http.response.body", "body": b"ok"})
-
-
-def with_server(client, app, protocol=GuardedProtocol, *, most=9, busy=None, send_seconds=10.0):
-    """Run `client(port)` in a thread beside a server of this process, whose turns may be made long."""
-
-    async def run():
-        config = ServeConfig(
-            ConnectionLimits(most=most, send_seconds=send_seconds),
-            app=app,
-            timeout_keep_alive=1,
-            lifespan="off",
-            proxy_headers=False,
-        )
-        config.load()
-        state, loop = ServerState(), asyncio.get_running_loop()
-        listening = socket.create_server(("127.0.0.1", 0), backlog=1000)
-        config.guard.listening = listening
-        server = await loop.create_server(lambda: protocol(config, state, {}), sock=listening, backlog=1000)
-
-        def turn():
-            time.sleep(busy)
-            loop.call_soon(turn)
-
-        if busy is not None:
-            loop.call_soon(turn)
-        async with server:
-            await asyncio.wait_for(asyncio.to_thread(client, server.sockets[0].getsockname()[1]), 20)
-
-    uvloop.run(run())
-
-
-def read_answer(connection):
-    """Status, head and body of one answer."""
-    found = b""
-    while b"\r\n\r\n" not in found:
-        part = connection.recv(65536)
-        assert part, "closed without an answer"
-        found += part
-    head, _, body = found.partition(b"\r\n\r\n")
-    length = int(re.search(rb"(?i)content-length: (\d+)", head)[1])
-    while len(body) < length:
-        body += connection.recv(65536)
-    assert len(body) == length
-    return int(head.split()[1]), head, body
-
-
-def post(path, body=b"{}", *headers):
-    lines = [b"POST %s HTTP/1.1" % path, b"Content-Length: %d" % len(body), *headers]
-    return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
 
 def test_oversized_requests_are_refused_before_the_application_sees_them(monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 
 from mar_st.serve import ServeError, ServeSettings
 from mar_st.serve.keys import KeyRing, read_keys
-from tests.mar_st.serve.test_connections import connect
+from tests.mar_st.serve.sockets import connect
 
 ONE, TWO = "first-key-0123456789", "second-key-0123456789"
 

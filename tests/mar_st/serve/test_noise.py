@@ -15,7 +15,7 @@ from uvicorn.config import STARTUP_FAILURE
 from mar_st.serve.run import worker
 from mar_st.serve.settings import ServeSettings
 from tests.mar_st.serve.fakes import DIM
-from tests.mar_st.serve.test_connections import JSON, connect, post, read_all
+from tests.mar_st.serve.sockets import JSON, connect, post, read_all
 
 HOST = b"Host: 127.0.0.1"
 

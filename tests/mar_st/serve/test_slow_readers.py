@@ -16,7 +16,7 @@ import pytest
 from mar_st.serve.connections import FIELDS, HEAD, PIPELINED
 from mar_st.serve.metrics import Metrics
 from tests.mar_st.serve.servers import make_index
-from tests.mar_st.serve.test_connections import JSON, connect, post, read_all, read_answer, with_server
+from tests.mar_st.serve.sockets import JSON, connect, post, read_all, read_answer, with_server
 
 KEY = "a-key-of-enough-characters"
 

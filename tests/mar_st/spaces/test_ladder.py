@@ -21,8 +21,8 @@ from mar_st.spaces.space import open_teacher
 from mar_st.stages import trainer
 from mar_st.teachers import ModelTeacher
 from tests.mar_st.conftest import make_config, make_tokenizer
-from tests.mar_st.spaces.test_run import DOCUMENTS, QUERIES, _one_thread, _silent, files  # noqa: F401 -- fixtures
-from tests.mar_st.teachers.test_endpoint import Fake
+from tests.mar_st.spaces.texts import DOCUMENTS, QUERIES, silent
+from tests.mar_st.teachers.endpoint import Fake
 
 FAST = Options(
     epochs=2, batch_size=16, learning_rate=3e-3, layers=1, width=32, vocabulary=200, max_length=32, held_out=5
@@ -56,16 +56,16 @@ def task(tmp_path):
     return str(folder)
 
 
-def _align(tmp_path, files, rungs, out="out", teacher="teacher", **changes):  # noqa: F811
+def _align(tmp_path, files, rungs, out="out", teacher="teacher", **changes):
     options = changes.pop("options", FAST)
     ladder = Ladder(rungs, **{k: changes.pop(k) for k in ("layers", "default", "evaluate") if k in changes})
     queries, texts, _ = files
     spec = teacher if ":" in teacher else str(tmp_path / teacher)
-    arguments = {"queries": queries, "texts": texts, "store": tmp_path / "store", "say": _silent} | changes
+    arguments = {"queries": queries, "texts": texts, "store": tmp_path / "store", "say": silent} | changes
     return align_ladder(spec, tmp_path / out, ladder, options=options, **arguments)
 
 
-def test_all_rungs_are_in_one_folder_that_plain_sentence_transformers_loads(tmp_path, files, teacher, task):  # noqa: F811
+def test_all_rungs_are_in_one_folder_that_plain_sentence_transformers_loads(tmp_path, files, teacher, task):
     said = []
     manifest = _align(tmp_path, files, "full,1,2", evaluate=(task,), say=said.append)
     folder = tmp_path / "out"
@@ -120,7 +120,7 @@ def test_all_rungs_are_in_one_folder_that_plain_sentence_transformers_loads(tmp_
 )
 def test_a_rung_starts_from_the_teachers_layers_without_dropout(
     tmp_path,
-    files,  # noqa: F811
+    files,
     teacher,
     monkeypatch,
     choice,
@@ -155,7 +155,7 @@ def test_a_rung_starts_from_the_teachers_layers_without_dropout(
     )
 
 
-def test_the_rungs_come_near_to_the_teacher(tmp_path, files, teacher, task):  # noqa: F811
+def test_the_rungs_come_near_to_the_teacher(tmp_path, files, teacher, task):
     found = []
     for out, options in (("start", replace(FAST, learning_rate=1e-9)), ("out", replace(FAST, epochs=8))):
         _align(tmp_path, files, "1", out=out, options=options, evaluate=(task,))
@@ -172,7 +172,7 @@ class StopError(Exception):
     pass
 
 
-def test_resumed_equals_uninterrupted(tmp_path, files, teacher, monkeypatch):  # noqa: F811
+def test_resumed_equals_uninterrupted(tmp_path, files, teacher, monkeypatch):
     options = replace(FAST, save_steps=3)
     _align(tmp_path, files, "1,2", out="whole", options=options)
     original, steps = trainer._callbacks, []
@@ -217,7 +217,7 @@ def test_a_teacher_that_lacks_unused_weights_is_the_same_each_time(tmp_path, tea
     assert first.identity("query") == second.identity("query")
 
 
-def test_vectors_and_a_given_student_make_rungs(tmp_path, files, teacher):  # noqa: F811
+def test_vectors_and_a_given_student_make_rungs(tmp_path, files, teacher):
     folder = tmp_path / "index"
     folder.mkdir()
     np.save(folder / "vectors.npy", teacher.encode_document(DOCUMENTS))
@@ -242,7 +242,7 @@ def test_vectors_and_a_given_student_make_rungs(tmp_path, files, teacher):  # no
         _align(tmp_path, files, "1,full", out="other", teacher="index", queries=None, texts=None)
 
 
-def test_an_index_of_the_teacher_takes_every_rung_of_a_cut_space(tmp_path, files, teacher):  # noqa: F811
+def test_an_index_of_the_teacher_takes_every_rung_of_a_cut_space(tmp_path, files, teacher):
     _align(tmp_path, files, "1,full", options=replace(FAST, dim=16, epochs=0.5))
     result = SentenceTransformer(str(tmp_path / "out"), device="cpu")
     cut = teacher.encode_query(QUERIES)[:, :16]
@@ -263,13 +263,13 @@ def test_an_index_of_the_teacher_takes_every_rung_of_a_cut_space(tmp_path, files
         ("1,4", "asks for 4 layers, but the teacher has 3"),
     ],
 )
-def test_ladders_that_cannot_be_are_refused(tmp_path, files, teacher, ladder, message):  # noqa: F811
+def test_ladders_that_cannot_be_are_refused(tmp_path, files, teacher, ladder, message):
     with pytest.raises(SpaceError, match=message):
         _align(tmp_path, files, ladder)
     assert not (tmp_path / "out.run").exists()
 
 
-def test_rungs_are_sorted_and_defaults_must_be_there(tmp_path, files, teacher, task):  # noqa: F811
+def test_rungs_are_sorted_and_defaults_must_be_there(tmp_path, files, teacher, task):
     assert [rung.name for rung in parse_ladder("full, 4,lookup,1")] == ["lookup", "1", "4", "full"]
     with pytest.raises(SpaceError, match="--default-rung is '3', but the rungs of the ladder are 1, 2"):
         _align(tmp_path, files, "1,2", default="3")
@@ -277,7 +277,7 @@ def test_rungs_are_sorted_and_defaults_must_be_there(tmp_path, files, teacher, t
         _align(tmp_path, files, "1,2", evaluate=(str(tmp_path / "nowhere"),))
 
 
-def test_the_lookup_rung_is_fitted_to_the_teacher(tmp_path, files, teacher, task):  # noqa: F811
+def test_the_lookup_rung_is_fitted_to_the_teacher(tmp_path, files, teacher, task):
     del teacher
     _align(tmp_path, files, "lookup,1", evaluate=(task,), default="1")
     assert query_encoders(tmp_path / "out") == ["query", "query-lookup"]
@@ -293,7 +293,7 @@ def test_the_lookup_rung_is_fitted_to_the_teacher(tmp_path, files, teacher, task
     np.testing.assert_allclose(plain.encode_query(QUERIES), every.encode_queries(QUERIES), atol=1e-6)
 
 
-def test_an_endpoint_is_asked_once_for_all_rungs(tmp_path, files):  # noqa: F811
+def test_an_endpoint_is_asked_once_for_all_rungs(tmp_path, files):
     pytest.importorskip("openai", reason="the openai client is not installed")
     server = Fake()
     threading.Thread(target=server.serve_forever, daemon=True).start()

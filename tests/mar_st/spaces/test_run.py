@@ -25,56 +25,8 @@ from mar_st.spaces import Options, SpaceError, align_space
 from mar_st.spaces import run as module
 from mar_st.teachers import ModelTeacher
 from tests.mar_st.conftest import make_config, make_tokenizer
-from tests.mar_st.teachers.test_endpoint import Fake
-
-WORDS = ["头疼", "发热", "咳嗽", "感冒", "高血压", "医生", "吃药", "怎么办"]
-QUERIES = [f"{a}{b}呢" for a in WORDS for b in WORDS[:5]]
-DOCUMENTS = [f"{b}你好{a}吃什么药好" for a in WORDS for b in WORDS]
-LONG = Options(
-    epochs=60,
-    batch_size=16,
-    learning_rate=3e-3,
-    layers=1,
-    width=32,
-    vocabulary=200,
-    max_length=32,
-    held_out=5,
-)
-FAST = Options(
-    epochs=4, batch_size=16, learning_rate=3e-3, layers=1, width=32, vocabulary=200, max_length=32, held_out=5
-)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def _silent(line):
-    del line
-
-
-@pytest.fixture
-def files(tmp_path):
-    def write(name, rows):
-        path = tmp_path / name
-        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-        return path
-
-    return (
-        write("queries.jsonl", [{"_id": f"q{i}", "text": text} for i, text in enumerate(QUERIES)]),
-        write("corpus.jsonl", [{"_id": f"d{i}", "text": text} for i, text in enumerate(DOCUMENTS)]),
-        write(
-            "triples.jsonl",
-            [
-                {"query": query, "positive": DOCUMENTS[i], "negatives": [DOCUMENTS[-1 - i]]}
-                for i, query in enumerate(QUERIES)
-            ],
-        ),
-    )
+from tests.mar_st.spaces.texts import DOCUMENTS, FAST, LONG, QUERIES, silent
+from tests.mar_st.teachers.endpoint import Fake
 
 
 @pytest.fixture
@@ -89,7 +41,7 @@ def _align(tmp_path, files, teacher="teacher", out="out", **changes):
     options = changes.pop("options", FAST)
     queries, texts, _ = files
     spec = teacher if ":" in teacher else str(tmp_path / teacher)
-    arguments = {"queries": queries, "texts": texts, "store": tmp_path / "store", "say": _silent} | changes
+    arguments = {"queries": queries, "texts": texts, "store": tmp_path / "store", "say": silent} | changes
     return align_space(spec, tmp_path / out, options=options, **arguments)
 
 
@@ -247,7 +199,7 @@ from pathlib import Path
 from transformers import TrainerCallback
 from mar_st.spaces import Options, align_space
 from mar_st.stages import trainer
-from tests.mar_st.spaces.test_run import FAST
+from tests.mar_st.spaces.texts import FAST
 import torch
 torch.set_num_threads(1)
 
@@ -316,7 +268,7 @@ def test_invalid_settings_are_refused(tmp_path, files, teacher):
     with pytest.raises(SpaceError, match="learning_rate: Input should be greater than 0"):
         _align(tmp_path, files, options=Options(learning_rate=-1.0))
     with pytest.raises(SpaceError, match="nothing to align on"):
-        align_space(str(tmp_path / "teacher"), tmp_path / "out", store=tmp_path / "store", say=_silent)
+        align_space(str(tmp_path / "teacher"), tmp_path / "out", store=tmp_path / "store", say=silent)
     with pytest.raises(ValueError, match="no folder"):
         _align(tmp_path, files, teacher="nowhere")
     with pytest.raises(ValueError, match="student"):

@@ -6,73 +6,15 @@ import signal
 import subprocess
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
 
 from mar_st.teachers import EndpointTeacher
 from mar_st.teachers.endpoint import EndpointError
-from mar_st.teachers.store import text_keys
+from tests.mar_st.teachers.endpoint import TEXTS, Fake, live
 
 pytest.importorskip("openai", reason="the openai client is not installed")
-
-TEXTS = [f"文本{index}" for index in range(40)]
-DIM = 5
-
-
-def live(texts):
-    raw = np.stack([np.frombuffer(key.ljust(16, b"\0"), dtype=np.uint8) for key in text_keys(texts)])
-    return raw[:, :DIM].astype(np.float32) / 255
-
-
-class Fake(ThreadingHTTPServer):
-    """An embeddings endpoint that keeps an account of what was bought."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.sold: list[str] = []
-        self.requests = 0
-        self.keys: list[str] = []
-        self.headers: list[dict[str, str]] = []
-        self.failures: dict[int, tuple[int, str]] = {}
-        self.dim = DIM
-        self.lock = threading.Lock()
-        self.url = f"http://127.0.0.1:{self.server_port}/v1"
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_POST(self):
-        content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        server = self.server
-        with server.lock:
-            server.requests += 1
-            server.keys.append(self.headers["Authorization"])
-            server.headers.append(dict(self.headers))
-            failure = server.failures.get(server.requests)
-        if self.path != "/v1/embeddings" or failure:
-            status, message = failure or (404, "no such path")
-            self._answer(status, {"error": {"message": message}})
-            return
-        texts = content["input"]
-        with server.lock:
-            server.sold += texts
-        vectors = live(texts)[:, : server.dim]
-        data = [{"object": "embedding", "index": i, "embedding": v.tolist()} for i, v in enumerate(vectors)]
-        data.reverse()  # the order is in 'index'
-        usage = {"prompt_tokens": 1, "total_tokens": 1}
-        self._answer(200, {"object": "list", "data": data, "model": content["model"], "usage": usage})
-
-    def _answer(self, status, content):
-        body = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args):
-        pass
 
 
 @pytest.fixture

@@ -1,0 +1,49 @@
+"""A small corpus, and its encoding with small shards."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mar_st.encode import Settings, VectorFolder, encode_corpus
+from tests.mar_st.conftest import ALPHABET
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SETTINGS = Settings(shard=16, tokens=128)
+
+#: Of default vectors of these small models, whose weights are large (`mar_st.kernels.amx`).
+ATOL = 1e-4
+
+
+def rows(number: int) -> list[dict[str, str]]:
+    rng = np.random.default_rng(0)
+    found = []
+    for place in range(number):
+        text = "".join(rng.choice(list(ALPHABET), min(1 + rng.geometric(0.1), 40)))
+        found.append({"_id": f"d{place}", "title": "头疼" if place % 3 == 0 else "", "text": text})
+    return found
+
+
+def write(path: Path, content: list[dict[str, str]]) -> Path:
+    lines = [json.dumps(row, ensure_ascii=False) for row in content]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def encode(
+    model: Path, corpus: Path, out: Path, settings: Settings = SETTINGS, **options: Any
+) -> VectorFolder:
+    return encode_corpus(model, corpus, out, settings, show_progress=False, **options)
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }

@@ -1,0 +1,71 @@
+"""Several processes give the files of one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from mar_st.encode import Settings
+from mar_st.encode import run as run_module
+from mar_st.encode.run import EncodeError
+from mar_st.encode.worker import Worker
+from mar_st.errors import MarError
+from tests.mar_st.encode.corpora import encode, files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_files(
+    model: Path, corpus: Path, tmp_path: Path, whole: dict[str, str]
+) -> None:
+    folder = encode(model, corpus, tmp_path / "v", workers=2)
+    assert files(folder.path) == whole
+
+
+@pytest.mark.parametrize(
+    ("gpus", "workers", "expected"),
+    [
+        (0, 2, ["cpu", "cpu"]),
+        (1, 1, ["cuda:0"]),
+        (2, 1, ["cuda:0"]),
+        (2, 2, ["cuda:0", "cuda:1"]),
+        (2, 3, ["cuda:0", "cuda:1", "cuda:0"]),
+    ],
+)
+def test_workers_take_the_gpus_in_turn(
+    model: Path, corpus: Path, tmp_path: Path, monkeypatch: Any, gpus: int, workers: int, expected: list[str]
+) -> None:
+    taken: list[str] = []
+
+    def here(job: Any, numbers: Any, done: Any, devices: Any = None) -> None:
+        taken.extend(devices or [job.device])
+        Worker(replace(job, device="cpu")).run(numbers, done)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(run_module, "run_processes", here)
+    monkeypatch.setattr(run_module, "run_here", here)
+    said: list[str] = []
+    encode(model, corpus, tmp_path / "v", workers=workers, say=said.append)
+    assert taken == expected
+    assert (f"{workers} processes on {', '.join(expected)}" in said) == (workers > 1)
+    begun = json.loads((tmp_path / "v" / "encode.json").read_text(encoding="utf-8"))
+    assert begun["settings"]["device"] == expected[0].partition(":")[0]
+
+
+def test_workers_beside_what_says_it_already_are_refused(model: Path, corpus: Path, tmp_path: Path) -> None:
+    for options in ({"workers": 2, "devices": ["cpu"]}, {"workers": 2, "engine": "ray"}, {"workers": 0}):
+        with pytest.raises(EncodeError, match="workers"):
+            encode(model, corpus, tmp_path / "v", **options)
+
+
+@pytest.mark.slow
+def test_a_worker_that_fails_is_reported(model: Path, corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(MarError, match="32 dimensions; 33"):
+        encode(model, corpus, tmp_path / "v", Settings(dim=33, shard=16), workers=2)
