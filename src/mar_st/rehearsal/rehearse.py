@@ -8,7 +8,6 @@ call resumes with it.
 from __future__ import annotations
 
 import math
-import os
 import resource
 import shutil
 import sys
@@ -18,15 +17,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from transformers import TrainerCallback, trainer
 from transformers.utils import logging
 
 from mar_st.data import Source, read_source
 from mar_st.errors import MarError
 from mar_st.recipes.schema import Recipe
-from mar_st.runs.train import DONE, STORE_VARIABLE, train
+from mar_st.runs.train import train
 from mar_st.stages.monitor import METRICS, evaluation_results, read_metrics
-from mar_st.teachers.store import STORE_VARIABLE as VECTORS_VARIABLE
+from mar_st.stages.reports import RunCallback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -90,18 +88,38 @@ class StageReport:
         )
 
 
-class Watch(TrainerCallback):
-    """Sees every step of every stage, and stops each stage once."""
+class Watch(RunCallback):
+    """Records every step of every stage, stops each stage once and checks what it leaves.
 
-    def __init__(self) -> None:
-        self.reports: dict[Path, StageReport] = {}
-        self.stopped: set[Path] = set()
+    Args:
+        evaluated: Whether stages evaluate on a development set.
+        say: Receives a line per finished stage.
+    """
+
+    def __init__(self, *, evaluated: bool, say: Callable[[str], None]) -> None:
+        self.checked: list[StageReport] = []
+        self.current: StageReport | None = None
+        self._evaluated, self._say = evaluated, say
+        self._stopped = False
         self._started = 0.0
 
-    def _report(self, args: Any) -> StageReport:
-        folder = Path(args.output_dir).parent
-        name = folder.name.partition("-")[2]
-        return self.reports.setdefault(folder, StageReport(name, folder))
+    @property
+    def _report(self) -> StageReport:
+        assert self.current is not None  # noqa: S101 -- trainers run within stages
+        return self.current
+
+    def on_stage_begin(self, stage: Stage, folder: Path) -> None:
+        """Start a report, unless the stage resumes."""
+        if self.current is None or self.current.folder != folder:
+            self.current, self._stopped = StageReport(stage.name, folder), False
+
+    def on_stage_end(self, stage: Stage, folder: Path) -> None:
+        """Check the stage and print its report."""
+        report = self._report
+        _check(stage, folder, report, evaluated=self._evaluated)
+        self.current = None
+        self.checked.append(report)
+        self._say(report.line())
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Have every step logged."""
@@ -110,12 +128,11 @@ class Watch(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Note where training starts."""
-        del control, kwargs
+        del args, control, kwargs
         import torch
 
-        report = self._report(args)
-        if report.folder in self.stopped:
-            report.resumed_from = state.global_step
+        if self._stopped:
+            self._report.resumed_from = state.global_step
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
 
@@ -125,23 +142,23 @@ class Watch(TrainerCallback):
         self._started = time.perf_counter()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Stop the clock, and the stage where it is its turn."""
-        del control, kwargs
-        report = self._report(args)
+        """Stop the clock, and the stage after step `STOP`."""
+        del args, control, kwargs
+        report = self._report
         report.seconds.append(time.perf_counter() - self._started)
         report.steps = state.global_step
         report.peak_bytes = max(report.peak_bytes, peak_bytes())
-        if state.global_step == STOP and report.folder not in self.stopped:
-            self.stopped.add(report.folder)
+        if state.global_step == STOP and not self._stopped:
+            self._stopped = True
             raise Stopped
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
     ) -> None:
         """Keep the loss."""
-        del control, kwargs
+        del args, control, kwargs
         if logs and "loss" in logs:
-            self._report(args).losses[state.global_step] = float(logs["loss"])
+            self._report.losses[state.global_step] = float(logs["loss"])
 
 
 def peak_bytes() -> int:
@@ -155,25 +172,15 @@ def peak_bytes() -> int:
 
 
 @contextmanager
-def in_every_trainer(callback: TrainerCallback, out: Path) -> Iterator[None]:
-    """Have a callback in every trainer that is made, with the stores of stages and vectors in a folder."""
-    everywhere: list[Any] = trainer.DEFAULT_CALLBACKS
-    everywhere.append(callback)
-    bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call] # of loading and saving; those of training stay
-    # A rehearsal keeps its stages and its teacher's vectors to itself.
-    kept = {name: os.environ.pop(name, None) for name in (STORE_VARIABLE, VECTORS_VARIABLE)}
-    os.environ[VECTORS_VARIABLE] = str(out / "teacher-store")
+def without_loading_bars() -> Iterator[None]:
+    """Hide transformers' progress bars of loading and saving; those of training stay."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
-        everywhere.remove(callback)
-        if bars:
+        if shown:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
-        for name, value in kept.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
 
 
 def shorten(recipe: Recipe) -> Recipe:
@@ -209,35 +216,38 @@ def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = pr
         RehearsalError: A stage failed, did not resume, had a loss that is not finite, was not evaluated, or
             left a model that sentence-transformers alone cannot load and use.
     """
-    out, short, watch = Path(out), shorten(recipe), Watch()
+    out, short = Path(out), shorten(recipe)
     if out.exists():
         if any(out.iterdir()) and not (out / "recipe.json").is_file():
             raise RehearsalError(f"{out} is not a run folder (it has no recipe.json); choose another --out.")
         shutil.rmtree(out)
-    read = _reader()
-    folders = [out / f"{index + 1:02d}-{stage.name}" for index, stage in enumerate(short.stages)]
-    checked: list[StageReport] = []
+    watch, read = Watch(evaluated=short.evaluation is not None, say=say), _reader()
     done = False
-    with in_every_trainer(watch, out):
+    with without_loading_bars():
         while not done:
             try:
-                train(short, out, save_steps=SAVE_STEPS, say=lambda _: None, read=read)
+                train(
+                    short,
+                    out,
+                    save_steps=SAVE_STEPS,
+                    say=lambda _: None,
+                    read=read,
+                    callbacks=[watch],
+                    # A rehearsal keeps its stages and its teacher's vectors to itself.
+                    stages=False,
+                    store=out / "teacher-store",
+                )
                 done = True
             except Stopped:
                 pass
+            except RehearsalError:
+                raise
             except Exception as error:
-                stage = next((s for f, s in zip(folders, short.stages, strict=True) if not _done(f)), None)
-                name = stage.name if stage else "(end)"
-                raise RehearsalError(f"stage {name}: {type(error).__name__}: {error}") from error
-            for stage, folder in list(zip(short.stages, folders, strict=True))[len(checked) :]:
-                if not _done(folder):
-                    break
-                report = watch.reports.get(folder)
-                _check(stage, folder, report, evaluated=short.evaluation is not None)
-                assert report is not None  # noqa: S101 -- the check saw to it
-                checked.append(report)
-                say(report.line())
-    return checked
+                where = "before the first stage" if not watch.checked else "after the last stage"
+                if watch.current is not None:
+                    where = f"stage {watch.current.name}"
+                raise RehearsalError(f"{where}: {type(error).__name__}: {error}") from error
+    return watch.checked
 
 
 def _reader() -> Callable[[Data, int], Source]:
@@ -253,16 +263,12 @@ def _reader() -> Callable[[Data, int], Source]:
     return read
 
 
-def _done(folder: Path) -> bool:
-    return (folder / DONE).is_file()
-
-
-def _check(stage: Stage, folder: Path, report: StageReport | None, *, evaluated: bool) -> None:
+def _check(stage: Stage, folder: Path, report: StageReport, *, evaluated: bool) -> None:
     def fail(reason: str) -> RehearsalError:
         return RehearsalError(f"stage {stage.name}: {reason}")
 
-    if report is None or report.steps != STEPS:
-        raise fail(f"ended after {report.steps if report else 0} of {STEPS} steps")
+    if report.steps != STEPS:
+        raise fail(f"ended after {report.steps} of {STEPS} steps")
     if report.resumed_from != SAVE_STEPS:
         raise fail(f"resumed from step {report.resumed_from}, not from its checkpoint at step {SAVE_STEPS}")
     if not report.losses:

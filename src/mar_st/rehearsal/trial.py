@@ -8,7 +8,6 @@ trains for `STEPS` steps. The last ones are typical; what the first ones took be
 from __future__ import annotations
 
 import json
-import logging
 import subprocess
 import sys
 import tempfile
@@ -19,25 +18,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from transformers import TrainerCallback
 
 from mar_st.errors import MarError
 from mar_st.planning.tried import Trial
 from mar_st.recipes.schema import Recipe
-from mar_st.rehearsal.rehearse import in_every_trainer, peak_bytes
+from mar_st.rehearsal.rehearse import peak_bytes, without_loading_bars
 from mar_st.runs.train import train
 from mar_st.stages.memory import GROWTH
-from mar_st.teachers.store import ENCODED
+from mar_st.stages.reports import RunCallback
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from mar_st.recipes.schema import Stage
 
 #: Steps of a stage, and those of them that warm up: kernels are compiled for several shapes.
 STEPS, WARM = 48, 16
 #: Rows that a data entry is cut to at least, and batches of its largest stage.
 ROWS, BATCHES = 2048, 16
 
-#: Before what the process of a trial tells; libraries print too.
+#: Prefix of the lines of JSON that the process of a trial prints; libraries print too.
 MARK = "mar-trial "
 
 
@@ -98,7 +98,7 @@ def try_stages(recipe: Recipe, *, say: Callable[[str], None] = print) -> dict[st
 class _Times:
     """When a stage did what, seconds since the epoch; and what its teacher encoded."""
 
-    said: float
+    started: float
     steps: list[float] = field(default_factory=list)
     begun: float = 0.0
     evaluated: float = 0.0
@@ -114,7 +114,7 @@ class _Times:
         return Trial(
             step=typical,
             once=max(0.0, float(np.sum(times[:WARM])) - WARM * typical),
-            start=max(0.0, self.begun - self.said - self.encoding),
+            start=max(0.0, self.begun - self.started - self.encoding),
             teacher=self.encoding / max(1, self.texts),
             evaluation=self.evaluated,
             finish=max(0.0, finished - self.ended),
@@ -122,26 +122,23 @@ class _Times:
         )
 
 
-class _Clock(TrainerCallback, logging.Handler):
+class _Clock(RunCallback):
     """Times the stages of the run in this process, and prints a line of JSON for each that is finished."""
 
     def __init__(self, started: float) -> None:
-        logging.Handler.__init__(self, logging.INFO)
         self.times = _Times(started)
 
-    def said(self, line: str) -> None:
-        """Receive a line of `train`: the start of a stage, or the end of the run."""
-        if line.startswith(("stage ", "model: ")) and self.times.steps:
-            now = time.time()
-            print(MARK + json.dumps(asdict(self.times.trial(now))), flush=True)  # noqa: T201 -- read by us
-            self.times = _Times(now)
+    def on_stage_end(self, stage: Stage, folder: Path) -> None:
+        """The model of the stage is saved."""
+        del stage, folder
+        now = time.time()
+        print(MARK + json.dumps(asdict(self.times.trial(now))), flush=True)  # noqa: T201 -- read by us
+        self.times = _Times(now)
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Receive the store's log record about texts that a teacher encoded."""
-        if record.msg == ENCODED and isinstance(record.args, tuple):
-            texts, seconds = record.args
-            self.times.texts += int(str(texts))
-            self.times.encoding += float(str(seconds))
+    def on_teacher_encode(self, texts: int, seconds: float) -> None:
+        """A teacher encoded texts."""
+        self.times.texts += texts
+        self.times.encoding += seconds
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The stage has its data and its teacher's vectors."""
@@ -175,12 +172,18 @@ def _main(place: str, started: str) -> None:
     folder = Path(place)
     recipe = Recipe.model_validate_json((folder / "recipe.json").read_text(encoding="utf-8"))
     clock = _Clock(float(started))
-    log = logging.getLogger("mar_st.teachers.store")
-    log.addHandler(clock)
-    log.setLevel(logging.INFO)
     try:
-        with in_every_trainer(clock, folder):
-            train(recipe, folder / "run", save_steps=10 * STEPS, say=clock.said, fit=False)
+        with without_loading_bars():
+            train(
+                recipe,
+                folder / "run",
+                save_steps=10 * STEPS,
+                callbacks=[clock],
+                fit=False,
+                # A trial keeps its stages and its teacher's vectors to itself.
+                stages=False,
+                store=folder / "teacher-store",
+            )
     except MarError as error:
         sys.exit(" ".join(str(error).split()))
 

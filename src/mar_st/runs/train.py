@@ -8,7 +8,7 @@ import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from transformers import set_seed
 from transformers.utils import logging
@@ -29,6 +29,7 @@ from mar_st.runs.card import write_card
 from mar_st.runs.lineage import stage_digests
 from mar_st.runs.preflight import FIT, ready
 from mar_st.runs.sides import Sides, check_models
+from mar_st.runs.stage_folder import DONE, is_finished, keep_model, link_weights
 from mar_st.stages.dispatch import train_stage
 from mar_st.stages.memory import release
 from mar_st.stages.reports import check_callbacks, check_reports
@@ -45,10 +46,8 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger(__name__)
 
-DONE = "done.json"
-
-#: Where finished stages are kept for all runs, unless `--stages` says otherwise.
-STORE_VARIABLE = "MAR_STAGES"
+#: Environment variable that names the folder of finished stages, unless `--stages` does.
+STAGES_VARIABLE = "MAR_STAGES"
 
 
 class TrainError(MarError):
@@ -63,7 +62,8 @@ def train(
     say: Callable[[str], None] = logger.info,
     until: str | None = None,
     resume: bool = False,
-    stages: str | Path | None = None,
+    stages: str | Path | Literal[False] | None = None,
+    store: str | Path | None = None,
     read: Callable[[Data, int], Source] | None = None,
     callbacks: Sequence[Any] = (),
     report_to: str | Sequence[str] = (),
@@ -81,10 +81,12 @@ def train(
         until: Name of the last stage to run; default all.
         resume: Refuse to start from nothing.
         stages: Folder in which stages are kept by digest, for several runs to share; default `$MAR_STAGES`,
-            or else the run folder itself, as `out/01-NAME`.
+            or else the run folder itself, as `out/01-NAME`. False keeps them in the run folder whatever the
+            environment names.
+        store: Folder of teacher vectors; default `$MAR_STORE`, or else `teacher-store` beside the run folder.
         read: Reads a data entry with a seed; default `mar_st.data.read_source`.
         callbacks: transformers callbacks, instances or classes; every stage has a trainer of its own and
-            calls them.
+            calls them. A `mar_st.stages.reports.RunCallback` also receives the begin and end of stages.
         report_to: Trackers that transformers reports to: `wandb`, `mlflow`, ...; each stage becomes a run
             there, called `RUN/STAGE`. TensorBoard records are written if it is installed.
         fit: For stages that do not fit the GPU: change their memory settings (True), refuse them (`None`), or
@@ -102,11 +104,19 @@ def train(
         ReportError: Something that is not a callback, or a tracker that is unknown or not installed.
     """
     heard = check_callbacks(callbacks), check_reports(report_to)
-    store = stages or os.environ.get(STORE_VARIABLE) or None
+    shared = None if stages is False else stages or os.environ.get(STAGES_VARIABLE) or None
     check_models(recipe)
     recipe = with_source_prompts(recipe)
     run = Run(
-        recipe, Path(out), save_steps, say, Path(store) if store else None, read or read_source, *heard, fit
+        recipe,
+        Path(out),
+        save_steps,
+        say,
+        Path(shared) if shared else None,
+        read or read_source,
+        *heard,
+        fit,
+        Path(store) if store else None,
     )
     last = run.position(until)
     if resume:
@@ -131,6 +141,7 @@ class Run:
     callbacks: tuple[Any, ...] = ()
     report_to: tuple[str, ...] = ()
     fit: bool | None = None
+    vectors: Path | None = None
     sources: list[Source] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
     sides: Sides = field(init=False)
@@ -198,7 +209,7 @@ class Run:
             if self.processes.main:
                 self._adopt(index, folder)
             self.processes.wait()
-            if _finished(folder, identity):
+            if is_finished(folder, identity):
                 self._say(f"stage {stage.name}: finished before, kept")
             else:
                 self.processes.wait()  # all have seen that it is not finished
@@ -206,11 +217,17 @@ class Run:
                     self._prepare(folder, stage, identity)
                 self.processes.wait()
                 self._say(f"stage {stage.name}: {stage.stage}")
-                model = self._train(stage, folder)
+                settings = self._settings(stage, folder)
+                for callback in settings.run_callbacks:
+                    callback.on_stage_begin(stage, folder)
+                model = self._train(stage, settings)
                 if self.processes.main:
-                    _keep(model, folder, {"digest": identity, "stage": stage.name})
+                    keep_model(model, folder, {"digest": identity, "stage": stage.name})
                 del model
                 release(compiled=self.recipe.compile)
+                self.processes.wait()
+                for callback in settings.run_callbacks:
+                    callback.on_stage_end(stage, folder)
             if self.processes.main:
                 self._record(index, folder)
             self.processes.wait()
@@ -234,7 +251,12 @@ class Run:
     def _adopt(self, index: int, folder: Path) -> None:
         """Move a stage into the store that this run has finished without one."""
         own, identity = self._own_folder(index), self.digests[index]
-        if own == folder or own.is_symlink() or _finished(folder, identity) or not _finished(own, identity):
+        if (
+            own == folder
+            or own.is_symlink()
+            or is_finished(folder, identity)
+            or not is_finished(own, identity)
+        ):
             return
         shutil.rmtree(folder, ignore_errors=True)
         shutil.move(own, folder)
@@ -278,9 +300,9 @@ class Run:
         except OSError:  # a file system without links; stages.json says it too
             logger.info("no link %s -> %s", link, folder)
 
-    def _train(self, stage: Stage, folder: Path) -> SentenceTransformer:
+    def _settings(self, stage: Stage, folder: Path) -> Settings:
         recipe = self.recipe
-        settings = Settings(
+        return Settings(
             folder,
             stage_seed(recipe, stage),
             recipe.precision,
@@ -290,7 +312,11 @@ class Run:
             compile=recipe.compile,
             callbacks=self.callbacks,
             report_to=self.report_to,
+            store=self.vectors,
         )
+
+    def _train(self, stage: Stage, settings: Settings) -> SentenceTransformer:
+        recipe = self.recipe
         entries = {entry.name: entry for entry in stage_entries(recipe, stage)}
         sources = [
             replace(source, entry=entries[source.entry.name])
@@ -334,7 +360,7 @@ class Run:
         target, part = self.out / "model", self.out / "model.part"
         if self.processes.main:
             shutil.rmtree(part, ignore_errors=True)
-            shutil.copytree(self._folder(len(self.digests) - 1) / "model", part, copy_function=_link_weights)
+            shutil.copytree(self._folder(len(self.digests) - 1) / "model", part, copy_function=link_weights)
             if self.recipe.storage_dtype:
                 store_as(part, self.recipe.storage_dtype)
             folders = {s.name: self._folder(index) for index, s in enumerate(self.recipe.stages)}
@@ -351,34 +377,7 @@ class Run:
             self.say(line)
 
 
-def _finished(folder: Path, identity: str) -> bool:
-    marker = folder / DONE
-    return marker.is_file() and json.loads(marker.read_text(encoding="utf-8"))["digest"] == identity
-
-
-def _keep(model: SentenceTransformer, folder: Path, done: dict[str, str]) -> None:
-    """Save the model of a finished stage, then the marker, then drop the checkpoints."""
-    part, target = folder / "model.part", folder / "model"
-    shutil.rmtree(part, ignore_errors=True)
-    model.save_pretrained(str(part), create_model_card=False)
-    shutil.rmtree(target, ignore_errors=True)
-    move_folder(part, target)
-    write_text(folder / DONE, json.dumps(done))
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
-
-
 def _card_digest(source: Source) -> str:
     """Digest of the files of a source, or of its content where it has no files of its own."""
     path = source.entry.path
     return source_digest(source) if path.startswith("hub:") else data_digest(path)
-
-
-def _link_weights(source: str, target: str) -> str:
-    """Weights need no second copy on the disk; `store_as` replaces the file, so the stage keeps its own."""
-    if source.endswith(".safetensors"):
-        try:
-            os.link(source, target)
-        except OSError:
-            return shutil.copy2(source, target)
-        return target
-    return shutil.copy2(source, target)

@@ -17,7 +17,6 @@ from mar_st.errors import MarError
 from mar_st.losses import AlignmentLoss
 from mar_st.stages.labels import labelled, with_vectors
 from mar_st.stages.trainer import fit
-from mar_st.teachers.store import TeacherStore, store_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -79,7 +78,7 @@ def train_align(
     for module in model.route_modules("document"):
         module.requires_grad_(False)
     raw = stage.vectors == "raw"
-    store = TeacherStore(store_root(settings.folder.resolve().parent))
+    store = settings.teacher_store()
     teacher = ModelTeacher.of_documents(
         model, store, normalised=not raw, autocast=settings.precision == "bf16"
     )

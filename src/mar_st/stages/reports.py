@@ -1,4 +1,4 @@
-"""Who else hears of a run: callbacks of the caller, and the trackers that transformers reports to."""
+"""Observers of a run: callbacks of the caller, and the trackers that transformers reports to."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from mar_st.errors import MarError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from mar_st.recipes.schema import Stage
 
 #: Stages write event files of their own, which a resumed run continues, wherever tensorboard is installed.
 OWN = "tensorboard"
@@ -23,11 +26,37 @@ class ReportError(MarError):
     """A callback or a tracker that a run cannot use."""
 
 
+class RunCallback(TrainerCallback):
+    """A transformers callback that also receives the events of a run outside its trainers.
+
+    Pass an instance to `mar_st.runs.train.train(callbacks=...)`. Every process of a launch calls its own.
+    """
+
+    def on_stage_begin(self, stage: Stage, folder: Path) -> None:
+        """Called before a stage is trained or resumed; finished stages are skipped without a call.
+
+        Args:
+            stage: The stage.
+            folder: Folder of its checkpoints and records.
+        """
+
+    def on_stage_end(self, stage: Stage, folder: Path) -> None:
+        """Called when the model of a trained stage is saved in `folder/model`."""
+
+    def on_teacher_encode(self, texts: int, seconds: float) -> None:
+        """Called when a teacher has encoded texts whose vectors were not stored.
+
+        Args:
+            texts: Number of texts.
+            seconds: Time it took.
+        """
+
+
 def check_callbacks(callbacks: Iterable[Any]) -> tuple[Any, ...]:
-    """The callbacks, each an instance or a class of transformers' `TrainerCallback`.
+    """Return the callbacks, each an instance or a class of transformers' `TrainerCallback`.
 
     Raises:
-        ReportError: Something else.
+        ReportError: Something else, or a class of `RunCallback`, which needs one instance for all stages.
     """
     found = tuple(callbacks)
     for callback in found:
@@ -36,6 +65,10 @@ def check_callbacks(callbacks: Iterable[Any]) -> tuple[Any, ...]:
             raise ReportError(
                 f"A callback is a transformers.TrainerCallback or a class of it; got {kind.__name__}. Derive "
                 "it from TrainerCallback and define on_log, on_evaluate, ..."
+            )
+        if kind is callback and issubclass(kind, RunCallback):
+            raise ReportError(
+                f"{kind.__name__} receives events of the whole run; pass an instance, {kind.__name__}()."
             )
     return found
 

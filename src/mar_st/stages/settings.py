@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mar_st.stages.reports import RunCallback
+from mar_st.teachers.store import TeacherStore, store_root
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -26,6 +29,7 @@ class Settings:
         compile: Compile the encoders with `torch.compile`.
         callbacks: transformers callbacks of the caller, for every stage.
         report_to: Trackers that transformers reports to (`wandb`, `mlflow`, ...).
+        store: Folder of teacher vectors; default `$MAR_STORE`, else `teacher-store` beside the run folder.
     """
 
     folder: Path
@@ -38,3 +42,18 @@ class Settings:
     compile: bool = False
     callbacks: tuple[Any, ...] = ()
     report_to: tuple[str, ...] = ()
+    store: Path | None = None
+
+    @property
+    def run_callbacks(self) -> tuple[RunCallback, ...]:
+        """The callbacks that receive events outside the trainers."""
+        return tuple(callback for callback in self.callbacks if isinstance(callback, RunCallback))
+
+    def teacher_store(self) -> TeacherStore:
+        """Return the store of teacher vectors, which reports what is encoded to the callbacks."""
+
+        def encoded(texts: int, seconds: float) -> None:
+            for callback in self.run_callbacks:
+                callback.on_teacher_encode(texts, seconds)
+
+        return TeacherStore(self.store or store_root(self.folder.resolve().parent), on_encode=encoded)

@@ -11,7 +11,6 @@ from mar_st.errors import MarError
 from mar_st.model.routes import DOCUMENT_PROMPTS
 from mar_st.stages.labels import with_scores, with_vectors
 from mar_st.teachers import Ask, CrossEncoderTeacher, ModelTeacher
-from mar_st.teachers.store import TeacherStore, store_root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from mar_st.data import Source
     from mar_st.recipes.schema import Data, DistillStage, JointStage, Side
     from mar_st.stages.settings import Settings
-    from mar_st.teachers.store import Vectors
+    from mar_st.teachers.store import TeacherStore, Vectors
 
 
 class DistillError(MarError):
@@ -56,7 +55,7 @@ def taught(
     Raises:
         DistillError: There is no teacher, or it scores by neither cosine nor dot product.
     """
-    store = TeacherStore(store_root(settings.folder.resolve().parent))
+    store = settings.teacher_store()
     if isinstance(teacher, CrossEncoder):
         scores = CrossEncoderTeacher(teacher, store).scores
         return {name: with_scores(columns, scores) for name, columns in data.items()}

@@ -30,17 +30,14 @@ from mar_st.files import move_folder, one_line, write_digests, write_text
 from mar_st.files.arrays import load_array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from mar_st.recipes.schema import Side
 
 logger = logging.getLogger(__name__)
 
-#: Environment variable that says where teacher vectors are kept.
-STORE_VARIABLE = "MAR_STORE"
-
-#: Logged when vectors were computed; its arguments are the texts and the seconds.
-ENCODED = "%d texts encoded by the teacher in %.2f s"
+#: Environment variable that names the folder of teacher vectors.
+VECTORS_VARIABLE = "MAR_STORE"
 
 #: Texts that are encoded between two writes; a kill loses these at most.
 SHARD = 4096
@@ -73,7 +70,7 @@ class Encoder(Protocol):
 
 def store_root(run: str | Path) -> Path:
     """Return the folder of vectors for a run: `$MAR_STORE`, else `teacher-store` beside the run folder."""
-    named = os.environ.get(STORE_VARIABLE)
+    named = os.environ.get(VECTORS_VARIABLE)
     return Path(named).expanduser() if named else Path(run).resolve().parent / "teacher-store"
 
 
@@ -248,10 +245,13 @@ class TeacherStore:
     Args:
         root: The folder; made when the first vector is written.
         shard: Texts per shard.
+        on_encode: Called with the number of texts and the seconds after texts were encoded.
     """
 
-    def __init__(self, root: str | Path, *, shard: int = SHARD) -> None:
-        self.root, self.shard = Path(root), shard
+    def __init__(
+        self, root: str | Path, *, shard: int = SHARD, on_encode: Callable[[int, float], None] | None = None
+    ) -> None:
+        self.root, self.shard, self.on_encode = Path(root), shard, on_encode
 
     def folder(self, encoder: Encoder, role: Side) -> Path:
         """Return the folder of the vectors of one teacher with its settings."""
@@ -349,7 +349,10 @@ class TeacherStore:
                             asked = [texts[row] for row in rows.tolist()]
                             _write_shard(folder, name, keys, _encode(encoder, asked, role, dtype, bar))
                 waiting = busy
-        logger.info(ENCODED, sum(len(rows) for _, rows, _ in plan), time.perf_counter() - started)
+        texts_encoded, seconds = sum(len(rows) for _, rows, _ in plan), time.perf_counter() - started
+        logger.info("%d texts encoded by the teacher in %.2f s", texts_encoded, seconds)
+        if self.on_encode is not None:
+            self.on_encode(texts_encoded, seconds)
 
 
 def _encode(

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from transformers import trainer
+from transformers.utils import logging
 
 import mar_st.rehearsal.rehearse as module
 from mar_st.recipes.load import load_recipe, recipe_names
@@ -124,15 +125,17 @@ def test_a_rehearsal_in_bfloat16_computes_in_it(tmp_path):
     assert _stored(tmp_path / "run" / "model") == {"BF16"}
 
 
-def test_nothing_is_left_behind(tmp_path, monkeypatch):
+def test_a_rehearsal_changes_nothing_global_and_writes_to_its_folder_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("MAR_STAGES", str(tmp_path / "stages"))
-    monkeypatch.delenv("MAR_STORE", raising=False)
-    before = list(trainer.DEFAULT_CALLBACKS)
-    rehearse(_one_stage(), tmp_path / "run", say=lambda _: None)
-    assert before == trainer.DEFAULT_CALLBACKS
-    assert os.environ["MAR_STAGES"] == str(tmp_path / "stages")
-    assert "MAR_STORE" not in os.environ
-    assert not (tmp_path / "stages").exists()
+    monkeypatch.setenv("MAR_STORE", str(tmp_path / "vectors"))
+
+    def world():
+        return list(trainer.DEFAULT_CALLBACKS), dict(os.environ), logging.is_progress_bar_enabled()
+
+    before, during = world(), []
+    rehearse(_one_stage(), tmp_path / "run", say=lambda _: during.append(world()))
+    assert [seen[:2] for seen in during] == [before[:2]]
+    assert world() == before
     assert {path.name for path in tmp_path.iterdir()} == {"run"}
     # A second rehearsal starts from nothing.
     (report,) = rehearse(_one_stage(), tmp_path / "run", say=lambda _: None)
@@ -179,6 +182,13 @@ def test_a_model_that_does_not_load_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(sentence_transformers, "SentenceTransformer", broken)
     with pytest.raises(RehearsalError, match="its model does not load and encode: OSError: no weights"):
         rehearse(_one_stage(), tmp_path / "run")
+
+
+def test_data_that_cannot_be_read_are_told_before_the_first_stage(tmp_path):
+    recipe = _one_stage()
+    missing = recipe.data[0].model_copy(update={"path": str(tmp_path / "none.jsonl")})
+    with pytest.raises(RehearsalError, match=r"before the first stage: DataError: .*none\.jsonl"):
+        rehearse(recipe.model_copy(update={"data": (missing,)}), tmp_path / "run")
 
 
 def test_foreign_folders_are_left_alone(tmp_path):

@@ -12,7 +12,7 @@ from transformers.integrations import integration_utils
 
 from mar_st.recipes.load import load_recipe
 from mar_st.runs.train import train
-from mar_st.stages.reports import ReportError, check_callbacks, check_reports
+from mar_st.stages.reports import ReportError, RunCallback, check_callbacks, check_reports
 from tests.mar_st.train_helpers import silent
 
 
@@ -66,6 +66,38 @@ def test_callbacks_hear_of_every_stage(short, tmp_path, trackers, kind):
     assert Heard.runs == ["run/01-query-init", "run/02-document-init"]
     metrics = (tmp_path / "run" / "01-query-init" / "metrics.jsonl").read_text(encoding="utf-8")
     assert Heard.losses[0] == next(r["loss"] for r in map(json.loads, metrics.splitlines()) if "loss" in r)
+
+
+class Events(RunCallback):
+    """Keeps the order of events, within and outside trainers."""
+
+    def __init__(self):
+        self.events = []
+
+    def on_stage_begin(self, stage, folder):
+        self.events.append(("begin", stage.name, folder.name, (folder / "model").exists()))
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.events.append(("train", args.run_name))
+
+    def on_stage_end(self, stage, folder):
+        self.events.append(("end", stage.name, folder.name, (folder / "model").exists()))
+
+
+def test_run_callbacks_receive_the_begin_and_end_of_trained_stages(short, tmp_path):
+    first, second = Events(), Events()
+    train(short, tmp_path / "run", say=silent, until="query-init", callbacks=[first])
+    train(short, tmp_path / "run", say=silent, until="document-init", callbacks=[second])
+    for heard, name in ((first, "query-init"), (second, "document-init")):
+        folder = f"{1 if heard is first else 2:02d}-{name}"
+        assert heard.events == [
+            ("begin", name, folder, False), ("train", f"run/{folder}"), ("end", name, folder, True)
+        ]  # fmt: skip
+
+
+def test_a_class_of_run_callbacks_is_refused():
+    with pytest.raises(ReportError, match=r"pass an instance, Events\(\)"):
+        check_callbacks([Events])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,49 @@
+"""The folder of a stage: its finished model and the marker that says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+from mar_st.files import move_folder, write_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sentence_transformers import SentenceTransformer
+
+#: Marker of a finished stage.
+DONE = "done.json"
+
+
+def is_finished(folder: Path, identity: str) -> bool:
+    """Return True if the folder holds the finished stage of this digest."""
+    marker = folder / DONE
+    return marker.is_file() and json.loads(marker.read_text(encoding="utf-8"))["digest"] == identity
+
+
+def keep_model(model: SentenceTransformer, folder: Path, done: dict[str, str]) -> None:
+    """Save the model of a finished stage, then the marker, then drop the checkpoints."""
+    part, target = folder / "model.part", folder / "model"
+    shutil.rmtree(part, ignore_errors=True)
+    model.save_pretrained(str(part), create_model_card=False)
+    shutil.rmtree(target, ignore_errors=True)
+    move_folder(part, target)
+    write_text(folder / DONE, json.dumps(done))
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+
+
+def link_weights(source: str, target: str) -> str:
+    """Link weights and copy other files; for `shutil.copytree`.
+
+    `store_as` replaces the file, so the stage keeps its own.
+    """
+    if source.endswith(".safetensors"):
+        try:
+            os.link(source, target)
+        except OSError:
+            return shutil.copy2(source, target)
+        return target
+    return shutil.copy2(source, target)
