@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4, help="for each request of a limit")
     parser.add_argument("--times", type=float, default=5, help="p99 beside a limit over p99 without")
     parser.add_argument("--only", nargs="*", help="names of limits")
+    parser.add_argument("--app", default="mar", choices=serve.APPS, help="what answers, see serve_stock.py")
     parser.add_argument("--out", type=Path, help="write the table there, too, as JSON lines")
     arguments = parser.parse_args()
     unknown = set(arguments.only or ()) - set(LIMITS)
@@ -57,7 +58,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> bool:
     facts = apart(made_texts, encoder)
     options = argparse.Namespace(workers=1, timeout=10, split=False)
     print(f"{machine()}; {arguments.encoder or 'mar-mini'}, {arguments.documents} documents", flush=True)
-    server = serve.Server(index, encoder, options)
+    server = serve.Server(index, encoder, options, arguments.app)
     good = True
     rows = []
     try:

@@ -2,6 +2,7 @@
 
     python benchmarks/serve.py                                  # mar-mini, 5,000 documents, every mode, short
     python benchmarks/serve.py --modes soak --minutes 10
+    python benchmarks/serve.py --app mar,routes,connections,stock     # see serve_stock.py
     python benchmarks/serve.py --encoder exported --documents 100000 --queries queries.jsonl
 
 Modes:
@@ -43,6 +44,7 @@ from serve_load import Question, Result, ask_all
 
 ROOT = Path(__file__).parents[1]
 TASK = ROOT / "tasks" / "MedTEBRetrieval"
+APPS = ("mar", "routes", "connections", "stock")
 MODES = ("saturation", "latency", "soak", "overload", "silent")
 
 
@@ -64,11 +66,16 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=10)
     parser.add_argument("--k", type=int, default=10)
     parser.add_argument("--hybrid", action="store_true")
+    parser.add_argument(
+        "--app", default="mar", help=f"what answers: some of {', '.join(APPS)}; see serve_stock.py"
+    )
     parser.add_argument("--split", action="store_true", help="processors of the load apart from the server's")
     arguments = parser.parse_args()
     modes = arguments.modes.split(",")
     if set(modes) - set(MODES):
         parser.error(f"modes are {', '.join(MODES)}")
+    if set(arguments.app.split(",")) - set(APPS):
+        parser.error(f"apps are {', '.join(APPS)}")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = arguments.silent + 4096
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted if hard < 0 else min(wanted, hard)), hard))
@@ -91,7 +98,22 @@ def run(arguments: argparse.Namespace, modes: list[str], folder: Path) -> None:
         in_process, index, encoder, texts, arguments.k, arguments.hybrid, arguments.seconds,
         on=halves(arguments.split)[0],
     )  # fmt: skip
-    server = Server(index, encoder, arguments)
+    for app in arguments.app.split(","):
+        measure(app, index, encoder, modes, engine, questions, common, arguments)
+
+
+def measure(
+    app: str,
+    index: str,
+    encoder: str,
+    modes: list[str],
+    engine: dict[str, float],
+    questions: list[Question],
+    common: dict[str, Any],
+    arguments: argparse.Namespace,
+) -> None:
+    """Print the figures of one application."""
+    server = Server(index, encoder, arguments, app)
     try:
         ask(server, questions, 8, 2.0)  # warm
         saturated = ask(server, questions, arguments.connections, arguments.seconds)
@@ -116,7 +138,10 @@ def run(arguments: argparse.Namespace, modes: list[str], folder: Path) -> None:
                 },
                 "silent": lambda: silent(server, questions, arguments.silent, arguments.seconds),
             }[mode]()
-            print(json.dumps({"mode": mode, **common, **found, "server_mb": server.memory()}), flush=True)
+            print(
+                json.dumps({"mode": mode, "app": app, **common, **found, "server_mb": server.memory()}),
+                flush=True,
+            )
     finally:
         code = server.stop()
     if code != 0:
@@ -263,10 +288,12 @@ def silent(server: Server, questions: list[Question], count: int, seconds: float
 class Server:
     """`mar serve` as a process."""
 
-    def __init__(self, index: str, encoder: str, arguments: argparse.Namespace) -> None:
+    def __init__(self, index: str, encoder: str, arguments: argparse.Namespace, app: str = "mar") -> None:
+        common = [index, "--encoder", encoder, "--timeout", str(arguments.timeout)]
+        own = ["-m", "mar_st.cli", "serve", "--port", "0", "--workers", str(arguments.workers)]
+        other = [str(Path(__file__).with_name("serve_stock.py")), "--app", app]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "mar_st.cli", "serve", index, "--encoder", encoder, "--port", "0",
-             "--workers", str(arguments.workers), "--timeout", str(arguments.timeout)],
+            [sys.executable, *(own if app == "mar" else other), *common],
             stdout=subprocess.PIPE, text=True,
             preexec_fn=functools.partial(os.sched_setaffinity, 0, halves(arguments.split)[0]),
         )  # fmt: skip

@@ -139,7 +139,7 @@ def export(
     gc.collect()
     reporter = _Reporter(part, texts, original, judge, threads)
     listing = _measured(listing, reporter, show_progress=show_progress)
-    listing = replace(listing, chosen=_choose(listing, limits or Limits()), machine=_machine(threads))
+    listing = replace(listing, chosen=choose(listing, limits or Limits()), machine=_machine(threads))
     _tidy(part, listing)
     listing.write(part)
     move(part, Path(out))
@@ -338,7 +338,7 @@ def _measured(listing: Listing, reporter: _Reporter, *, show_progress: bool) -> 
     return _listed(replace(listing, refused=refused), variants, reporter.part)
 
 
-def _choose(listing: Listing, limits: Limits) -> str:
+def choose(listing: Listing, limits: Limits) -> str:
     """The fastest variant within the limits; if none is, the one nearest to the original."""
     good = [variant for variant in listing.variants.values() if limits.hold(variant.report)]
     if good:

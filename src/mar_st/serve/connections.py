@@ -167,6 +167,9 @@ class GuardedProtocol(HttpToolsProtocol):
                 what = "Trailers" if self._body_open else "The head of a request"
                 said = f"{what} may have {HEAD} bytes, and a head {FIELDS - 1} fields."
                 self.refuse(ApiError(431, "head_too_large", said))
+            elif self.headers and unknown_coding(*self.headers[-1]):
+                said = "Send the body as it is, or with Transfer-Encoding: chunked."
+                self.refuse(ApiError(501, "unknown_coding", said))
             else:
                 self.send_400_response("Invalid HTTP request received.")
 
@@ -188,6 +191,8 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
         if len(self.headers) >= FIELDS:
             raise ValueError("too many fields")  # the parser stops
+        if unknown_coding(*self.headers[-1]):
+            raise ValueError("a coding that is not understood")
 
     def _count(self, *parts: bytes) -> None:
         """Add to the bytes of a head or of trailers, however few reads they come in."""
@@ -366,3 +371,11 @@ class GuardedProtocol(HttpToolsProtocol):
     def _resting(self) -> bool:
         """True if no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
+
+
+def unknown_coding(name: bytes, value: bytes) -> bool:
+    """Return True for a header of a transfer coding other than chunked, which the parser would not undo.
+
+    Source: RFC 9112, section 6.1.
+    """
+    return name == b"transfer-encoding" and value.strip().lower() != b"chunked"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from mar_st.export import ExportError, export
 from mar_st.export.judge import Judge
 from mar_st.export.measure import CrashError, cosines, measure
-from mar_st.export.run import Limits, move
+from mar_st.export.run import Limits, choose, move
 from mar_st.online.listing import Listing
 from tests.mar_st.export.conftest import TEXTS
 
@@ -36,10 +37,25 @@ def test_every_precision_is_near_the_original(exported):
     assert {path.name for path in out.iterdir()} == {*listing.files, "export.json"}
 
 
-def test_the_fastest_within_the_limits_is_chosen(exported):
+def _report(milliseconds, cosine, alone=1.0):
+    return {"p50_ms": milliseconds, "cosine_mean": cosine, "cosine_min": cosine, "alone_cosine": alone}
+
+
+@pytest.mark.parametrize(
+    ("fp32", "bf16", "chosen"),
+    [
+        (_report(5.0, 1.0), _report(2.0, 0.999), "openvino-bf16"),
+        (_report(2.0, 1.0), _report(5.0, 0.999), "openvino-fp32"),
+        (_report(5.0, 1.0), _report(2.0, 0.9), "openvino-fp32"),  # the faster one loses too much
+        (_report(5.0, 1.0), _report(2.0, 1.0, alone=0.9), "openvino-fp32"),  # and here, depends on the batch
+        (_report(5.0, 0.9), _report(2.0, 0.8), "openvino-fp32"),  # neither is within the limits: the nearest
+    ],
+)
+def test_the_fastest_within_the_limits_is_chosen(exported, fp32, bf16, chosen):
     _, listing = exported
-    good = [v for v in listing.variants.values() if Limits().hold(v.report)]
-    assert listing.chosen == min(good, key=lambda v: v.report["p50_ms"]).name
+    reports = {"openvino-fp32": fp32, "openvino-bf16": bf16}
+    variants = {name: replace(listing.variants[name], report=report) for name, report in reports.items()}
+    assert choose(replace(listing, variants=variants), Limits()) == chosen
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,227 @@
+"""The same engine behind FastAPI's own routing, uvicorn's own connections, or both, for comparison.
+
+    python benchmarks/serve.py --app mar,routes,connections,stock
+    python benchmarks/limits.py --app stock
+
+`routes` is FastAPI's routing on the connections of `mar serve`, `connections` is the application of
+`mar serve` on uvicorn's connections, `stock` is FastAPI's routing on uvicorn's connections. Requests and
+answers are pydantic models, and FastAPI reads and writes the JSON. Middleware and uvicorn's settings limit hosts, bodies
+and connections. Micro-batches, queues and the index are those of `mar serve`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from mar_st.online import DeadlinePassed
+from mar_st.serve import ServeSettings
+from mar_st.serve.app import create_app
+from mar_st.serve.errors import ApiError, late
+from mar_st.serve.handlers import Handlers
+from mar_st.serve.http import Call
+from mar_st.serve.requests import EmbeddingsRequest, SearchRequest  # noqa: TC001 -- FastAPI reads them
+from mar_st.serve.run import SWITCH, _address, _listen, launch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+APPS = ("mar", "routes", "connections", "stock")
+
+
+class Timing(BaseModel):
+    """Milliseconds of the parts of a search."""
+
+    encode_ms: float
+    search_ms: float
+    total_ms: float
+
+
+class Hit(BaseModel):
+    """A document that was found."""
+
+    id: str
+    score: float
+    rank: int
+    title: str | None
+    snippet: str | None
+    metadata: dict[str, Any] | None
+    legs: dict[str, dict[str, float]]
+
+
+class Found(BaseModel):
+    """Answer to a search."""
+
+    hits: list[Hit]
+    match: str | None
+    timing: Timing
+    truncated: bool | None = None
+
+
+class Embedding(BaseModel):
+    """Vector of one text."""
+
+    object: str = "embedding"
+    index: int
+    embedding: list[float]
+
+
+class Embeddings(BaseModel):
+    """Answer of OpenAI's endpoint."""
+
+    object: str = "list"
+    data: list[Embedding]
+    model: str
+
+
+class Limits:
+    """Middleware: refuses bodies that say they are too large, and counts requests."""
+
+    def __init__(self, app: ASGIApp, most: int, metrics: Any) -> None:
+        self.app, self.most, self.metrics = app, most, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request pass, or refuse it."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started, status = time.monotonic(), 0
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+
+        async def watch(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        if int(length) > self.most:
+            await JSONResponse({"error": {"code": "body_too_large"}}, 413)(scope, receive, watch)
+        else:
+            await self.app(scope, receive, watch)
+        self.metrics.answered(scope["path"], status, time.monotonic() - started)
+
+
+def make_app(index: str, encoder: str, settings: ServeSettings, folder: Path | None = None) -> FastAPI:
+    """Return FastAPI's own routing of searches and embeddings to the engine of `mar serve`."""
+    del folder
+    sys.setswitchinterval(SWITCH)
+    own = create_app(index, settings, encoder=encoder)
+    handlers = Handlers(own.state.generations, None, settings)
+    app = FastAPI(title="MAR search", lifespan=own.router.lifespan_context)
+    app.state = own.state
+
+    @app.exception_handler(ApiError)
+    async def refuse(request: Request, error: ApiError) -> Response:
+        del request
+        return Response(error.body(), error.status, dict(_texts(error.headers)), "application/json")
+
+    @app.get("/healthz")
+    @app.get("/readyz")
+    async def ready() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.post("/search")
+    async def search(asked: SearchRequest) -> Found:
+        call = _call(settings)
+        with handlers.generations.current as engine:
+            handlers._check(engine, asked)
+            ask, encoded, truncated = await handlers._ask(engine, asked, call)
+            try:
+                hits = await engine.search(ask, encoded)
+            except DeadlinePassed:
+                raise late(settings.timeout) from None
+            match = engine.searcher.match(hits)
+        now = time.monotonic()
+        timing = Timing(
+            encode_ms=1000 * (ask.encoded - call.started),
+            search_ms=1000 * (ask.searched - ask.encoded),
+            total_ms=1000 * (now - call.started),
+        )
+        return Found(
+            hits=[Hit(**hit.to_json()) for hit in hits], match=match, timing=timing, truncated=truncated
+        )
+
+    @app.post("/v1/embeddings")
+    async def embeddings(asked: EmbeddingsRequest) -> Embeddings:
+        call = _call(settings)
+        texts = [asked.input] if isinstance(asked.input, str) else asked.input
+        with handlers.generations.current as engine:
+            encoding = handlers._encoding(engine, "query", "model")
+            vectors, _ = await handlers._encode(encoding, texts, None, call.deadline)
+        data = [Embedding(index=place, embedding=row) for place, row in enumerate(vectors.tolist())]
+        return Embeddings(data=data, model=asked.model or "mar")
+
+    app.add_middleware(Limits, most=settings.max_body, metrics=own.state.metrics)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
+    return app
+
+
+def _call(settings: ServeSettings) -> Call:
+    now = time.monotonic()
+    return Call(b"", now, now + settings.timeout)
+
+
+def _texts(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
+    return [(name.decode(), value.decode()) for name, value in headers]
+
+
+def serve_stock(app: FastAPI, settings: ServeSettings) -> None:
+    """Run an application on uvicorn's own connections."""
+    config = uvicorn.Config(
+        app,
+        loop="uvloop",
+        http="httptools",
+        access_log=False,
+        log_level="warning",
+        timeout_keep_alive=settings.keep_alive,
+        timeout_graceful_shutdown=settings.shutdown_timeout,
+        limit_concurrency=settings.max_connections,
+    )
+    with _listen(settings.host, settings.port) as listening:
+        server = uvicorn.Server(config)
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, lambda *_: None)
+        print(f"listening on {_address(listening)}", flush=True)
+        server.run(sockets=[listening])
+
+
+def main() -> None:
+    """Serve an index."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("index")
+    parser.add_argument("--encoder", required=True)
+    parser.add_argument("--app", choices=APPS[1:], required=True)
+    parser.add_argument("--timeout", type=float, default=10)
+    given = parser.parse_args()
+    settings = ServeSettings(port=0, timeout=given.timeout)
+    if given.app == "routes":
+        launch(
+            functools.partial(make_app, given.index, given.encoder, settings),
+            settings,
+            say=functools.partial(print, flush=True),
+        )
+        return
+    make = make_app if given.app == "stock" else _own
+    serve_stock(make(given.index, given.encoder, settings), settings)
+
+
+def _own(index: str, encoder: str, settings: ServeSettings) -> FastAPI:
+    sys.setswitchinterval(SWITCH)
+    return create_app(index, settings, encoder=encoder)
+
+
+if __name__ == "__main__":
+    main()
