@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from medteb_mteb.validate.bias import length_bias, position_bias
 from medteb_mteb.validate.card import card
 from medteb_mteb.validate.duplicates import duplicate_documents, duplicate_queries
 from medteb_mteb.validate.experts import precision_of_systems
@@ -36,6 +37,8 @@ CHECKS: tuple[Callable[[Material], Finding], ...] = (
     pool_bias,
     agreement_of_judges,
     self_consistency,
+    position_bias,
+    length_bias,
     order_of_systems,
     precision_of_systems,
     leaks,

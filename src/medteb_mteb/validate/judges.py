@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.agreement import agreement
+from medteb_mteb.curation.labels.grades import GRADES, POSITIVE, by_pair, value
+from medteb_mteb.curation.labels.kappa import Rated, weighted_kappa
 from medteb_mteb.validate.findings import Finding, Table, worst
 
 if TYPE_CHECKING:
@@ -17,13 +19,16 @@ if TYPE_CHECKING:
     from medteb_mteb.validate.findings import Number, Verdict
     from medteb_mteb.validate.material import Material
 
-__all__ = ["CONSISTENT", "POOR", "TENTATIVE", "agreement_of_judges", "self_consistency"]
+__all__ = ["CONSISTENT", "KAPPA", "POOR", "TENTATIVE", "agreement_of_judges", "self_consistency"]
 
 #: Krippendorff's alpha from which conclusions may be drawn, if tentatively (K. Krippendorff, 2018, chapter
 #: 12), and below which labels are little better than chance would have them.
 TENTATIVE, POOR = 0.667, 0.4
 #: Share of pairs that a judge labels alike when it is asked twice, for `ok` and for `warning`.
 CONSISTENT = (0.95, 0.90)
+#: The same for its weighted kappa with itself (J. Landis, G. Koch, Biometrics 1977: almost perfect,
+#: substantial): where nearly all pairs are negatives even a judge that guesses gives them equal labels.
+KAPPA = (0.8, 0.6)
 
 
 def agreement_of_judges(material: Material) -> Finding:
@@ -44,13 +49,16 @@ def agreement_of_judges(material: Material) -> Finding:
     for name, estimate in found.labels.items():
         numbers[f"{name.replace('_', ' ')} of labels"] = _rounded(estimate.value)
     numbers["krippendorff alpha of grades"] = _rounded(found.grades["krippendorff_alpha"].value)
-    table = Table(
-        ("coefficient", "positive or negative [95 %]", "letters [95 %]"),
-        tuple(
-            (name.replace("_", " "), _shown(found.labels[name]), _shown(found.grades[name]))
-            for name in found.labels
-        ),
-    )
+    rows = [
+        (name.replace("_", " "), _shown(found.labels[name]), _shown(found.grades[name]))
+        for name in found.labels
+    ]
+    for judge in found.judges:
+        labels, letters = _with_others(material.judgements, judge)
+        name = f"weighted kappa of {judge} with the others"
+        numbers |= {f"{name}, labels": _rounded(labels.value), f"{name}, letters": _rounded(letters.value)}
+        rows.append((name, _shown(labels), _shown(letters)))
+    table = Table(("coefficient", "positive or negative [95 %]", "letters [95 %]"), tuple(rows))
     reason = f"Krippendorff's alpha of {len(found.judges)} judges on {found.pairs:,} pairs is {_shown(alpha)}"
     if alpha.value != alpha.value:  # NaN: all labels are of one kind
         return Finding(key, title, "not known", "all labels are of one kind", numbers, table)
@@ -61,31 +69,72 @@ def agreement_of_judges(material: Material) -> Finding:
 
 
 def self_consistency(material: Material) -> Finding:
-    """Agreement of each judge with itself, where it was asked twice."""
+    """Agreement of each judge with itself, where it was asked twice; the worst judge decides.
+
+    A second asking in the same order says less than one in another, so the share of pairs at another place of
+    the prompt stands beside the figures.
+    """
     key, title = "self-consistency", "Judges agree with themselves"
     if material.judgements is None or material.second is None:
         return Finding(key, title, "not known", "no second asking was given (--judgements with --second)")
     names = sorted({one.judge for one in material.judgements} & {one.judge for one in material.second})
-    verdicts: list[Verdict] = []
-    rows, numbers, lowest = [], dict[str, "Number"](), (2.0, "")
+    rows, numbers, found = [], dict[str, "Number"](), list[tuple["Verdict", float, float, str]]()
     for name in names:
         pairs = _twice(material.judgements, material.second, name)
         if not pairs:
             continue
-        found = agreement(pairs)
-        share = found.labels["agreement"]
+        both = agreement(pairs)
+        share, letters = both.labels["agreement"], both.grades["agreement"]
+        kappa = _with_others(pairs, "first")[1]
         numbers[f"{name}, equal labels"] = _rounded(share.value)
-        numbers[f"{name}, equal letters"] = _rounded(found.grades["agreement"].value)
-        alpha = _shown(found.grades["krippendorff_alpha"])
-        rows.append((name, str(found.pairs), _shown(share), _shown(found.grades["agreement"]), alpha))
-        fine, usable = CONSISTENT
-        verdicts.append("ok" if share.value >= fine else "warning" if share.value >= usable else "fail")
-        lowest = min(lowest, (share.value, name))
-    if not verdicts:
+        numbers[f"{name}, equal letters"] = _rounded(letters.value)
+        numbers[f"{name}, weighted kappa"] = _rounded(kappa.value)
+        moved = _moved(material, name, {one.pair for one in pairs})
+        numbers[f"{name}, at another place of the prompt"] = moved
+        place = "not known" if moved is None else f"{moved:.1%}"
+        rows.append((name, f"{both.pairs:,}", _shown(share), _shown(letters), _shown(kappa), place))
+        verdicts = [
+            _within(share.value, CONSISTENT),
+            *([_within(kappa.value, KAPPA)] if kappa.value == kappa.value else []),
+        ]
+        found.append((worst(verdicts), share.value, kappa.value, name))
+    if not found:
         return Finding(key, title, "not known", "no judge was asked for the same pair twice")
-    header = ("judge", "pairs", "equal labels [95 %]", "equal letters [95 %]", "alpha of letters [95 %]")
-    reason = f"{lowest[1]} gives {lowest[0]:.1%} of its pairs the same label when it is asked again"
-    return Finding(key, title, worst(verdicts), reason, numbers, Table(header, tuple(rows)))
+    header = (
+        *("judge", "pairs", "equal labels [95 %]", "equal letters [95 %]"),
+        *("weighted kappa of letters [95 %]", "at another place"),
+    )
+    verdict = worst([one for one, *_ in found])
+    _, share_of, kappa_of, name = min((one for one in found if one[0] == verdict), key=lambda one: one[1:3])
+    reason = f"{name} gives {share_of:.1%} of its pairs the same label when it is asked again"
+    if kappa_of == kappa_of:
+        reason += f"; the weighted kappa of its letters is {kappa_of:.3f}"
+    return Finding(key, title, verdict, reason, numbers, Table(header, tuple(rows)))
+
+
+def _within(figure: float, bounds: tuple[float, float]) -> Verdict:
+    fine, usable = bounds
+    return "ok" if figure >= fine else "warning" if figure >= usable else "fail"
+
+
+def _moved(material: Material, judge: str, pairs: set[tuple[str, str]]) -> float | None:
+    """Share of pairs that stood at another place of the prompt the second time; None where nobody knows."""
+    first, second = material.places or {}, material.second_places or {}
+    known = [(judge, *pair) for pair in pairs if (judge, *pair) in first and (judge, *pair) in second]
+    return round(sum(first[one] != second[one] for one in known) / len(known), 4) if known else None
+
+
+def _with_others(judgements: Sequence[Judgement], judge: str) -> tuple[Estimate, Estimate]:
+    """Kappa of the labels and weighted kappa of the letters of a judge with all others, pair by pair."""
+    letters, labels = [], []
+    for (query, _), given in by_pair(judgements)[1].items():
+        if judge not in given:
+            continue
+        for other, grade in given.items():
+            if other != judge:
+                letters.append(Rated(query, value(given[judge]), value(grade)))
+                labels.append(Rated(query, int(given[judge] in POSITIVE), int(grade in POSITIVE)))
+    return weighted_kappa(labels, 2), weighted_kappa(letters, len(GRADES))
 
 
 def _twice(first: Sequence[Judgement], second: Sequence[Judgement], judge: str) -> list[Judgement]:

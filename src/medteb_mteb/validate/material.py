@@ -12,6 +12,7 @@ from medteb_mteb.folders.problems import FolderError, Problems
 from medteb_mteb.folders.reader import detect_type
 from medteb_mteb.folders.retrieval import collect_retrieval
 from medteb_mteb.measures import QueryScores, score_queries
+from medteb_mteb.validate.places import Places, read_places
 from medteb_mteb.validate.ranks import Ranks, read_ranks
 from medteb_mteb.validate.runs import BASELINE, read_runs
 
@@ -70,6 +71,8 @@ class Material:
         ranks: Ranks of the retrievers in the pools, or None.
         judgements: Of the edition's queries, or None.
         second: Of the same judges asked a second time, or None.
+        places: Where in their prompts the passages of the judgements stood, or None.
+        second_places: The same of the second asking.
         training: Texts of the training sets, or None.
         experts: 1 or 0 by query and document, of the pairs that experts looked at, or None.
     """
@@ -83,6 +86,8 @@ class Material:
     ranks: Ranks | None = None
     judgements: tuple[Judgement, ...] | None = None
     second: tuple[Judgement, ...] | None = None
+    places: Places | None = None
+    second_places: Places | None = None
     training: tuple[str, ...] | None = None
     experts: Mapping[tuple[str, str], int] | None = None
 
@@ -134,6 +139,8 @@ def read_material(folder: Path, sources: Sources) -> Material:
         ranks=None if sources.pools is None else read_ranks(sources.pools, queries, documents),
         judgements=_judgements(sources.judgements, queries),
         second=_judgements(sources.second, queries),
+        places=None if sources.judgements is None else read_places(sources.judgements, queries),
+        second_places=None if sources.second is None else read_places(sources.second, queries),
         training=_training(sources.against),
         experts=_experts(sources),
     )

@@ -69,3 +69,28 @@ def test_without_a_second_asking_nothing_is_known(look, write_judgements):
     assert look(self_consistency, judgements=first).verdict == "not known"
     found = look(self_consistency, judgements=first, second=other)
     assert (found.verdict, "same pair twice" in found.reason) == ("not known", True)
+
+
+def test_a_judge_that_guesses_among_negatives_does_not_pass(look, write_judgements):
+    """By equal labels alone it would be fine."""
+    pairs = [f"q{i % 12} {kind}{j}" for i in range(12) for j in range(12) for kind in "pnu"]
+    first = {pair: "S" if place in (10, 200) else "D" for place, pair in enumerate(pairs)}
+    second = {pair: "S" if place in (40, 300) else "D" for place, pair in enumerate(pairs)}
+    found = look(
+        self_consistency,
+        judgements=write_judgements("first", blind=first),
+        second=write_judgements("second", blind=second),
+    )
+    assert found.numbers["blind, equal labels"] > 0.95
+    assert found.numbers["blind, weighted kappa"] < 0.1
+    assert found.verdict == "fail"
+    assert "weighted kappa of its letters" in found.reason
+
+
+def test_each_judge_has_its_kappa_with_the_others(look, write_judgements):
+    path = write_judgements("judged", one=TRUE, two=TRUE, odd=changed(8))
+    found = look(agreement_of_judges, judgements=path)
+    assert found.numbers["weighted kappa of odd with the others, letters"] == pytest.approx(0.2)
+    one = found.numbers["weighted kappa of one with the others, labels"]
+    assert 0.2 < one < 1
+    assert found.table.rows[-1][0] == "weighted kappa of two with the others"

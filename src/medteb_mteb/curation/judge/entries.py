@@ -5,11 +5,25 @@ from __future__ import annotations
 import hashlib
 import zlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.llm.account import Account
 from medteb_mteb.curation.llm.database import KEY
 
-__all__ = ["ECHO", "GOLD", "NEGATIVE", "JudgeAccount", "Request", "judgement_key", "proof"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = [
+    "ECHO",
+    "GOLD",
+    "NEGATIVE",
+    "JudgeAccount",
+    "Place",
+    "Request",
+    "judgement_key",
+    "places_of",
+    "proof",
+]
 
 #: Control passages of a request, bits of `Request.control`: one about something else entirely, one that
 #: repeats the query, and one that is known to answer it.
@@ -39,6 +53,30 @@ class Request:
         """16 bytes that name it under given settings."""
         head = b"request %d %d " % (self.attempt, self.control)
         return hashlib.sha256(head + settings + b"".join(self.keys)).digest()[:KEY]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in its prompt a passage stood.
+
+    Attributes:
+        place: Its number, from 1.
+        shown: Number of passages in the prompt, control passages among them.
+    """
+
+    place: int
+    shown: int
+
+
+def places_of(request: Request, numbers: Sequence[int]) -> dict[bytes, Place]:
+    """Where the passages of a request stand in its prompt, by key.
+
+    Args:
+        request: The request.
+        numbers: Number of the passage of each of its keys, from 0.
+    """
+    shown = len(numbers) + len(request.controls)
+    return {key: Place(number + 1, shown) for key, number in zip(request.keys, numbers, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,9 @@
                          passage where only it stood beside it), `raised` (a judge took it for an answer to a
                          query that it cannot answer)
     failed.jsonl         pairs that a judge gave no grade for: query-id, corpus-id, judge, reason
+    places.jsonl         where in its prompt a graded passage stood: query-id, corpus-id, judge, place
+                         (from 1), of (passages in the prompt, control passages among them); differs where a
+                         run was interrupted, or where other builds have bought a part
     report.json          what it took: answers, tokens, cost, control passages; differs from run to run
     manifest.json        written last: counts, digests of the first two, the steps before this one
 """
@@ -34,10 +37,11 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.judge.plan import Wanted
     from medteb_mteb.curation.llm.database import Failure
 
-__all__ = ["FAILED", "JUDGEMENTS", "Outcome", "export", "outcomes"]
+__all__ = ["FAILED", "JUDGEMENTS", "PLACES", "Outcome", "export", "outcomes"]
 
 JUDGEMENTS = "judgements.jsonl"
 FAILED = "failed.jsonl"
+PLACES = "places.jsonl"
 
 
 @dataclass
@@ -73,7 +77,7 @@ def export(
     journal: Journal,
     raised: frozenset[bytes] = frozenset(),
 ) -> dict[str, Outcome]:
-    """Write `judgements.jsonl` and `failed.jsonl`, aside and then moved.
+    """Write `judgements.jsonl`, `failed.jsonl` and `places.jsonl`, aside and then moved.
 
     Args:
         folder: Where to.
@@ -90,18 +94,24 @@ def export(
     import os
 
     found = {planner.judge.name: Outcome() for planner in planners}
-    targets = [folder / name for name in (JUDGEMENTS, FAILED)]
+    targets = [folder / name for name in (JUDGEMENTS, FAILED, PLACES)]
     parts = [target.with_name(target.name + ".part") for target in targets]
     try:
         with (
             parts[0].open("w", encoding="utf-8") as graded,
             parts[1].open("w", encoding="utf-8") as failed,
+            parts[2].open("w", encoding="utf-8") as placed,
         ):
             for row in _rows(planners, journal, raised):
+                place = row.pop("at", None)
                 _count(found[row["judge"]], row)
                 stream = graded if "grade" in row else failed
                 stream.write(json.dumps(row, ensure_ascii=False) + "\n")
-            for stream in (graded, failed):
+                if place is not None:
+                    content = {key: row[key] for key in ("query-id", "corpus-id", "judge")}
+                    content |= {"place": place.place, "of": place.shown}
+                    placed.write(json.dumps(content, ensure_ascii=False) + "\n")
+            for stream in (graded, failed, placed):
                 stream.flush()
                 os.fsync(stream.fileno())
         for part, target in zip(parts, targets, strict=True):
@@ -119,7 +129,10 @@ def export(
 def _rows(
     planners: Sequence[Wanted[AnyJudge]], journal: Journal, raised: frozenset[bytes] = frozenset()
 ) -> Iterator[dict[str, Any]]:
-    """Rows by query, document and judge; of a pair not asked for yet without grade and reason."""
+    """Rows by query, document and judge; of a pair not asked for yet without grade and reason.
+
+    A grade whose place in the prompt is known has it as `at`.
+    """
     ordered = sorted(planners, key=lambda planner: planner.judge.name)
     pools = ordered[0].material.pools
     for query in sorted(pools):
@@ -127,15 +140,17 @@ def _rows(
         for planner in ordered:
             keys = {document: planner.key(query, document) for document in pools[query]}
             wanted = list(keys.values())
-            known.append((planner.judge.name, keys, journal.grades(wanted), journal.failures(wanted)))
+            found = (journal.grades(wanted), journal.failures(wanted), journal.places(wanted))
+            known.append((planner.judge.name, keys, *found))
         for document in sorted(pools[query]):
-            failed = [failures.get(keys[document]) for _, keys, _, failures in known]
+            failed = [failures.get(keys[document]) for _, keys, _, failures, _ in known]
             why = _why(ordered[0].material, document, failed, raised)
-            for name, keys, grades, failures in known:
+            for name, keys, grades, failures, places in known:
                 key = keys[document]
-                row = {"query-id": query, "corpus-id": document, "judge": name}
+                row: dict[str, Any] = {"query-id": query, "corpus-id": document, "judge": name}
                 if key in grades:
-                    yield {**row, "grade": grades[key], **why}
+                    at = {"at": places[key]} if key in places else {}
+                    yield {**row, "grade": grades[key], **why, **at}
                 elif key in failures:
                     yield {**row, "reason": failures[key].reason, **why}
                 else:

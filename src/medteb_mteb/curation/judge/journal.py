@@ -9,6 +9,7 @@ A database (see `curation.llm.database`) that holds digests and letters, and no 
     settings     what the digests of settings stand for
     unread       answers, compressed, that hold judgements which could not be read, each with its request; the
                  one table with text
+    places       where in its prompt a graded passage stood, counted from 1, and of how many
 
 A row of `judgements` has a fixed layout and its own checksum, so that a damaged file gives back all rows
 that are still whole: see `medteb_mteb.curation.judge.repair`.
@@ -19,7 +20,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.judge.entries import JudgeAccount, Request, proof
+from medteb_mteb.curation.judge.entries import JudgeAccount, Place, Request, proof
 from medteb_mteb.curation.llm.database import FAILURES_TABLE, KEY, SETTINGS_TABLE, Database
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ CREATE TABLE accounts (judge TEXT PRIMARY KEY, answers INTEGER NOT NULL, tokens_
     later = """
 CREATE TABLE IF NOT EXISTS unread (id BLOB PRIMARY KEY, settings BLOB NOT NULL, attempt INTEGER NOT NULL,
     control INTEGER NOT NULL, keys BLOB NOT NULL, ending TEXT NOT NULL, answer BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS places (key BLOB PRIMARY KEY, place INTEGER NOT NULL, shown INTEGER NOT NULL)
+    WITHOUT ROWID;
 """
     holder = "judge"
     table = "judgements"
@@ -73,6 +76,12 @@ CREATE TABLE IF NOT EXISTS unread (id BLOB PRIMARY KEY, settings BLOB NOT NULL, 
             found[key] = grade
         return found
 
+    def places(self, keys: Sequence[bytes]) -> dict[bytes, Place]:
+        """Where the passages of graded judgements stood; grades of earlier versions have no place."""
+        return {
+            key: Place(place, shown) for key, place, shown in self._rows("places", "key, place, shown", keys)
+        }
+
     def requests(self, settings: bytes) -> list[Request]:
         """Requests that were written down and not answered."""
         with self._errors():
@@ -94,11 +103,24 @@ CREATE TABLE IF NOT EXISTS unread (id BLOB PRIMARY KEY, settings BLOB NOT NULL, 
             for keys, attempt, control, ending, answer in rows
         ]
 
-    def reread(self, settings: bytes, request: Request, grades: Mapping[bytes, str]) -> None:
-        """Write down grades that were read in an answer that is kept; the answer is not kept any more."""
+    def reread(
+        self,
+        settings: bytes,
+        request: Request,
+        grades: Mapping[bytes, str],
+        places: Mapping[bytes, Place],
+    ) -> None:
+        """Write down grades that were read in an answer that is kept; the answer is not kept any more.
+
+        Args:
+            settings: Digest of the judge's settings.
+            request: The request.
+            grades: Grades by key.
+            places: Where the passages of the request stood, by key.
+        """
 
         def write(db: sqlite3.Connection) -> None:
-            _write_grades(db, settings, grades)
+            _write_grades(db, settings, grades, places)
             db.execute("DELETE FROM unread WHERE id = ?", (request.id(settings),))
 
         self._keep(write)
@@ -125,6 +147,7 @@ CREATE TABLE IF NOT EXISTS unread (id BLOB PRIMARY KEY, settings BLOB NOT NULL, 
         failures: Mapping[bytes, Failure],
         follow: Sequence[Request],
         paid: JudgeAccount,
+        places: Mapping[bytes, Place] | None = None,
         unread: tuple[str, str] | None = None,
     ) -> None:
         """Write down what has become of a request, all of it or nothing.
@@ -137,11 +160,12 @@ CREATE TABLE IF NOT EXISTS unread (id BLOB PRIMARY KEY, settings BLOB NOT NULL, 
             failures: What will not be asked for again in this run.
             follow: Requests for what is asked for again.
             paid: What is added to the account.
+            places: Where the passages stood, by key; None of a judge that sees them one by one.
             unread: Ending and text of an answer that is kept.
         """
 
         def write(db: sqlite3.Connection) -> None:
-            _write_grades(db, settings, grades)
+            _write_grades(db, settings, grades, places or {})
             db.executemany(
                 "INSERT OR REPLACE INTO failures VALUES (?, ?, ?)",
                 [(key, failure.reason, failure.attempt) for key, failure in failures.items()],
@@ -161,10 +185,16 @@ CREATE TABLE IF NOT EXISTS unread (id BLOB PRIMARY KEY, settings BLOB NOT NULL, 
         self._keep(write)
 
 
-def _write_grades(db: sqlite3.Connection, settings: bytes, grades: Mapping[bytes, str]) -> None:
+def _write_grades(
+    db: sqlite3.Connection, settings: bytes, grades: Mapping[bytes, str], places: Mapping[bytes, Place]
+) -> None:
     db.executemany(
         "INSERT OR IGNORE INTO judgements VALUES (?, ?, ?, ?)",
         [(key, settings, grade, proof(key, settings, grade)) for key, grade in grades.items()],
+    )
+    db.executemany(
+        "INSERT OR IGNORE INTO places VALUES (?, ?, ?)",
+        [(key, places[key].place, places[key].shown) for key in grades if key in places],
     )
     db.executemany("DELETE FROM failures WHERE key = ?", [(key,) for key in grades])
 

@@ -54,7 +54,8 @@ def repair_journal(path: str | Path) -> Repaired:
     Raises:
         JournalError: There is no such file, another process has it, or there is no room.
     """
-    saved = repair(path, Journal, _judgements, ("failures", "requests", "accounts", "settings", "unread"))
+    tables = ("failures", "requests", "accounts", "settings", "unread", "places")
+    saved = repair(path, Journal, _judgements, tables)
     return Repaired(saved.rows, saved.accounts, saved.moved)
 
 

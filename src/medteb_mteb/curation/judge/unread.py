@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.judge.controls import places
+from medteb_mteb.curation.judge.entries import places_of
 from medteb_mteb.curation.judge.prompt import passage_keys
 from medteb_mteb.curation.judge.worker import verdict_of
 
@@ -38,7 +39,7 @@ def read_again(planner: Planner, journal: Journal) -> int:
         pairs = zip(request.keys, numbers, strict=True)
         grades = {k: verdict.grades[n] for k, n in pairs if n in verdict.grades and k not in known}
         if grades or len(known) == len(request.keys):
-            journal.reread(planner.settings, request, grades)
+            journal.reread(planner.settings, request, grades, places_of(request, numbers))
             found += len(grades)
     return found
 

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from medteb_mteb.curation.judge.controls import MISGRADED, misgraded
-from medteb_mteb.curation.judge.entries import JudgeAccount
+from medteb_mteb.curation.judge.entries import JudgeAccount, places_of
 from medteb_mteb.curation.judge.schema import Verdict, read_answer
 from medteb_mteb.curation.llm.database import Failure
 from medteb_mteb.curation.llm.worker import Worker
@@ -101,6 +101,7 @@ class JudgeWorker(Worker["Task"]):
             failures=failures,
             follow=[other.request for other in follow],
             paid=paid,
+            places=places_of(job.request, job.numbers),
             unread=(ending_of(reply), reply.content or "")
             if reply is not None and reasons and self.planner.judge.keep_answers == "unread"
             else None,

@@ -1,0 +1,141 @@
+"""Rank correlation of grades with something that they should not depend on.
+
+Somers' D of the value given the grade (R. Somers, American Sociological Review 27, 1962): of two passages
+with different grades, how much more often the better one has the higher value than the lower one. Grades that
+are equal are not compared, so the figure does not shrink where nearly all grades are the lowest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from medteb_mteb.curation.labels.agreement import Estimate
+from medteb_mteb.curation.labels.grades import GRADES
+from medteb_mteb.curation.labels.intervals import interval
+from medteb_mteb.report.intervals import score_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["BINS", "Graded", "binned", "difference", "rank_correlation", "ratio"]
+
+#: Values are compared by bins of so many quantiles at most; two of one bin count as equal.
+BINS = 20
+
+
+@dataclass(frozen=True)
+class Graded:
+    """Grades of one judge, and a value of each.
+
+    Attributes:
+        queries: Number of the query of each pair, shape (pairs,), int64.
+        grades: 0 for D to 4 for S, shape (pairs,), int64.
+        bins: Number of the value's bin, see `binned`, shape (pairs,), int64.
+    """
+
+    queries: NDArray[np.int64]
+    grades: NDArray[np.int64]
+    bins: NDArray[np.int64]
+
+    def tables(self, queries: int) -> NDArray[np.float64]:
+        """Pairs by query, grade and bin, shape (queries, 5, bins)."""
+        found = np.zeros((queries, len(GRADES), BINS))
+        np.add.at(found, (self.queries, self.grades, self.bins), 1)
+        return found
+
+
+def binned(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Number of the bin of each value, from 0 to `BINS` - 1; equal values share one. Shape (values,)."""
+    different = np.unique(values)
+    if len(different) > BINS:
+        different = np.unique(np.quantile(values, np.arange(1, BINS) / BINS))
+    return np.minimum(np.searchsorted(different, values), BINS - 1)
+
+
+def rank_correlation(graded: Graded, queries: int) -> Estimate:
+    """Somers' D with its 95 % bootstrap interval over queries; NaN where all grades are equal.
+
+    Args:
+        graded: The grades.
+        queries: Number of queries.
+    """
+    return _estimate(_Dominance((graded.tables(queries),)))
+
+
+def difference(graded: Graded, others: tuple[Graded, ...], queries: int) -> Estimate:
+    """Somers' D less the mean of that of others, with its 95 % paired bootstrap interval over queries.
+
+    Args:
+        graded: The grades of one judge.
+        others: Grades of other judges for the same pairs.
+        queries: Number of queries.
+    """
+    return _estimate(_Dominance(tuple(one.tables(queries) for one in (graded, *others))))
+
+
+def ratio(values: NDArray[np.float64], queries: NDArray[np.int64], number: int) -> Estimate:
+    """Mean with its 95 % bootstrap interval over queries.
+
+    Args:
+        values: A value per pair, shape (pairs,).
+        queries: Number of the query of each pair, shape (pairs,).
+        number: Number of queries.
+    """
+    sums = np.bincount(queries, weights=values, minlength=number).astype(float)
+    counts = np.bincount(queries, minlength=number).astype(float)
+    there = counts > 0
+    return _estimate(_Ratio(sums[there], counts[there]))
+
+
+def _estimate(sample: _Dominance | _Ratio) -> Estimate:
+    return Estimate(score_of(sample) if len(sample) else float("nan"), *interval(sample))
+
+
+@dataclass(frozen=True)
+class _Ratio:
+    """A mean over items that come in clusters: sums and counts by cluster."""
+
+    sums: NDArray[np.float64]
+    counts: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.sums)
+
+    def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the mean under each weighting, as `medteb_mteb.report.intervals.Sample.statistic`."""
+        return np.asarray((weights @ self.sums) / (weights @ self.counts))
+
+
+@dataclass(frozen=True)
+class _Dominance:
+    """Somers' D of the first tables, less the mean of that of the others where there are any."""
+
+    tables: tuple[NDArray[np.float64], ...]
+
+    def __len__(self) -> int:
+        return len(self.tables[0])
+
+    def statistic(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the figure under each weighting, as `medteb_mteb.report.intervals.Sample.statistic`."""
+        found = [_somers(weights, table) for table in self.tables]
+        if len(found) == 1:
+            return found[0]
+        return np.asarray(found[0] - np.mean(found[1:], axis=0))
+
+
+def _somers(weights: NDArray[np.float64], tables: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Somers' D under each weighting of the queries, shape (resamples,)."""
+    counts = (weights @ tables.reshape(len(tables), -1)).reshape(-1, *tables.shape[1:])
+    worse = counts.cumsum(axis=1)[:, :-1]  # all with a lower grade, by grade and bin
+    better = counts[:, 1:]
+    upto = worse.cumsum(axis=2)
+    total = upto[:, :, -1:]
+    below, above = upto - worse, total - upto
+    sign = (better * (below - above)).sum(axis=(1, 2))
+    pairs = (better.sum(axis=2) * total[:, :, 0]).sum(axis=1)
+    result = np.full(len(weights), np.nan)
+    np.divide(sign, pairs, out=result, where=pairs > 0)
+    return result

@@ -1,0 +1,59 @@
+"""Where in their prompts passages stood, as `medteb judge` writes it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.judge.export import JUDGEMENTS, PLACES
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+    from pathlib import Path
+
+__all__ = ["Places", "read_places"]
+
+#: Judge, query and document -> place in the prompt from 0 (first) to 1 (last).
+Places = dict[tuple[str, str, str], float]
+
+
+def read_places(judgements: Path, queries: Container[str]) -> Places | None:
+    """Places beside some judgements, of prompts with several passages.
+
+    Args:
+        judgements: Folder of `medteb judge`, or its `judgements.jsonl`.
+        queries: Ids of the queries; others are passed over.
+
+    Returns:
+        The places; None where none were written.
+
+    Raises:
+        BuildError: A row that cannot be used, with its line.
+    """
+    if judgements.is_dir():
+        file = judgements / PLACES
+    elif judgements.name == JUDGEMENTS:
+        file = judgements.with_name(PLACES)
+    else:
+        return None
+    if not file.is_file():
+        return None
+    found: Places = {}
+    with file.open(encoding="utf-8") as stream:
+        for number, line in enumerate(stream, start=1):
+            try:
+                row = json.loads(line)
+                key = (row["judge"], row["query-id"], row["corpus-id"])
+                place, shown = row["place"], row["of"]
+                usable = all(isinstance(part, str) for part in key) and 1 <= place <= shown
+            except (ValueError, KeyError, TypeError, RecursionError):
+                usable = False
+            if not usable:
+                raise BuildError(
+                    f"{file}:{number}: expected query-id, corpus-id, judge, and a place from 1 to 'of'. Run "
+                    "medteb judge again; it writes the file from the journal."
+                )
+            if shown > 1 and key[1] in queries:
+                found[key] = (place - 1) / (shown - 1)
+    return found

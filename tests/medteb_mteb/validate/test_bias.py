@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.validate.bias import length_bias, position_bias
+from medteb_mteb.validate.dominance import Graded, binned, rank_correlation
+
+QUERIES, SHOWN = 12, 12
+
+
+def somers(grades, values):
+    """Somers' D of the values given the grades, pair by pair."""
+    sign = pairs = 0
+    for i in range(len(grades)):
+        for j in range(len(grades)):
+            if grades[i] > grades[j]:
+                pairs += 1
+                sign += np.sign(values[i] - values[j])
+    return sign / pairs
+
+
+def test_the_rank_correlation_is_that_of_every_two_passages():
+    draw = np.random.default_rng(1)
+    grades, values = draw.integers(0, 5, 60), draw.integers(0, 12, 60).astype(float)
+    queries = np.arange(60) % 15
+    found = rank_correlation(Graded(queries, grades, binned(values)), 15)
+    assert found.value == pytest.approx(somers(grades, values), abs=1e-12)
+    assert found.low < found.value < found.high
+
+
+def test_bins_keep_the_order_and_equal_values_together():
+    values = np.random.default_rng(2).integers(0, 500, 3000).astype(float)
+    bins = binned(values)
+    order = np.argsort(values)
+    assert (np.diff(bins[order]) >= 0).all()
+    assert len(set(bins)) == 20
+    assert all(len(set(bins[values == one])) == 1 for one in set(values))
+
+
+@pytest.fixture
+def judged(tmp_path):
+    """A judging with places: `judged(name=grade_of(place, passage, relevant))` for 12 x 36 passages."""
+
+    def write(**judges):
+        folder = tmp_path / "judged"
+        folder.mkdir()
+        draw = np.random.default_rng(3)
+        rows, places = [], []
+        for judge, grade in judges.items():
+            for query in range(QUERIES):
+                # Every document of the folder may be judged for every query; only ids matter here.
+                names = [f"{kind}{i}" for i in range(12) for kind in "pnu"]
+                order = draw.permutation(len(names))
+                for count, which in enumerate(order):
+                    place = count % SHOWN + 1
+                    relevant = (which * 7 + query) % 5 == 0
+                    key = {"query-id": f"q{query}", "corpus-id": names[which], "judge": judge}
+                    rows.append({**key, "grade": grade(place, names[which], relevant, draw)})
+                    places.append({**key, "place": place, "of": SHOWN})
+        for name, content in (("judgements", rows), ("places", places)):
+            lines = [json.dumps(row) for row in content]
+            (folder / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return folder
+
+    return write
+
+
+def honest(place, passage, relevant, draw):
+    return "S" if relevant else "D"
+
+
+def lazy(place, passage, relevant, draw):
+    """Likes what comes first."""
+    return "A" if place <= 3 else honest(place, passage, relevant, draw)
+
+
+def test_a_judge_that_likes_what_comes_first_fails(look, judged):
+    found = look(position_bias, judgements=judged(lazy=lazy, honest=honest))
+    assert found.verdict == "fail"
+    assert "of lazy with the place is -0." in found.reason
+    assert found.numbers["lazy, first quarter, share of positives"] == 1.0
+    assert found.numbers["lazy, last quarter, share of positives"] < 0.5
+    low, high = (found.numbers[f"honest, rank correlation with the place, {end}"] for end in ("low", "high"))
+    assert low < 0 < high
+    assert [row[0] for row in found.table.rows] == ["honest", "lazy"]
+
+
+def test_the_file_of_judgements_has_its_places_beside_it(look, judged):
+    folder = judged(lazy=lazy)
+    by_file = look(position_bias, judgements=folder / "judgements.jsonl")
+    assert by_file == look(position_bias, judgements=folder)
+    (folder / "places.jsonl").unlink()
+    assert look(position_bias, judgements=folder).verdict == "not known"
+
+
+def test_without_places_or_judgements_nothing_is_known(look, write_judgements):
+    assert look(position_bias).verdict == look(length_bias).verdict == "not known"
+    found = look(position_bias, judgements=write_judgements("other", one={"q0 p0": "S", "q1 n1": "D"}))
+    assert (found.verdict, "no places" in found.reason) == ("not known", True)
+
+
+@pytest.mark.parametrize(
+    "row", ["{", "{}", '{"query-id":"q0","corpus-id":"p0","judge":"a","place":3,"of":2}']
+)
+def test_places_that_are_none(look, judged, row):
+    folder = judged(honest=honest)
+    with (folder / "places.jsonl").open("a", encoding="utf-8") as stream:
+        stream.write(row + "\n")
+    with pytest.raises(BuildError, match=r"places\.jsonl:433: expected"):
+        look(position_bias, judgements=folder)
+
+
+def test_a_judge_that_likes_long_passages_differs_from_the_others(look, judged):
+    def verbose(place, passage, relevant, draw):
+        return "S" if passage.startswith("p") else honest(place, passage, relevant, draw)  # the longest ones
+
+    found = look(length_bias, judgements=judged(verbose=verbose, honest=honest, careful=honest))
+    assert found.verdict == "warning"
+    assert "of verbose differs" in found.reason
+    assert found.numbers["verbose, longest quarter, mean grade"] > 3
+    assert found.numbers["verbose, rank correlation beyond the others, low"] > 0.2
+    row = next(row for row in found.table.rows if row[0] == "verbose")
+    assert row[-1].startswith("+0.")
+
+
+def test_judges_that_grade_alike_have_the_same_length_bias(look, judged):
+    found = look(length_bias, judgements=judged(one=honest, two=honest))
+    assert found.verdict == "ok"
+    assert found.numbers["one, rank correlation beyond the others"] == 0.0
+    alone = found.numbers["one, rank correlation with the length"]
+    assert alone is not None
+
+
+def test_one_judge_cannot_be_compared(look, write_judgements):
+    grades = {f"q{i} {kind}{i}": grade for i in range(9) for kind, grade in (("p", "S"), ("n", "D"))}
+    found = look(length_bias, judgements=write_judgements("one", one=grades))
+    assert (found.verdict, "no two judges" in found.reason) == ("not known", True)
+    assert found.table.rows[0][0] == "one"
