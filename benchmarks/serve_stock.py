@@ -5,8 +5,8 @@
 
 `routes` is FastAPI's routing on the connections of `mar serve`, `connections` is the application of
 `mar serve` on uvicorn's connections, `stock` is FastAPI's routing on uvicorn's connections. Requests and
-answers are pydantic models, and FastAPI reads and writes the JSON. Middleware and uvicorn's settings limit hosts, bodies
-and connections. Micro-batches, queues and the index are those of `mar serve`.
+answers are pydantic models, and FastAPI reads and writes the JSON. Middleware and uvicorn's settings limit
+hosts, bodies and connections. Micro-batches, queues and the index are those of `mar serve`.
 """
 
 from __future__ import annotations
