@@ -14,7 +14,7 @@ run: $(VENV)/.run
 
 ## test: install what the tests need and run them
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0
+	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 -rs
 
 ## slow: the tests that take long
 slow: $(VENV)/.test
