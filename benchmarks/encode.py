@@ -38,6 +38,7 @@ from typing import Any
 
 FIELDS = ("text", "query", "positive", "negative", "sentence1", "sentence2")
 PRECISIONS = ("fp32", "bf16")
+DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 SEED = 0
 
 
@@ -198,7 +199,7 @@ def one(args: argparse.Namespace) -> dict[str, Any]:
 
 def memory(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Encode a corpus on disk as `mar encode` does."""
-    from mar_st.encode import Settings
+    from mar_st.encode import EncodeSettings
     from mar_st.encode.folder import SHARDS
     from mar_st.encode.scan import scan_corpus
     from mar_st.encode.worker import Job, Worker
@@ -210,7 +211,7 @@ def memory(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
             row = {"_id": f"d{number}", "text": f"{texts[number % len(texts)]}{number}"}
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")
     (out / SHARDS).mkdir(parents=True)
-    settings = Settings(precision=args.precision, tokens=args.tokens)
+    settings = EncodeSettings(dtype=DTYPES[args.precision], tokens=args.tokens)
     first = scan_corpus(folder / "few.jsonl", settings.shard, show_progress=False)
     worker = Worker(Job(str(folder), str(out), first, settings, args.device))
     worker.engine.encode(texts[:64])

@@ -74,7 +74,7 @@ class Flagship:
 
     def commands(self) -> dict[str, list[list[str]]]:
         """Commands of the steps, in order; a step of none is one of `inside`."""
-        encoding = ["mar", "encode", NAME, str(self.corpus), str(self.vectors), "--precision", "bf16"]
+        encoding = ["mar", "encode", NAME, str(self.corpus), str(self.vectors), "--dtype", "bfloat16"]
         recipe = self.work / "training" / "recipe.yaml"
         train = ["mar", "train", str(recipe), "--out", str(self.work / "training" / "run")]
         return {
@@ -85,9 +85,9 @@ class Flagship:
                      str(self.work / "mteb"), "--overwrite-strategy", "always"]],
             "stock": [],
             "encode": [encoding],
-            "index": [["mar", "index", str(self.vectors), str(self.index), "--kind", "exact"]],
+            "index": [["mar", "index", "build", str(self.vectors), str(self.index), "--kind", "exact"]],
             "export": [["mar", "export", NAME, str(self.exported), "--format", self.formats,
-                        "--precision", "int8", "--overwrite"]],
+                        "--weight-format", "int8", "--overwrite"]],
             "search": [["mar", "search", str(self.index), QUERIES[0], "-k", "3"],
                        ["mar", "search", str(self.index), QUERIES[0], "-k", "3",
                         "--encoder", str(self.exported)]],

@@ -342,7 +342,7 @@ def encode_mar(context: Context, folder: Path, texts: list[str], limit: int) -> 
     """Encode a file as `mar encode` does: read, tokenise, compute and write shards; loading not counted."""
     import numpy as np
 
-    from mar_st.encode import Settings
+    from mar_st.encode import EncodeSettings
     from mar_st.encode.folder import SHARDS
     from mar_st.encode.scan import ShardReader, scan_corpus
     from mar_st.encode.worker import Job, Worker
@@ -352,7 +352,7 @@ def encode_mar(context: Context, folder: Path, texts: list[str], limit: int) -> 
     corpus.write_text("\n".join(lines) + "\n", encoding="utf-8")
     shutil.rmtree(out, ignore_errors=True)
     (out / SHARDS).mkdir(parents=True)
-    settings = Settings(precision="bf16", max_length=limit, shard=max(8, len(texts) // 2))
+    settings = EncodeSettings(dtype="bfloat16", max_length=limit, shard=max(8, len(texts) // 2))
     scan = scan_corpus(corpus, settings.shard, show_progress=False)
     worker = Worker(Job(str(folder), str(out), scan, settings, device()))
     first = worker.engine.encode(texts[:256])

@@ -1,4 +1,4 @@
-"""Recall against latency and memory: the kinds of `mar index`, plain FAISS, Milvus Lite.
+"""Recall against latency and memory: the kinds of `mar index build`, plain FAISS, Milvus Lite.
 
     python benchmarks/index.py                                  # 1M x 768; hours on 2 cores, mostly graphs
     python benchmarks/index.py --n 20000 --only faiss-flat mar-exact mar-binary

@@ -91,7 +91,7 @@ def main() -> None:
     timed: dict[str, Any] = {"sentence-transformers": lambda some: model.encode_queries(some)}
     for precision in ("int8", "fp16"):
         folder = options.out / precision
-        listing = export_lookup(options.out / "model", folder, precision=precision, overwrite=True)
+        listing = export_lookup(options.out / "model", folder, weight_format=precision, overwrite=True)
         exported = load_query_encoder(folder)
         timed[f"numpy {precision}"] = exported.encode
         score = judge.ndcg(exported.encode(asked))

@@ -2,7 +2,7 @@
 
     python benchmarks/made_queries.py --model MODEL --texts TEXTS.jsonl --queries QUERIES.jsonl
 
-`mar index` sets the effort of searching by recall; where it is given no queries it makes some
+`mar index build` sets the effort of searching by recall; where it is given no queries it makes some
 (`mar_st.index.tune.made_queries`). This shows how near they come to real ones, for a graph and for binary
 codes. Texts and queries are lines with `text`, `query` or `_id` and `text`.
 """

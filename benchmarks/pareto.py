@@ -143,7 +143,7 @@ def measure(shape: str, options: argparse.Namespace) -> dict[str, Any]:
         from mar_st.export import export
         from mar_st.online import load_query_encoder
 
-        listing = export(folder / "model", folder / "out", precisions=("int8",), calibrate=texts[::2],
+        listing = export(folder / "model", folder / "out", weight_formats=("int8",), calibrate=texts[::2],
                          threads=options.threads, show_progress=False)  # fmt: skip
         for variant in listing.variants:
             encoder = load_query_encoder(folder / "out", backend=variant, threads=options.threads)

@@ -151,7 +151,7 @@ def export_forms(model: str, out: Path, rung: str | None, forms: Sequence[str], 
     from mar_st.export import export
 
     runtimes, precisions = zip(*(form.split("-", 1) for form in forms), strict=True)
-    export(model, out, formats=runtimes, precisions=precisions, query=rung, threads=threads)
+    export(model, out, formats=runtimes, weight_formats=precisions, query=rung, threads=threads)
 
 
 def is_lookup(model: str, rung: str | None) -> bool:

@@ -99,7 +99,7 @@ def export(options: argparse.Namespace) -> dict[str, Any]:
     texts = read_queries(options.queries)
     listing = run(
         options.out / "model", options.out / "exported", formats=options.formats.split(","),
-        precisions=options.precisions.split(","), calibrate=texts[::2], threads=options.threads,
+        weight_formats=options.precisions.split(","), calibrate=texts[::2], threads=options.threads,
         overwrite=True,
     )  # fmt: skip
     return {"refused": listing.refused, "reports": {n: v.report for n, v in listing.variants.items()}}

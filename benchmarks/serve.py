@@ -158,7 +158,7 @@ def halves(split: bool) -> tuple[set[int], set[int]]:
 def export_mini(out: Path) -> Path:
     from mar_st.export import export
 
-    export("mar-mini", out, precisions=("int8",))
+    export("mar-mini", out, weight_formats=("int8",))
     return out
 
 

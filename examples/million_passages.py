@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from mar_st.encode import Settings, encode_corpus
+from mar_st.encode import EncodeSettings, encode_corpus
 from mar_st.export import export
 from mar_st.index import Searcher, build_index
 
@@ -33,7 +33,7 @@ def main(corpus: str | Path | None = None, folder: str | Path = "passages") -> l
     """Encode, index, export and search; return the id of the best passage for each query."""
     folder = Path(folder)
     # Offline, once. Run it again to resume a step that was killed.
-    encode_corpus(MODEL, corpus or packaged_corpus(), folder / "vectors", Settings(dtype="int8"))
+    encode_corpus(MODEL, corpus or packaged_corpus(), folder / "vectors", EncodeSettings(precision="int8"))
     if not (folder / "index" / "manifest.json").is_file():
         build_index(folder / "vectors", folder / "index", kind="auto", memory_limit=2**30, recall=0.95)
     if not (folder / "encoder" / "export.json").is_file():

@@ -16,10 +16,12 @@ from mar_st.commands.align import align
 from mar_st.commands.cross_encoder import cross_encoder
 from mar_st.commands.encode import encode
 from mar_st.commands.export import export
-from mar_st.commands.index import index, index_update
+from mar_st.commands.index import index_build, index_info, index_update
 from mar_st.commands.index_match import index_match
 from mar_st.commands.index_tune import index_tune
 from mar_st.commands.mine import mine
+from mar_st.commands.options import AsJson, Overrides, Recipe, SaveSteps
+from mar_st.commands.renamed import IndexGroup, RootGroup, explain
 from mar_st.commands.search import search
 from mar_st.commands.serve import serve
 from mar_st.commands.trim import trim
@@ -28,6 +30,7 @@ from mar_st.commands.version import Version
 
 app = typer.Typer(
     name="mar",
+    cls=RootGroup,
     help="MAR: train, encode, index and serve asymmetric models for medical text retrieval.",
     no_args_is_help=True,
     add_completion=False,
@@ -36,15 +39,27 @@ app = typer.Typer(
 )
 
 
+indexes = typer.Typer(
+    name="index",
+    cls=IndexGroup,
+    help="Build, change, tune and inspect indexes.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+indexes.command("build")(index_build)
+indexes.command("update")(index_update)
+indexes.command("tune")(index_tune)
+indexes.command("match")(index_match)
+indexes.command("info")(index_info)
+
+
 @app.callback()
 def _root(version: Version = False) -> None:
     del version
 
 
 @app.command()
-def recipes(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
+def recipes(as_json: AsJson = False) -> None:
     """List the recipes that come with the package."""
     from mar_st.recipes.load import load_recipe, recipe_names
 
@@ -58,15 +73,10 @@ def recipes(
 
 @app.command()
 def train(
-    recipe: Annotated[str, typer.Argument(help="Name of a packaged recipe, or a YAML file.")],
+    recipe: Recipe,
     out: Annotated[Path | None, typer.Option(help="Run folder; default: runs/NAME.")] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="Override KEY=VALUE of the recipe, e.g. stages.0.epochs=2; may be repeated."
-        ),
-    ] = None,
-    save_steps: Annotated[int, typer.Option(help="Number of steps between checkpoints.", min=1)] = 200,
+    overrides: Overrides = None,
+    save_steps: SaveSteps = 200,
     workers: Annotated[
         int | None,
         typer.Option(
@@ -80,14 +90,16 @@ def train(
         Path | None,
         typer.Option(help="Folder of finished stages that several runs share; default: $MAR_STAGES."),
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Resume a run; fail if there is none.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume a run; fail if there is none.")] = False,
     fit: Annotated[
         bool | None,
         typer.Option(
             help="Change memory settings so that every stage fits the GPU; default: refuse to start."
         ),
     ] = None,
-    fresh: Annotated[bool, typer.Option(help="Delete the run folder first instead of resuming.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Delete the run folder first instead of resuming.")
+    ] = False,
     report_to: Annotated[
         list[str] | None, typer.Option(help="Tracker to report to, e.g. wandb or mlflow; may be repeated.")
     ] = None,
@@ -96,7 +108,10 @@ def train(
         typer.Option(help="Upload the finished model to the Hub as the private repository ORG/NAME."),
     ] = None,
     tiny: Annotated[
-        bool, typer.Option(help="Use small random encoders of the same architectures, and packaged data.")
+        bool,
+        typer.Option(
+            "--tiny", help="Use small random encoders of the same architectures, and packaged data."
+        ),
     ] = False,
     dtype: Annotated[
         str | None,
@@ -106,7 +121,10 @@ def train(
         ),
     ] = None,
     rehearse: Annotated[
-        bool, typer.Option(help="Try every stage for 20 steps: save, kill, resume, evaluate and load.")
+        bool,
+        typer.Option(
+            "--rehearse", help="Try every stage for 20 steps: save, kill, resume, evaluate and load."
+        ),
     ] = False,
 ) -> None:
     """Train a model from a recipe.
@@ -161,7 +179,9 @@ def train(
 def push(
     model: Annotated[Path, typer.Argument(help="Run folder, or model folder.")],
     repository: Annotated[str, typer.Argument(help="Repository on the Hub, as ORG/NAME.")],
-    public: Annotated[bool, typer.Option(help="Make the repository public; default: private.")] = False,
+    public: Annotated[
+        bool, typer.Option("--public", help="Make the repository public; default: private.")
+    ] = False,
     revision: Annotated[
         str | None, typer.Option(help="Branch to upload to; created if it does not exist.")
     ] = None,
@@ -174,7 +194,7 @@ def push(
 
 @app.command()
 def plan(
-    recipe: Annotated[str, typer.Argument(help="Name of a packaged recipe, or a YAML file.")],
+    recipe: Recipe,
     gpu: Annotated[
         str | None,
         typer.Option(help="Device to plan for: H100 (default), H200, A100-40GB, A100-80GB, ..., cpu."),
@@ -185,18 +205,17 @@ def plan(
         typer.Option(help="Assumed model FLOPs utilisation, a share of the device's peak; default: 0.4."),
     ] = None,
     calibrate: Annotated[
-        bool, typer.Option(help="Measure the speed of this machine for a few seconds.")
+        bool, typer.Option("--calibrate", help="Measure the speed of this machine for a few seconds.")
     ] = False,
     trial: Annotated[
         bool,
         typer.Option(
-            help="Train every stage for some steps on this machine; needs the data and takes minutes."
+            "--trial",
+            help="Train every stage for some steps on this machine; needs the data and takes minutes.",
         ),
     ] = False,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", help="Override KEY=VALUE of the recipe; may be repeated.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    overrides: Overrides = None,
+    as_json: AsJson = False,
 ) -> None:
     """Estimate the time, memory and disk space of a recipe.
 
@@ -217,10 +236,7 @@ app.command()(align)
 app.command("cross-encoder")(cross_encoder)
 app.command()(mine)
 app.command()(encode)
-app.command()(index)
-app.command("index-update")(index_update)
-app.command("index-tune")(index_tune)
-app.command("index-match")(index_match)
+app.add_typer(indexes)
 app.command()(search)
 app.command()(trim)
 app.command()(export)
@@ -277,7 +293,7 @@ def main() -> None:
         fail(f"{error}. Make room, or give a folder that may be written, and start again.")
     except Exception as error:
         if isinstance(error, usage_error):
-            fail(getattr(error, "format_message", error.__str__)())
+            fail(explain(error) or getattr(error, "format_message", error.__str__)())
         raise
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mar_st.commands.options import SaveSteps
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def ablate(
     stages: Annotated[
         Path | None, typer.Option(help="Folder of finished stages; default: $MAR_STAGES or OUT/stages.")
     ] = None,
-    save_steps: Annotated[int, typer.Option(help="Number of steps between checkpoints.", min=1)] = 200,
+    save_steps: SaveSteps = 200,
     rehearse: Annotated[
         bool,
         typer.Option("--rehearse", help="Only try every row: each stage for 20 steps, stopped and resumed."),

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from mar_st.commands.options import AsJson, Dtype, Epochs, SaveSteps, Seed, StepBatchSize, Store
+
 Teacher = Annotated[
     str,
     typer.Option(
@@ -26,15 +28,9 @@ Student = Annotated[
 Refine = Annotated[
     str | None, typer.Option(help="Labelled triples for contrastive refinement with frozen document vectors.")
 ]
-Store = Annotated[
-    Path | None,
-    typer.Option(help="Folder that keeps teacher vectors; default: $MAR_STORE or OUT/../teacher-store."),
-]
 Dim = Annotated[
     int | None, typer.Option(help="Number of leading dimensions of the space to use; default: all.", min=1)
 ]
-Epochs = Annotated[float, typer.Option(help="Number of passes over the texts.", min=0.01)]
-BatchSize = Annotated[int, typer.Option(help="Number of texts per step.", min=2)]
 MiniBatchSize = Annotated[
     int | None,
     typer.Option(help="Number of texts encoded at a time (GradCache); default: the whole step.", min=1),
@@ -76,11 +72,6 @@ RefineTemperature = Annotated[float, typer.Option(help="Temperature (tau) of the
 HeldOut = Annotated[
     int, typer.Option(help="Number of queries and of documents held out for the report.", min=0)
 ]
-Precision = Annotated[
-    Literal["fp32", "bf16"], typer.Option(help="Precision of training; bf16 uses autocast.")
-]
-Seed = Annotated[int, typer.Option(help="Random seed.")]
-SaveSteps = Annotated[int, typer.Option(help="Number of steps between checkpoints.", min=1)]
 QueryOnly = Annotated[
     bool, typer.Option("--query-only", help="Leave the teacher's document encoder out of the result.")
 ]
@@ -101,7 +92,6 @@ Eval = Annotated[
     typer.Option("--eval", help="Task folder (Hub layout) to measure the rungs on; may be repeated."),
 ]
 EvalSplit = Annotated[str, typer.Option(help="Qrels split of the tasks.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")]
 
 
 def align(
@@ -114,7 +104,7 @@ def align(
     store: Store = None,
     dim: Dim = None,
     epochs: Epochs = 3.0,
-    batch_size: BatchSize = 64,
+    batch_size: StepBatchSize = 64,
     mini_batch_size: MiniBatchSize = None,
     learning_rate: LearningRate = None,
     temperature: Temperature = 0.1,
@@ -134,7 +124,7 @@ def align(
     refine_learning_rate: RefineLearningRate = None,
     refine_temperature: RefineTemperature = 0.05,
     held_out: HeldOut = 200,
-    precision: Precision = "fp32",
+    dtype: Dtype = "float32",
     seed: Seed = 42,
     save_steps: SaveSteps = 200,
     query_only: QueryOnly = False,
@@ -179,7 +169,7 @@ def align(
         refine_batch_size=refine_batch_size,
         refine_learning_rate=refine_learning_rate,
         refine_temperature=refine_temperature,
-        precision=precision,
+        dtype=dtype,
         seed=seed,
         save_steps=save_steps,
         query_only=query_only,

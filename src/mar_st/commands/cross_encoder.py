@@ -8,30 +8,34 @@ from typing import Annotated
 
 import typer
 
+from mar_st.commands.options import AsJson, Epochs, Seed, StepBatchSize
+
 
 def cross_encoder(
     data: Annotated[
         list[Path],
-        typer.Argument(help="JSONL of query, document and label, 0 for unrelated."),
+        typer.Argument(help="JSONL with query, document and label (0 for unrelated)."),
     ],
     base: Annotated[str, typer.Option(help="Encoder or cross-encoder to start from: folder or Hub name.")],
     out: Annotated[Path, typer.Option(help="Folder to write to.")],
     layers: Annotated[
         int | None, typer.Option(help="Number of layers of the base to keep; default: all.", min=1)
     ] = None,
-    max_length: Annotated[int, typer.Option(help="Tokens of query and document together.", min=8)] = 256,
-    epochs: Annotated[float, typer.Option(help="Passes over the training pairs.")] = 1.0,
-    batch_size: Annotated[int, typer.Option(help="Pairs per step.", min=1)] = 32,
-    learning_rate: Annotated[float, typer.Option(help="Highest learning rate of AdamW.")] = 5e-5,
+    max_length: Annotated[
+        int, typer.Option(help="Maximum number of tokens of query and document together.", min=8)
+    ] = 256,
+    epochs: Epochs = 1.0,
+    batch_size: StepBatchSize = 32,
+    learning_rate: Annotated[float, typer.Option(help="Peak learning rate of AdamW.")] = 5e-5,
     lowest: Annotated[
         int | None,
-        typer.Option(help="Training pairs of the lowest label per query; default: all of them.", min=1),
+        typer.Option(help="Number of training pairs of the lowest label per query; default: all.", min=1),
     ] = None,
     calibration: Annotated[
         float, typer.Option(help="Share of the queries that thresholds are fitted on, not the weights.")
     ] = 0.1,
-    seed: Annotated[int, typer.Option(help="Of the split, of the order and of dropout.")] = 42,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    seed: Seed = 42,
+    as_json: AsJson = False,
 ) -> None:
     """Train a cross-encoder to grade pairs.
 

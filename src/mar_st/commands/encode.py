@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from mar_st.commands.options import AsJson
+
 Model = Annotated[
     str, typer.Argument(help="Model: a saved MAR, another model (folder or Hub name), or mar-mini.")
 ]
@@ -18,12 +20,14 @@ Out = Annotated[Path, typer.Argument(help="Folder to write the vectors to.")]
 Dim = Annotated[
     int | None, typer.Option(help="Number of leading dimensions to keep (Matryoshka); default: all.", min=1)
 ]
-Dtype = Annotated[
-    Literal["float32", "float16", "int8", "binary"], typer.Option(help="Dtype of the stored vectors.")
-]
 Precision = Annotated[
-    Literal["auto", "fp32", "bf16"],
-    typer.Option(help="Precision of the model; auto: fp32 on a CPU, the dtype of the weights on a GPU."),
+    Literal["float32", "float16", "int8", "binary"], typer.Option(help="Precision of the stored vectors.")
+]
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16"],
+    typer.Option(
+        help="Dtype that the model computes in; auto: float32 on a CPU, that of the weights on a GPU."
+    ),
 ]
 Prompt = Annotated[str | None, typer.Option(help="Prompt put before documents; default: the model's own.")]
 MaxLength = Annotated[
@@ -47,9 +51,6 @@ Engine = Annotated[
     Literal["local", "ray"],
     typer.Option(help="Where to run: on this machine, or distribute the shards on a Ray cluster."),
 ]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print the manifest as JSON, without the list of shards.")
-]
 
 
 def encode(
@@ -57,8 +58,8 @@ def encode(
     corpus: Corpus,
     out: Out,
     dim: Dim = None,
-    dtype: Dtype = "float32",
-    precision: Precision = "auto",
+    precision: Precision = "float32",
+    dtype: Dtype = "auto",
     prompt: Prompt = None,
     max_length: MaxLength = None,
     shard: ShardRows = 8192,
@@ -77,14 +78,14 @@ def encode(
     import sys
     import time
 
-    from mar_st.encode import Settings, encode_corpus
+    from mar_st.encode import EncodeSettings, encode_corpus
 
     if devices and workers > 1:
         raise typer.BadParameter("--devices names a process each; give it or --workers.")
-    settings = Settings(
+    settings = EncodeSettings(
         dim=dim,
-        dtype=dtype,
         precision=precision,
+        dtype=dtype,
         prompt=prompt,
         max_length=max_length,
         shard=shard,

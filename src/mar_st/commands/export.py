@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from mar_st.commands.options import AsJson, Overwrite
+
 
 def export(
     model: Annotated[str, typer.Argument(help="Model: folder, Hub name or mar-mini.")],
@@ -19,10 +21,11 @@ def export(
             "lookup-json (a page that searches --documents in the browser).",
         ),
     ] = "native,openvino",
-    precision: Annotated[
+    weight_format: Annotated[
         str,
         typer.Option(
-            help="Precisions, comma-separated: fp32, bf16, int8. For numpy one of int8, fp16, fp32."
+            help="Formats of the weights, comma-separated: fp32, bf16, int8. For numpy one of int8, fp16, "
+            "fp32."
         ),
     ] = "int8",
     calibrate: Annotated[
@@ -41,7 +44,7 @@ def export(
         str | None, typer.Option(help="Corpus that the page of lookup-json searches; needs --vectors.")
     ] = None,
     auto: Annotated[
-        bool, typer.Option("--auto", help="Try all formats and precisions and choose the best by measuring.")
+        bool, typer.Option("--auto", help="Measure all formats of encoders and weights and choose the best.")
     ] = False,
     max_loss: Annotated[
         float, typer.Option(help="Largest loss of nDCG@10 that the chosen variant may have.")
@@ -55,16 +58,14 @@ def export(
     threads: Annotated[
         int | None, typer.Option(help="Number of threads per query while measuring; default: all.", min=1)
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an exported encoder in OUT.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
 ) -> None:
     """Export an optimised query encoder that runs without torch.
 
     The formats are native (own C++ kernels), OpenVINO and ONNX Runtime.
     """
-    from mar_st.export.run import FORMATS, PRECISIONS, Limits
+    from mar_st.export.run import FORMATS, WEIGHT_FORMATS, Limits
     from mar_st.export.run import export as run
     from mar_st.text.texts import read_texts
 
@@ -72,7 +73,7 @@ def export(
         if auto or task is not None or calibrate is not None:
             raise typer.BadParameter(f"--auto, --task and --calibrate do not go with --format {format_}.")
         _export_lookup(
-            model, out, as_json, form=format_, precision=precision, query=query, vectors=vectors,
+            model, out, as_json, form=format_, weight_format=weight_format, query=query, vectors=vectors,
             documents=documents, overwrite=overwrite,
         )  # fmt: skip
         return
@@ -82,7 +83,7 @@ def export(
         model,
         out,
         formats=FORMATS if auto else _parts(format_),
-        precisions=PRECISIONS if auto else _parts(precision),
+        weight_formats=WEIGHT_FORMATS if auto else _parts(weight_format),
         calibrate=list(read_texts(calibrate)) if calibrate is not None else (),
         task=task,
         split=split,

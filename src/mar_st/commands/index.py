@@ -1,4 +1,4 @@
-"""`mar index` builds an index, `mar index-update` changes one."""
+"""`mar index build` builds an index, `mar index update` changes one, `mar index info` shows it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+
+from mar_st.commands.options import AsJson, IndexAddress
 
 Vectors = Annotated[Path, typer.Argument(help="Folder of vectors written by `mar encode`.")]
 Out = Annotated[
@@ -30,12 +32,9 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="Parameter of the kind as NAME=VALUE, e.g. M=16; may be repeated."),
 ]
-Bm25 = Annotated[bool, typer.Option(help="Build a BM25 index too, for hybrid search.")]
+NoBm25 = Annotated[bool, typer.Option("--no-bm25", help="Build no BM25 index, which hybrid search needs.")]
 Tokens = Annotated[Literal["jieba", "char-bigram"], typer.Option(help="Tokenisation of BM25.")]
 Sample = Annotated[int, typer.Option(help="Number of vectors that --kind auto measures on.", min=100)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")]
-
-Index = Annotated[str, typer.Argument(help="Folder of the index, or its milvus: address.")]
 Add = Annotated[Path | None, typer.Option(help="Folder of vectors of the documents to add.")]
 Replace = Annotated[Path | None, typer.Option(help="Folder of new vectors of documents in the index.")]
 Delete = Annotated[list[str] | None, typer.Option(help="Id of a document to delete; may be repeated.")]
@@ -43,7 +42,7 @@ DeleteFrom = Annotated[Path | None, typer.Option(help="File of ids of documents 
 Compact = Annotated[bool, typer.Option("--compact", help="Merge the remaining documents into one segment.")]
 
 
-def index(
+def index_build(
     vectors: Vectors,
     out: Out,
     corpus: Corpus = None,
@@ -52,7 +51,7 @@ def index(
     recall: Recall = 0.95,
     queries: Queries = None,
     settings: Settings = None,
-    bm25: Bm25 = True,
+    no_bm25: NoBm25 = False,
     tokens: Tokens = "jieba",
     sample: Sample = 20_000,
     as_json: AsJson = False,
@@ -74,7 +73,7 @@ def index(
         memory_limit=None if memory is None else parse_bytes(memory),
         recall=recall,
         queries=None if queries is None else _query_vectors(queries),
-        bm25=bm25,
+        bm25=not no_bm25,
         tokens=tokens,
         sample=sample,
         progress=sys.stderr.isatty(),
@@ -84,7 +83,7 @@ def index(
 
 
 def index_update(
-    index: Index,
+    index: IndexAddress,
     add: Add = None,
     update: Replace = None,
     delete: Delete = None,
@@ -129,6 +128,34 @@ def index_update(
     elif updating.worn(manifest):
         typer.echo(f"much of {index} was added or deleted; --compact makes it as fast as new", err=True)
     _report(index, manifest, as_json=as_json)
+
+
+def index_info(index: IndexAddress, as_json: AsJson = False) -> None:
+    """Show what an index holds and what it was made with."""
+    import json
+
+    from mar_st.index.base import Index
+
+    opened = Index.open(index)
+    about: dict[str, Any] = {
+        "index": opened.name,
+        "kind": opened.kind,
+        "documents": len(opened),
+        "dim": opened.dim,
+        "similarity": opened.similarity,
+        "model": opened.model,
+        "texts": opened.has_texts,
+        "bm25": opened.has_words,
+        "fields": opened.fields,
+        "settings": opened.settings,
+        "tuned": [effort["query"] for effort in opened.efforts.values()],
+        "matched": [match["query"] for match in opened.matches.values()],
+    }
+    if as_json:
+        typer.echo(json.dumps(about, ensure_ascii=False, indent=2))
+        return
+    for name, value in about.items():
+        typer.echo(f"{name:12} {json.dumps(value, ensure_ascii=False)}")
 
 
 def parse_bytes(written: str) -> int:

@@ -1,13 +1,13 @@
-"""`mar index-match` learns from which score on a document is a good match."""
+"""`mar index match` learns from which score on a document is a good match."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-Index = Annotated[Path, typer.Argument(help="Folder of the index.")]
+from mar_st.commands.options import AsJson, Encoder, IndexFolder, QueryEncoders, Threads
+
 Queries = Annotated[
     str | None,
     typer.Option(
@@ -18,28 +18,18 @@ Others = Annotated[
     str | None,
     typer.Option(help="JSONL of queries of another domain, to measure with; default: everyday questions."),
 ]
-Encoder = Annotated[
-    str | None,
-    typer.Option(help="Query encoder: exported folder, model, or mar-mini; default: the index's model."),
-]
-Query = Annotated[
-    list[str] | None,
-    typer.Option(help="Name of a query encoder in the model, e.g. query-lookup; may be repeated."),
-]
 FalseReject = Annotated[
     float,
     typer.Option(help="Share of queries with an answer that may be called doubtful.", min=0.001, max=0.5),
 ]
-Threads = Annotated[int | None, typer.Option(help="Number of threads of the encoder.", min=1)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def index_match(
-    index: Index,
+    index: IndexFolder,
     queries: Queries = None,
     others: Others = None,
     encoder: Encoder = None,
-    query: Query = None,
+    query: QueryEncoders = None,
     false_reject: FalseReject = 0.05,
     threads: Threads = None,
     as_json: AsJson = False,

@@ -1,37 +1,27 @@
-"""`mar index-tune` measures how much effort a query encoder needs on an index."""
+"""`mar index tune` measures how much effort a query encoder needs on an index."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-Index = Annotated[Path, typer.Argument(help="Folder of the index.")]
+from mar_st.commands.options import AsJson, Encoder, IndexFolder, QueryEncoders, Threads
+
 Queries = Annotated[str, typer.Option(help="JSONL of queries (_id, text), of which at most 1,000 are used.")]
-Encoder = Annotated[
-    str | None,
-    typer.Option(help="Query encoder: exported folder, model, or mar-mini; default: the index's model."),
-]
-Query = Annotated[
-    list[str] | None,
-    typer.Option(help="Name of a query encoder in the model, e.g. query-lookup; may be repeated."),
-]
 Recall = Annotated[
     float | None,
     typer.Option(
         help="Recall@10 to reach, relative to exact search; default: as in the build.", min=0.01, max=1
     ),
 ]
-Threads = Annotated[int | None, typer.Option(help="Number of threads of the encoder.", min=1)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def index_tune(
-    index: Index,
+    index: IndexFolder,
     queries: Queries,
     encoder: Encoder = None,
-    query: Query = None,
+    query: QueryEncoders = None,
     recall: Recall = None,
     threads: Threads = None,
     as_json: AsJson = False,

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from mar_st.commands.options import AsJson, Dtype, EncodeBatchSize, Seed, Store
+
 FORMS = "auto, triples, scored-pairs, labelled-pairs, nli"
 
 
@@ -20,15 +22,20 @@ def mine(
         list[str],
         typer.Option(help="Retriever: bm25, bm25:jieba, a model folder or a Hub name; may be repeated."),
     ],
-    negatives: Annotated[
+    num_negatives: Annotated[
         int, typer.Option(help="Number of negatives per query; 0 only filters the pairs.", min=0)
     ] = 7,
-    top: Annotated[int, typer.Option(help="Number of candidates per query and retriever.", min=1)] = 100,
-    window: Annotated[
-        str | None,
-        typer.Option(help="Ranks to sample from, as FIRST:LAST counted from 1; default: all candidates."),
+    top: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of candidates per query and retriever; default: 100, or --range-max.", min=1
+        ),
     ] = None,
-    margin: Annotated[
+    range_min: Annotated[int, typer.Option(help="Number of best-ranked candidates to skip.", min=0)] = 0,
+    range_max: Annotated[
+        int | None, typer.Option(help="Last rank to sample from; default: all candidates.", min=1)
+    ] = None,
+    absolute_margin: Annotated[
         float | None, typer.Option(help="Minimum distance of a negative's score below the lowest positive's.")
     ] = None,
     relative_margin: Annotated[
@@ -43,15 +50,20 @@ def mine(
             help="Drop candidates with at least this 3-gram similarity to a positive; 0: keep them.", max=1
         ),
     ] = 0.8,
-    choose: Annotated[
+    sampling_strategy: Annotated[
         Literal["random", "top"], typer.Option(help="How to sample from the remaining candidates.")
     ] = "random",
-    fill: Annotated[
-        bool, typer.Option(help="Fill up with random documents if too few candidates remain.")
-    ] = True,
-    keep_labelled: Annotated[
-        bool, typer.Option(help="Keep the data's own negatives, before the mined ones.")
-    ] = True,
+    no_fill: Annotated[
+        bool,
+        typer.Option("--no-fill", help="Do not fill up with random documents if too few candidates remain."),
+    ] = False,
+    no_keep_labelled: Annotated[
+        bool,
+        typer.Option(
+            "--no-keep-labelled",
+            help="Treat the data's own negatives as candidates; default: keep them before the mined ones.",
+        ),
+    ] = False,
     consistent: Annotated[
         int | None,
         typer.Option(help="Keep only pairs whose positive is in the top K of the first retriever.", min=1),
@@ -81,16 +93,11 @@ def mine(
     prompt: Annotated[
         str | None, typer.Option(help="Prompt that dense models put before queries; default: their own.")
     ] = None,
-    store: Annotated[
-        Path | None,
-        typer.Option(help="Folder that keeps vectors; default: $MAR_STORE or OUT/../teacher-store."),
-    ] = None,
-    batch_size: Annotated[int, typer.Option(help="Number of texts per forward pass.", min=1)] = 64,
-    precision: Annotated[
-        Literal["fp32", "bf16"], typer.Option(help="Precision of dense models; bf16 uses autocast.")
-    ] = "fp32",
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 42,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
+    store: Store = None,
+    batch_size: EncodeBatchSize = 64,
+    dtype: Dtype = "float32",
+    seed: Seed = 42,
+    as_json: AsJson = False,
 ) -> None:
     """Mine hard negatives for training pairs.
 
@@ -105,17 +112,18 @@ def mine(
     from mar_st.recipes.schema import Data
 
     rules = Rules(
-        negatives=negatives,
-        top=top,
-        window=_window(window),
-        margin=margin,
+        num_negatives=num_negatives,
+        top=top or max(Rules.top, range_max or 0),
+        range_min=range_min,
+        range_max=range_max,
+        absolute_margin=absolute_margin,
         relative_margin=relative_margin,
         max_score=max_score,
         min_score=min_score,
         near_duplicate=near_duplicate or None,
-        choose=choose,
-        fill=fill,
-        keep_labelled=keep_labelled,
+        sampling_strategy=sampling_strategy,
+        fill=not no_fill,
+        keep_labelled=not no_keep_labelled,
         consistent=consistent,
         seed=seed,
     )
@@ -142,23 +150,11 @@ def mine(
         corpus=corpus,
         store=store,
         prompt=prompt,
-        precision=precision,
+        dtype=dtype,
         batch_size=batch_size,
         say=lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True),
     )
     typer.echo(json.dumps(manifest, ensure_ascii=False, indent=2) if as_json else _as_text(manifest))
-
-
-def _window(text: str | None) -> tuple[int, int] | None:
-    from mar_st.mining import MiningError
-
-    if text is None:
-        return None
-    first, _, last = text.partition(":")
-    try:
-        return int(first), int(last)
-    except ValueError as error:
-        raise MiningError(f"--window takes FIRST:LAST, for instance 2:50; got {text!r}.") from error
 
 
 def _pairs(items: list[str] | None, usage: str) -> list[tuple[str, str]]:

@@ -7,19 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mar_st.commands.options import AsJson, Encoder, IndexAddress, QueryEncoder, Threads
+
 if TYPE_CHECKING:
     from mar_st.index import Hit, Hits, Searcher
 
-Index = Annotated[str, typer.Argument(help="Folder of the index, or its milvus: address.")]
 Query = Annotated[str | None, typer.Argument(help="Text of the query; alternatively give --queries.")]
-Encoder = Annotated[
-    str | None,
-    typer.Option(help="Query encoder: exported folder, model, or mar-mini; default: the index's model."),
-]
-QueryEncoder = Annotated[
-    str | None,
-    typer.Option("--query", help="Name of the query encoder in a model with several, e.g. query-lookup."),
-]
 K = Annotated[
     int | None,
     typer.Option("-k", help="Number of documents per query; default: 10, or 100 with --queries.", min=1),
@@ -37,12 +30,10 @@ Out = Annotated[
 Qrels = Annotated[
     Path | None, typer.Option(help="Qrels of --queries to score the run with, e.g. qrels/test.tsv.")
 ]
-Threads = Annotated[int | None, typer.Option(help="Number of threads of the encoder.", min=1)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def search(
-    index: Index,
+    index: IndexAddress,
     query: Query = None,
     encoder: Encoder = None,
     query_encoder: QueryEncoder = None,

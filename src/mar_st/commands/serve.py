@@ -9,8 +9,8 @@ import typer
 
 Index = Annotated[
     str | None,
-    typer.Argument(help="Index built by `mar index`: a folder, a link to one, or a URI; default: the sample "
-                   "that comes with mar-zh."),
+    typer.Argument(help="Index built by `mar index build`: a folder, a link to one, or a URI; default: the "
+                   "sample that comes with mar-zh."),
 ]  # fmt: skip
 Encoder = Annotated[
     str | None,

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from mar_st.commands.options import AsJson, Overwrite
+
 
 def trim(
     source: Annotated[
@@ -30,10 +32,8 @@ def trim(
         ),
     ] = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of a model on the Hub.")] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the folder OUT if it exists.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
 ) -> None:
     """Reduce a model's vocabulary to the tokens that texts use.
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from mar_st.commands.options import AsJson
+
 
 def verify(
     folders: Annotated[
@@ -22,7 +24,7 @@ def verify(
             help="What to repair from: the corpus of vectors (default: as recorded), the vectors of an index."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare every byte of folders with their digests.
 

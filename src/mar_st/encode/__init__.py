@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from mar_st.encode.engine import Engine
     from mar_st.encode.folder import VectorFolder, VectorsError, write_vectors
     from mar_st.encode.run import encode_corpus
-    from mar_st.encode.settings import Settings
+    from mar_st.encode.settings import EncodeSettings
 
 __all__ = [
     "CorpusError",
+    "EncodeSettings",
     "Engine",
     "Entry",
-    "Settings",
     "VectorFolder",
     "VectorsError",
     "encode_corpus",
@@ -31,7 +31,7 @@ _HOMES = {
     "CorpusError": "corpus",
     "Engine": "engine",
     "Entry": "corpus",
-    "Settings": "settings",
+    "EncodeSettings": "settings",
     "VectorFolder": "folder",
     "VectorsError": "folder",
     "encode_corpus": "run",

@@ -68,7 +68,7 @@ def read_corpus(source: str | Path) -> Iterator[Entry]:
             (`org/name[:config[:split]]`, streamed).
 
     Yields:
-        Entries. Ids are not compared with each other; `mar encode` and `mar index` refuse duplicates.
+        Entries. Ids are not compared with each other; `mar encode` and `mar index build` refuse duplicates.
 
     Raises:
         CorpusError: Nothing is there, its kind is unknown, or a row is not a document; the message names

@@ -1,4 +1,4 @@
-"""Folders of vectors: what `mar encode` writes and `mar index` reads.
+"""Folders of vectors: what `mar encode` writes and `mar index build` reads.
 
 `manifest.json` says what the vectors are; `shards/NNNNNN.safetensors` hold them in the order of the corpus
 (`vectors`, for int8 also `scale`) and `shards/NNNNNN.arrow` their ids and the digests of their texts. All

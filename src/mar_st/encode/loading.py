@@ -13,7 +13,7 @@ from mar_st.model.space import WEIGHTS, document_parts, space_of
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-    from mar_st.encode.settings import Precision
+    from mar_st.encode.settings import Dtype
     from mar_st.kernels.linear import Kernel
 
 #: Files of a model that its vectors depend on, besides weights.
@@ -69,12 +69,12 @@ _OF_THE_WHOLE = (
 )
 
 
-def check_memory(source: str | Path, precision: Precision, processes: int = 1) -> None:
+def check_memory(source: str | Path, dtype: Dtype, processes: int = 1) -> None:
     """Make sure that this machine can hold the document side on its CPU, before anything is loaded.
 
     Args:
         source: Folder, Hub name or `mar-mini`.
-        precision: See `load_model`.
+        dtype: See `load_model`.
         processes: How many of them hold a model each.
 
     Raises:
@@ -82,16 +82,16 @@ def check_memory(source: str | Path, precision: Precision, processes: int = 1) -
     """
     available = available_memory()
     weights = sum(count_parameters(part["path"]) for part in document_parts(resolve(source)) or ())
-    bytes_each = 2 if precision == "bf16" else 4
+    bytes_each = 2 if dtype == "bfloat16" else 4
     needed = weights * bytes_each * processes
     if available is None or needed <= available:
         return
     ways = []
     if processes > 1:
         ways.append("fewer workers")
-    if precision != "bf16":
+    if dtype != "bfloat16":
         ways.append(
-            f"precision bf16 (--precision bf16), which takes {weights * 2 * processes / 2**30:.1f} GiB"
+            f"dtype bfloat16 (--dtype bfloat16), which takes {weights * 2 * processes / 2**30:.1f} GiB"
         )
     ways.append("a GPU or a machine with more memory")
     raise MarError(
@@ -112,13 +112,13 @@ def available_memory() -> int | None:
 
 
 def load_model(
-    source: str | Path, precision: Precision, device: str, *, kernel: Kernel = "torch"
+    source: str | Path, dtype: Dtype, device: str, *, kernel: Kernel = "torch"
 ) -> SentenceTransformer:
     """A model on its device, of a MAR the document side alone.
 
     Args:
         source: Folder, Hub name or `mar-mini`.
-        precision: `bf16`, `fp32`, or `auto`: float32 on a CPU, else what the weights are stored in.
+        dtype: `bfloat16`, `float32`, or `auto`: float32 on a CPU, else that of the stored weights.
         device: Such as `cpu` or `cuda:1`.
         kernel: What computes linear layers; with another one than torch the model is good for inference
             alone.
@@ -131,10 +131,10 @@ def load_model(
     from mar_st.kernels.linear import use_kernel
 
     folder = resolve(source)
-    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}.get(precision)
-    if precision == "auto" and device == "cpu":
-        dtype = torch.float32
-    options: dict[str, Any] = {"device": device, "model_kwargs": {"dtype": dtype} if dtype else {}}
+    asked = {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(dtype)
+    if dtype == "auto" and device == "cpu":
+        asked = torch.float32
+    options: dict[str, Any] = {"device": device, "model_kwargs": {"dtype": asked} if asked else {}}
     if (folder / "router_config.json").is_file():
         from mar_st.model.mar import MAR
 

@@ -29,7 +29,7 @@ from mar_st.encode.folder import (
 from mar_st.encode.loading import check_memory, model_identity, resolve
 from mar_st.encode.local import run_here, run_processes
 from mar_st.encode.scan import Scan, ShardReader, scan_corpus
-from mar_st.encode.settings import Settings
+from mar_st.encode.settings import EncodeSettings
 from mar_st.encode.shards import check_shard, read_header, read_table, shard_name
 from mar_st.encode.worker import Job, remove_parts
 from mar_st.errors import MarError
@@ -54,7 +54,7 @@ def encode_corpus(
     model: str | Path,
     corpus: str | Path,
     out: str | Path,
-    settings: Settings | None = None,
+    settings: EncodeSettings | None = None,
     *,
     devices: Sequence[str] | None = None,
     workers: int = 1,
@@ -92,7 +92,7 @@ def encode_corpus(
         MarError: There is no such model, or it cannot do what the settings ask for, or it does not fit into
             memory.
     """
-    settings, root = settings or Settings(), Path(out)
+    settings, root = settings or EncodeSettings(), Path(out)
     chosen = _devices(devices, workers, engine)
     with _alone(root):
         identity = model_identity(model)
@@ -101,7 +101,7 @@ def encode_corpus(
             raise EncodeError(f"All devices of a run are of one kind; got {', '.join(chosen)}.")
         kernel = _kernel(root, settings, kinds)
         if kinds == {"cpu"} and engine == "local" and not (root / MANIFEST).is_file():
-            check_memory(model, settings.precision, len(chosen))
+            check_memory(model, settings.dtype, len(chosen))
         _begin(root, {"model": identity, "settings": settings.identity(kinds.pop(), kernel=kernel)})
         scan = scan_corpus(corpus, settings.shard, show_progress=show_progress)
         missing = _missing(root, scan, say)
@@ -187,9 +187,9 @@ def _alone(root: Path) -> Iterator[None]:
         ) from None
 
 
-def _kernel(root: Path, settings: Settings, kinds: set[str]) -> Kernel:
+def _kernel(root: Path, settings: EncodeSettings, kinds: set[str]) -> Kernel:
     """Return the kernel for linear layers; a folder begun with one kernel is finished with the same."""
-    if kinds != {"cpu"} or settings.precision == "fp32":
+    if kinds != {"cpu"} or settings.dtype == "float32":
         return "torch"
     begun = root / BEGUN
     if begun.is_file():
@@ -199,7 +199,7 @@ def _kernel(root: Path, settings: Settings, kinds: set[str]) -> Kernel:
 
     from mar_st.kernels.linear import best_kernel
 
-    return best_kernel(torch.bfloat16 if settings.precision == "bf16" else torch.float32)
+    return best_kernel(torch.bfloat16 if settings.dtype == "bfloat16" else torch.float32)
 
 
 def _begin(root: Path, asked: dict[str, Any]) -> None:
@@ -217,8 +217,9 @@ def _begin(root: Path, asked: dict[str, Any]) -> None:
         names = [content["model"]["name"] for content in (begun, asked)]
         same = "has other weights or settings now" if names[0] == names[1] else f"now it is {names[1]}"
         changes.append(f"model: was {names[0]}, {same}")
-    for name in sorted({*begun["settings"], *asked["settings"]}):
-        before, now = begun["settings"].get(name), asked["settings"].get(name)
+    was, wanted = EncodeSettings.named(begun["settings"]), EncodeSettings.named(asked["settings"])
+    for name in sorted({*was, *wanted}):
+        before, now = was.get(name), wanted.get(name)
         if before != now:
             changes.append(f"{name}: was {_shown(before)}, now {_shown(now)}")
     if changes:
@@ -304,17 +305,18 @@ def _said(root: Path) -> dict[str, Any] | None:
         return None
 
 
-def _finish(root: Path, scan: Scan, identity: dict[str, Any], settings: Settings) -> VectorFolder:
+def _finish(root: Path, scan: Scan, identity: dict[str, Any], settings: EncodeSettings) -> VectorFolder:
     facts = dict(read_header(root / SHARDS / f"{shard_name(0)}.safetensors").metadata)
     facts.pop("digest")
-    precision = {"precision": settings.precision, "tokens": settings.tokens, "shard": settings.shard}
+    recorded = settings.to_json()
+    asked = {name: recorded[name] for name in ("dtype", "precision", "tokens", "shard")}
     begun = json.loads((root / BEGUN).read_text(encoding="utf-8"))["settings"]
     computed = {name: begun[name] for name in ("device", "kernel")}
     write_manifest(
         root,
         model={"name": identity["name"], "digest": identity["digest"]},
         space=identity["space"],
-        settings={**facts, "dtype": settings.dtype, **precision, **computed},
+        settings={**facts, **asked, **computed},
         corpus={"path": scan.source, "digest": scan.digest},
         shards=[shard_entry(root, number) for number in range(len(scan.shards))],
     )

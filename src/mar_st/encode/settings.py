@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from mar_st.encode.codes import VectorType, check_type
 from mar_st.encode.folder import SHARD_ROWS
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mar_st.kernels.linear import Kernel
 
-Precision: TypeAlias = Literal["auto", "fp32", "bf16"]
+Dtype: TypeAlias = Literal["auto", "float32", "bfloat16"]
+
+#: Values of `dtype` in the files of a folder, where they are called `precision`.
+RECORDED: dict[str, str] = {"auto": "auto", "float32": "fp32", "bfloat16": "bf16"}
 
 #: Raised when the engine comes to compute other bytes from the same settings.
 ENGINE_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Settings:
+class EncodeSettings:
     """Settings of encoding a corpus.
 
     Attributes:
         dim: First dimensions to keep (Matryoshka); default all.
-        dtype: How vectors are stored: `float32`, `float16`, `int8` (a scale per vector), `binary`.
-        precision: What the model computes in. `auto`: on a CPU float32, on a GPU what the weights are stored
-            in. On a CPU the fastest kernel of the precision computes linear layers
-            (`mar_st.kernels.linear`); `fp32` is float32 by torch's own.
+        precision: Precision of the stored vectors: `float32`, `float16`, `int8` (a scale per vector),
+            `binary`.
+        dtype: Dtype that the model computes in. `auto`: float32 on a CPU, on a GPU that of the stored
+            weights. On a CPU the fastest kernel of the dtype computes linear layers
+            (`mar_st.kernels.linear`); `float32` is float32 by torch's own.
         prompt: Put before every document; default the model's stored one.
         max_length: Tokens per document at most; default the model's.
         shard: Documents per shard. They are sorted by length together, and a kill loses one shard at most.
@@ -35,17 +41,20 @@ class Settings:
     """
 
     dim: int | None = None
-    dtype: VectorType = "float32"
-    precision: Precision = "auto"
+    precision: VectorType = "float32"
+    dtype: Dtype = "auto"
     prompt: str | None = None
     max_length: int | None = None
     shard: int = SHARD_ROWS
     tokens: int | None = None
 
     def __post_init__(self) -> None:
-        check_type(self.dtype, self.dim)
-        if self.precision not in ("auto", "fp32", "bf16"):
-            raise MarError(f"precision is auto, fp32 or bf16; got {self.precision!r}.")
+        check_type(self.precision, self.dim)
+        if self.dtype not in RECORDED:
+            raise MarError(
+                f"dtype, which the model computes in, is {', '.join(RECORDED)}; got {self.dtype!r}. The "
+                "type of stored vectors is precision."
+            )
         for name in ("dim", "max_length", "shard", "tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -58,4 +67,26 @@ class Settings:
             device: `cpu`, `cuda`, ...
             kernel: What computes linear layers.
         """
-        return {**asdict(self), "device": device, "kernel": kernel, "engine": ENGINE_VERSION}
+        return {**self.to_json(), "device": device, "kernel": kernel, "engine": ENGINE_VERSION}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as files of a folder record them: `dtype` there is the type of the vectors."""
+        return {**asdict(self), "dtype": self.precision, "precision": RECORDED[self.dtype]}
+
+    @staticmethod
+    def named(recorded: Mapping[str, Any]) -> dict[str, Any]:
+        """Return recorded settings under their names here, for messages."""
+        dtypes = {value: dtype for dtype, value in RECORDED.items()}
+        kind = recorded.get("precision")
+        return {**recorded, "precision": recorded.get("dtype"), "dtype": dtypes.get(str(kind), kind)}
+
+    @classmethod
+    def of_json(cls, recorded: Mapping[str, Any]) -> Self:
+        """Return the settings that `to_json` recorded.
+
+        Raises:
+            KeyError: A setting is missing.
+            MarError: A setting has an unknown value.
+        """
+        found = cls.named({field.name: recorded[field.name] for field in fields(cls)})
+        return cls(**found)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from mar_st.encode.corpus import Entry
-    from mar_st.encode.settings import Settings
+    from mar_st.encode.settings import EncodeSettings
     from mar_st.kernels.linear import Kernel
 
 
@@ -40,7 +40,7 @@ class Job:
     model: str
     out: str
     scan: Scan
-    settings: Settings
+    settings: EncodeSettings
     device: str
     kernel: Kernel = "torch"
     threads: int | None = None
@@ -58,7 +58,7 @@ class Worker:
         if job.device == "cpu":
             keep()
         self.engine = Engine(
-            load_model(job.model, settings.precision, job.device, kernel=job.kernel),
+            load_model(job.model, settings.dtype, job.device, kernel=job.kernel),
             "document",
             dim=settings.dim,
             prompt=settings.prompt,
@@ -88,7 +88,7 @@ class Worker:
                 [entry.id for entry in entries],
                 text_digests([entry.document for entry in entries]),
                 vectors,
-                self.job.settings.dtype,
+                self.job.settings.precision,
                 {"digest": self.job.scan.shards[number], **self.facts()},
             )
             trim()  # threads that free blocks of every size leave holes, some 3 KB per document

@@ -41,7 +41,7 @@ def export_lookup(
     out: str | Path,
     *,
     form: str = "numpy",
-    precision: str = "int8",
+    weight_format: str = "int8",
     query: str | None = None,
     vectors: str | Path | None = None,
     documents: str | Path | None = None,
@@ -54,7 +54,8 @@ def export_lookup(
             at most a normalisation behind it.
         out: Folder to write; written aside and moved.
         form: `numpy`, or `lookup-json`, which adds documents and a page that searches them in the browser.
-        precision: Of the table: `int8` (a scale per feature), `fp16` or `fp32`; the page reads `int8` alone.
+        weight_format: Of the table: `int8` (a scale per feature), `fp16` or `fp32`; the page reads `int8`
+            alone.
         query: Which query encoder of a MAR that holds several.
         vectors: For `lookup-json`: document vectors, a folder that `mar encode` wrote.
         documents: For `lookup-json`: the corpus of these vectors; documents without a vector are an error.
@@ -68,7 +69,7 @@ def export_lookup(
             vectors do not fit each other or the encoder, or `out` is in the way.
         MarError: There is no such model or corpus.
     """
-    _check_options(form, precision, vectors, documents)
+    _check_options(form, weight_format, vectors, documents)
     check_place(Path(out), overwrite=overwrite)
     encoder = TorchEncoder.open(model_source(model), query=query)
     lookup = _lookup(encoder, str(model))
@@ -76,7 +77,7 @@ def export_lookup(
     shutil.rmtree(part, ignore_errors=True)  # of an export that was killed
     part.mkdir(parents=True)
     (part / DICTIONARY).write_text(lookup.features.to_json(), encoding="utf-8")
-    _write_weights(lookup, precision, part / WEIGHTS)
+    _write_weights(lookup, weight_format, part / WEIGHTS)
     names = [DICTIONARY, WEIGHTS]
     count = 0
     if vectors is not None and documents is not None:
@@ -93,7 +94,7 @@ def export_lookup(
         similarity=encoder.model.similarity_fn_name,
         lengths=list(lookup.lengths),
         max_length=lookup.max_length,
-        precision=precision,
+        precision=weight_format,
         prompts=dict(encoder.prompts),
         files={name: entry_of(part / name) for name in names},
         space=encoder.space,
@@ -106,11 +107,11 @@ def export_lookup(
     return listing
 
 
-def _check_options(form: str, precision: str, vectors: object, documents: object) -> None:
+def _check_options(form: str, weight_format: str, vectors: object, documents: object) -> None:
     if form not in LOOKUP_FORMATS:
         raise ExportError(f"A lookup encoder is exported as {' or '.join(LOOKUP_FORMATS)}; got {form}.")
-    if precision not in TABLES:
-        raise ExportError(f"The table is of {', '.join(TABLES)}; got {precision}.")
+    if weight_format not in TABLES:
+        raise ExportError(f"The weight formats of a table are {', '.join(TABLES)}; got {weight_format}.")
     if form == "numpy":
         if documents is not None or vectors is not None:
             raise ExportError("Documents and their vectors belong to the page: give --format lookup-json.")
@@ -120,8 +121,8 @@ def _check_options(form: str, precision: str, vectors: object, documents: object
             "A page needs what it searches: give --documents CORPUS and --vectors FOLDER, which `mar encode "
             "MODEL CORPUS FOLDER` writes."
         )
-    if precision != "int8":
-        raise ExportError(f"The page reads int8; got precision {precision}.")
+    if weight_format != "int8":
+        raise ExportError(f"The page reads int8; got weight format {weight_format}.")
 
 
 def _lookup(encoder: TorchEncoder, name: str) -> LookupEncoder:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 FORMATS = ("native", "openvino", "onnx")
-PRECISIONS = ("fp32", "bf16", "int8")
+WEIGHT_FORMATS = ("fp32", "bf16", "int8")
 
 #: Queries whose vectors are compared with the original's, and queries that int8 is calibrated on.
 _COMPARED, _CALIBRATED = 512, 256
@@ -71,7 +71,7 @@ def export(
     out: str | Path,
     *,
     formats: Sequence[str] = ("native", "openvino"),
-    precisions: Sequence[str] = ("int8",),
+    weight_formats: Sequence[str] = ("int8",),
     calibrate: Sequence[str] = (),
     task: str | None = None,
     split: str = "test",
@@ -92,7 +92,7 @@ def export(
         model: A sentence-transformers folder, a saved MAR, a Hub name, or `mar-mini`.
         out: Folder to write; written aside and moved.
         formats: `native` (AVX-512 VNNI under Linux, int8 only), `openvino`, `onnx`.
-        precisions: `fp32`, `bf16`, `int8`. With `calibrate`, `int8` is written in a calibrated form, too.
+        weight_formats: `fp32`, `bf16`, `int8`. With `calibrate`, `int8` is written in a calibrated form, too.
         calibrate: Queries on which the calibrated form of int8 is calibrated.
         task: Folder of a retrieval task in the Hub layout, or a packaged one; says how nDCG@10 changes.
         split: Split of its qrels.
@@ -111,10 +111,10 @@ def export(
         ExportError: The model cannot be exported, nothing could be written, or `out` is in the way.
         MarError: There is no such model or task, or a package is missing.
     """
-    _check(formats, precisions, Path(out), overwrite=overwrite)
-    if calibrate and "int8" not in precisions:
+    _check(formats, weight_formats, Path(out), overwrite=overwrite)
+    if calibrate and "int8" not in weight_formats:
         raise ExportError(
-            f"Queries to calibrate on are for int8; the precisions are {', '.join(precisions)}."
+            f"Queries to calibrate on are for int8; the weight formats are {', '.join(weight_formats)}."
         )
     name = model_source(model)
     part = Path(out).with_name(f"{Path(out).name}.part")
@@ -125,10 +125,10 @@ def export(
     judge = open_judge(task, name, split=split, vectors=vectors, cosine=cosine) if task is not None else None
     texts = list(judge.queries.values()) if judge else list(calibrate)[:_COMPARED] or packaged_queries()
     original = source.encoder.encode(texts)
-    listing, exact = write_front(source, part, exact="fp32" in precisions)
+    listing, exact = write_front(source, part, exact="fp32" in weight_formats)
     check_tokens(source, part, listing, texts[:100])
     listing = replace(listing, model={**listing.model, "source": str(model)}, task=_task(judge, original))
-    wanted = _wanted(formats, precisions, calibrated=bool(calibrate))
+    wanted = _wanted(formats, weight_formats, calibrated=bool(calibrate))
     example, inputs = _inputs(part, listing, calibrate[:_CALIBRATED])
     graph = PackedEncoder(source.parts).eval()
     del source
@@ -165,8 +165,11 @@ def move(part: Path, out: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _check(formats: Sequence[str], precisions: Sequence[str], out: Path, *, overwrite: bool) -> None:
-    for what, given, known in (("format", formats, FORMATS), ("precision", precisions, PRECISIONS)):
+def _check(formats: Sequence[str], weight_formats: Sequence[str], out: Path, *, overwrite: bool) -> None:
+    for what, given, known in (
+        ("format", formats, FORMATS),
+        ("weight format", weight_formats, WEIGHT_FORMATS),
+    ):
         wrong = [value for value in given if value not in known]
         if wrong or not given:
             raise ExportError(f"{what} is one of {', '.join(known)}; got {', '.join(wrong) or 'none'}.")
@@ -185,8 +188,10 @@ def check_place(out: Path, *, overwrite: bool) -> None:
         raise ExportError(f"{out} is not an exported encoder, so it is not overwritten. Give another folder.")
 
 
-def _wanted(formats: Sequence[str], precisions: Sequence[str], *, calibrated: bool) -> list[tuple[str, str]]:
-    forms = list(dict.fromkeys(precisions))
+def _wanted(
+    formats: Sequence[str], weight_formats: Sequence[str], *, calibrated: bool
+) -> list[tuple[str, str]]:
+    forms = list(dict.fromkeys(weight_formats))
     if calibrated and "int8" in forms:
         forms.append("int8-calibrated")
     found = [(runtime, form) for runtime in dict.fromkeys(formats) for form in forms]

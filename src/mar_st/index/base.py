@@ -85,8 +85,8 @@ class Index(ABC):
         """Open an index.
 
         Args:
-            target: A folder that `mar index` wrote; or `milvus:PATH.db`, `milvus:http://HOST:PORT`, each
-                maybe followed by `/COLLECTION`.
+            target: A folder that `mar index build` wrote; or `milvus:PATH.db`, `milvus:http://HOST:PORT`,
+                each maybe followed by `/COLLECTION`.
 
         Raises:
             IndexingError: There is no index, or it is damaged, or a package is missing.

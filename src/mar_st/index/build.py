@@ -95,7 +95,7 @@ def build_index(
         queries = unit(queries)
     corpus = corpus if corpus is not None else encoded_corpus(folder)
     if not str(out).startswith(MILVUS) and (Path(out) / MANIFEST).is_file():
-        raise IndexingError(f"{out} holds an index already. Give another folder, or use 'mar index-update'.")
+        raise IndexingError(f"{out} holds an index already. Give another folder, or use 'mar index update'.")
     folder.verify()  # damage would be copied, and get a digest of its own
     if str(out).startswith(MILVUS):
         from mar_st.index.milvus import build_milvus

@@ -147,7 +147,7 @@ class FolderIndex(Index):
         """
         if self._words is None:
             raise IndexingError(
-                f"{self.name} cannot be searched by words. Build it with --bm25 and with the corpus."
+                f"{self.name} cannot be searched by words. Build it with the corpus and without --no-bm25."
             )
         return _found(*self._words.search(texts, k, self._masks_of(where), deadline=deadline))
 

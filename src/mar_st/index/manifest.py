@@ -53,8 +53,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file():
         if (folder / SEGMENTS).is_dir():
-            raise IndexingError(f"The index {folder} is not finished. Run the same 'mar index' again.")
-        raise IndexingError(f"{folder} is not an index (it has no {MANIFEST}). 'mar index' builds one.")
+            raise IndexingError(f"The index {folder} is not finished. Run the same 'mar index build' again.")
+        raise IndexingError(f"{folder} is not an index (it has no {MANIFEST}). 'mar index build' builds one.")
     try:
         content: dict[str, Any] = read_json(path)
         kind, version = content["format"], content["version"]

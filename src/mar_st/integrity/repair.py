@@ -74,13 +74,13 @@ def _journal(folder: Path, say: Callable[[str], None]) -> None:
 
 
 def _vectors(root: Path, corpus: str | Path | None, say: Callable[[str], None]) -> None:
-    from mar_st.encode import Settings, encode_corpus
+    from mar_st.encode import EncodeSettings, encode_corpus
     from mar_st.encode.folder import read_manifest
     from mar_st.encode.run import BEGUN
 
     try:
         begun = read_json(root / BEGUN)
-        asked = {name: begun["settings"][name] for name in Settings.__dataclass_fields__}
+        settings = EncodeSettings.of_json(begun["settings"])
         model = str(begun["model"]["name"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RepairError(
@@ -94,7 +94,7 @@ def _vectors(root: Path, corpus: str | Path | None, say: Callable[[str], None]) 
             corpus = None
     if corpus is None:
         raise RepairError(f"{root} does not say which corpus was encoded. Name it: --source CORPUS.")
-    encode_corpus(model, corpus, root, Settings(**asked), show_progress=False, say=say)
+    encode_corpus(model, corpus, root, settings, show_progress=False, say=say)
 
 
 def _index(root: Path, vectors: str | Path | None, say: Callable[[str], None]) -> None:

@@ -104,8 +104,8 @@ def verify(folder: str | Path) -> Verified:
     """Compare all bytes of a folder with its digests; nothing is changed.
 
     Args:
-        folder: Vectors (`mar encode`), an index (`mar index`), an exported encoder (`mar export`), a model,
-            a packed model, a store of teacher vectors (`MAR_STORE`), or an endpoint's journal in it.
+        folder: Vectors (`mar encode`), an index (`mar index build`), an exported encoder (`mar export`), a
+            model, a packed model, a store of teacher vectors (`MAR_STORE`), or an endpoint's journal in it.
 
     Raises:
         MarError: There is no such folder, or it is not one of these.
@@ -150,7 +150,7 @@ def _index(root: Path, found: Verified) -> None:
     from mar_st.index.folder import FolderIndex
     from mar_st.index.manifest import MANIFEST, SEGMENTS, files_of, read_manifest
 
-    do = "Copy the index again, or build it again with 'mar index'."
+    do = "Copy the index again, or build it again with 'mar index build'."
     try:
         manifest = read_manifest(root)
     except MarError as error:

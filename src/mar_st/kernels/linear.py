@@ -99,7 +99,7 @@ def _onednn_layer(dtype: torch.dtype) -> Callable[[nn.Linear], nn.Module | None]
 
 def _missing(what: str) -> MarError:
     return MarError(
-        f"This machine cannot compute what was begun on another ({what}). Encode with precision fp32 into "
+        f"This machine cannot compute what was begun on another ({what}). Encode with dtype float32 into "
         "another folder."
     )
 

@@ -219,11 +219,10 @@ class Miner:
             digest.update(json.dumps(known, ensure_ascii=False).encode() + b"\n")
         for text in self.corpus:
             digest.update(text.encode() + b"\0")
-        rules = {name: getattr(self.rules, name) for name in self.rules.__dataclass_fields__}
         content = {
             "format": FORMAT,
             "block": BLOCK,
-            "rules": rules,
+            "rules": self.rules.to_json(),
             "retrievers": [retriever.identity() for retriever in self.retrievers],
             "scorer": self.scorer.identity(),
             "data": digest.hexdigest(),
@@ -261,7 +260,7 @@ class Miner:
         picked = []
         for place, question in enumerate(questions):
             own = [ranked[place] for ranked in lists]
-            if self.rules.negatives and question.positives:
+            if self.rules.num_negatives and question.positives:
                 picked.append(picker.pick(question, own, scores[place], dropped))
             else:
                 picked.append(Picked.none())
@@ -271,7 +270,7 @@ class Miner:
         self, rows: range, questions: list[Question], found: Sequence[Any], lists: list[list[list[int]]]
     ) -> list[dict[int, float]]:
         """Scores of all candidates and positives of each query, by the scorer; none if no rule needs them."""
-        if not self.rules.uses_scores or not self.rules.negatives:
+        if not self.rules.uses_scores or not self.rules.num_negatives:
             return [{} for _ in questions]
         result: list[dict[int, float]] = []
         at = next((n for n, r in enumerate(self.retrievers) if r is self.scorer), None)
@@ -310,7 +309,7 @@ class Miner:
                 continue
             triples.append(self._triple(triple, positives, number, picked[number], counts))
         wanted = [one for one, kept in zip(picked, consistent, strict=True) if kept]
-        few = [len(one.mined) for one in wanted if len(one.mined) < self.rules.negatives]
+        few = [len(one.mined) for one in wanted if len(one.mined) < self.rules.num_negatives]
         dropped = sum((block.dropped for block in blocks), Counter())
         dropped["mined"] = sum(len(one.mined) for one in picked)
         sums = Counter[str]()

@@ -158,7 +158,7 @@ class Dense:
         store: Folder of the vectors (`teachers.store`), shared with other runs; default: kept in memory only.
         prompt: Put before queries; default the model's own.
         symmetric: Encode documents as queries (paraphrases).
-        precision: `bf16` encodes under autocast.
+        dtype: Dtype to compute in; `bfloat16` uses autocast.
         batch_size: Texts per forward pass.
         show_progress: Show a bar while encoding.
     """
@@ -170,14 +170,14 @@ class Dense:
         store: str | Path | None = None,
         prompt: str | None = None,
         symmetric: bool = False,
-        precision: Literal["fp32", "bf16"] = "fp32",
+        dtype: Literal["float32", "bfloat16"] = "float32",
         batch_size: int = 64,
         show_progress: bool = True,
     ) -> None:
         self.show_progress = show_progress
         self.store, self.prompt, self.batch_size = store, prompt, batch_size
         self.document_role: Side = "query" if symmetric else "document"
-        self.autocast = precision == "bf16"
+        self.autocast = dtype == "bfloat16"
         self.name = str(model) if isinstance(model, str | Path) else "model"
         self._given = model
         self._teacher: ModelTeacher | None = None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Self
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from mar_st.errors import MarError
 from mar_st.text.normalisation import normalise
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 #: Constant of reciprocal rank fusion (Cormack et al. 2009), which orders the candidates of several
 #: retrievers.
 FUSION = 60
+
+#: Names of rules in manifests, where they differ.
+RECORDED = {"num_negatives": "negatives", "absolute_margin": "margin", "sampling_strategy": "choose"}
 
 #: Characters per gram of the near-duplicate test.
 GRAM = 3
@@ -45,24 +48,26 @@ class MiningError(MarError):
 
 @dataclass(frozen=True)
 class Rules:
-    """Rules by which a candidate becomes a hard negative.
+    """Rules by which a candidate becomes a hard negative, named as in `mine_hard_negatives`.
 
     Ranks count from 1, over the documents that are neither a known positive of the query nor the query
     itself.
 
     Attributes:
-        negatives: Hard negatives per query, besides labelled ones; 0 mines none (for the consistency filter).
+        num_negatives: Hard negatives per query, besides labelled ones; 0 mines none (for the consistency
+            filter).
         top: Candidates per retriever.
-        window: First and last rank that is used; default 1 and `top`. A candidate that any retriever ranks
-            before the window is dropped, for it may answer the query.
-        margin: A candidate scores at least this much below the query's lowest positive (absolute).
+        range_min: Number of best-ranked candidates that are skipped. A candidate that any retriever ranks
+            among them is dropped, for it may answer the query.
+        range_max: Last rank that is used; default `top`.
+        absolute_margin: A candidate scores at least this much below the query's lowest positive.
         relative_margin: A candidate scores at least this share of the positive's score below it; 0.05 is
             `TopK-PercPos (95 %)` of NV-Retriever (arXiv 2407.15831, section 4).
         max_score: Highest score of a candidate.
         min_score: Lowest score of a candidate.
         near_duplicate: A candidate is dropped if the Jaccard similarity of its character 3-grams with those
             of the query or a known positive reaches this; `None` compares none.
-        choose: `random` draws among the candidates that are left, `top` takes the best ranked.
+        sampling_strategy: `random` draws among the remaining candidates, `top` takes the best ranked.
         fill: Where too few are left, add random documents that no retriever found.
         keep_labelled: Labelled negatives stay, before the mined ones; else they are candidates like others.
         consistent: Keep a positive only if it is within this rank of the first retriever, a row only if a
@@ -70,39 +75,40 @@ class Rules:
         seed: Seed of all draws; a query's draws depend on it and on the query's text alone.
     """
 
-    negatives: int = 7
+    num_negatives: int = 7
     top: int = 100
-    window: tuple[int, int] | None = None
-    margin: float | None = None
+    range_min: int = 0
+    range_max: int | None = None
+    absolute_margin: float | None = None
     relative_margin: float | None = None
     max_score: float | None = None
     min_score: float | None = None
     near_duplicate: float | None = 0.8
-    choose: Literal["random", "top"] = "random"
+    sampling_strategy: Literal["random", "top"] = "random"
     fill: bool = True
     keep_labelled: bool = True
     consistent: int | None = None
     seed: int = 42
 
     def __post_init__(self) -> None:
-        first, last = self.ranks
-        if self.negatives < 0 or self.top < 1:
+        if self.num_negatives < 0 or self.top < 1:
             raise MiningError(
-                f"negatives is at least 0 and top at least 1; got {self.negatives} and {self.top}."
+                f"num_negatives is at least 0 and top at least 1; got {self.num_negatives} and {self.top}."
             )
+        first, last = self.ranks
         if not 1 <= first <= last <= self.top:
             raise MiningError(
-                f"The window {first}:{last} should lie within the ranks 1 to {self.top}; raise top or narrow "
-                "it."
+                f"0 <= range_min < range_max <= top is expected; got range_min {self.range_min}, range_max "
+                f"{last} and top {self.top}."
             )
-        if last - first + 1 < self.negatives:
+        if last - first + 1 < self.num_negatives:
             raise MiningError(
-                f"The window {first}:{last} has room for {last - first + 1} negatives; {self.negatives} are "
-                "asked for."
+                f"range_min {self.range_min} and range_max {last} leave {last - first + 1} ranks; "
+                f"{self.num_negatives} negatives are asked for."
             )
         if self.consistent is not None and not 1 <= self.consistent <= self.top:
             raise MiningError(f"consistent is a rank from 1 to top ({self.top}); got {self.consistent}.")
-        if not self.negatives and self.consistent is None:
+        if not self.num_negatives and self.consistent is None:
             raise MiningError("Nothing to do: 0 negatives, and no consistency filter.")
         if self.near_duplicate is not None and not 0 < self.near_duplicate <= 1:
             raise MiningError(
@@ -111,15 +117,25 @@ class Rules:
 
     @property
     def ranks(self) -> tuple[int, int]:
-        """First and last rank of the window."""
-        return self.window or (1, self.top)
+        """First and last rank that is used."""
+        return self.range_min + 1, self.range_max or self.top
 
     @property
     def uses_scores(self) -> bool:
         """True if a filter uses scores."""
         return any(
-            value is not None for value in (self.margin, self.relative_margin, self.max_score, self.min_score)
+            value is not None
+            for value in (self.absolute_margin, self.relative_margin, self.max_score, self.min_score)
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the rules under the names that manifests and unfinished runs record."""
+        found = asdict(self)
+        for name, recorded in RECORDED.items():
+            found[recorded] = found.pop(name)
+        skips = self.range_min or self.range_max is not None
+        del found["range_min"], found["range_max"]
+        return {**found, "window": list(self.ranks) if skips else None}
 
 
 def grams(text: str) -> frozenset[str]:
@@ -228,20 +244,20 @@ class Picker:
             else:
                 dropped[reason] += 1
         rng = random.Random(f"{rules.seed}\0{question.text}")
-        if len(left) > rules.negatives:
-            dropped["not needed"] += len(left) - rules.negatives
-            if rules.choose == "random":
-                kept = sorted(rng.sample(range(len(left)), rules.negatives))
+        if len(left) > rules.num_negatives:
+            dropped["not needed"] += len(left) - rules.num_negatives
+            if rules.sampling_strategy == "random":
+                kept = sorted(rng.sample(range(len(left)), rules.num_negatives))
                 left = [left[place] for place in kept]
-            left = left[: rules.negatives]
+            left = left[: rules.num_negatives]
         found = candidates | question.labelled
-        wanted = rules.negatives - len(left) if rules.fill else 0
+        wanted = rules.num_negatives - len(left) if rules.fill else 0
         return Picked(left, self._fill(question, found, wanted, rng))
 
     def _limit(self, question: Question, scores: Mapping[int, float]) -> float:
         """Score of the lowest positive; a query without one has no margin to keep."""
         rules = self.rules
-        if rules.margin is None and rules.relative_margin is None:
+        if rules.absolute_margin is None and rules.relative_margin is None:
             return float("inf")
         return min((scores[document] for document in question.positives), default=float("inf"))
 
@@ -315,7 +331,7 @@ def _by_score(rules: Rules, score: float, lowest: float) -> str | None:
         return "above max_score"
     if rules.min_score is not None and score < rules.min_score:
         return "below min_score"
-    if rules.margin is not None and score > lowest - rules.margin:
+    if rules.absolute_margin is not None and score > lowest - rules.absolute_margin:
         return "within the margin"
     # Of the magnitude: a share of a negative score would move the bound the other way.
     if rules.relative_margin is not None and score > lowest - rules.relative_margin * abs(lowest):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,7 +37,7 @@ def mine_to(
     corpus: str | Path | None = None,
     store: str | Path | None = None,
     prompt: str | None = None,
-    precision: Literal["fp32", "bf16"] = "fp32",
+    dtype: Literal["float32", "bfloat16"] = "float32",
     batch_size: int = 64,
     say: Callable[[str], None] = print,
 ) -> dict[str, Any]:
@@ -55,7 +54,7 @@ def mine_to(
             corpus.jsonl. Default: the documents of the data.
         store: Where vectors are kept; default `$MAR_STORE`, else `teacher-store` beside `out`.
         prompt: Put before queries by dense models; default their own.
-        precision: `bf16` encodes under autocast.
+        dtype: Dtype that dense models compute in; `bfloat16` uses autocast.
         batch_size: Texts per forward pass.
         say: Receives one line per phase.
 
@@ -76,7 +75,7 @@ def mine_to(
         say(note)
     options: dict[str, Any] = {
         "store": store or store_root(out), "prompt": prompt, "symmetric": entry.symmetric,
-        "precision": precision, "batch_size": batch_size,
+        "dtype": dtype, "batch_size": batch_size,
     }  # fmt: skip
     miner = Miner(
         [_retriever(name, options) for name in dict.fromkeys(models)],
@@ -107,7 +106,7 @@ def mine_to(
         "models": list(models),
         "teacher": teacher,
         "corpus": None if corpus is None else str(corpus),
-        "rules": asdict(rules),
+        "rules": rules.to_json(),
         "counts": mined.counts,
         "candidates": _ordered(mined.candidates),
         "scores": mined.scores,

@@ -46,7 +46,7 @@ def sample_index(say: Callable[[str], None]) -> tuple[str, str]:
         raise MarError(
             f"mar serve without an index shows the sample that comes with {MODEL}, which is not installed. "
             f"Install it (pip install {MODEL}, or ./models/{MODEL} of the repository), or give an index that "
-            "`mar index` made."
+            "`mar index build` made."
         )
     model = model_folder(MODEL)
     assert model is not None  # noqa: S101 -- a name of this project is a folder or an error

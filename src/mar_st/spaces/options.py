@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from mar_st.errors import MarError
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Options:
         refine_learning_rate: Default a fifth of `learning_rate`.
         refine_temperature: tau of the refinement.
         refine_negatives: Hard negatives per triple; default 1 where all have some, else 0.
-        precision: `fp32`, or `bf16` for autocast (student and teacher).
+        dtype: Dtype that student and teacher compute in; `bfloat16` uses autocast.
         seed: Seed.
         save_steps: Steps between checkpoints.
         query_only: Leave the teacher's modules out of the result.
@@ -64,7 +66,26 @@ class Options:
     refine_learning_rate: float | None = None
     refine_temperature: float = 0.05
     refine_negatives: int | None = None
-    precision: Literal["fp32", "bf16"] = "fp32"
+    dtype: Literal["float32", "bfloat16"] = "float32"
     seed: int = 42
     save_steps: int = 200
     query_only: bool = False
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 2 or self.refine_batch_size < 2:
+            raise MarError(
+                "A step compares texts with each other, so batch_size and refine_batch_size are at least 2; "
+                f"got {self.batch_size} and {self.refine_batch_size}."
+            )
+
+    @property
+    def autocast(self) -> bool:
+        """True if student and teacher compute in bfloat16."""
+        return self.dtype == "bfloat16"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the options that decide the result, under the names that manifests record."""
+        found = asdict(self)
+        del found["save_steps"]
+        found["precision"] = "bf16" if found.pop("dtype") == "bfloat16" else "fp32"
+        return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -200,7 +200,7 @@ class Run:
             "queries": digest(self.queries),
             "texts": digest(self.documents),
             "refine": None,
-            "options": {name: value for name, value in asdict(self.options).items() if name != "save_steps"},
+            "options": self.options.to_json(),
         }
         if self.refine is not None:
             triples = [(t.query, *t.positives, "", *t.negatives) for t in read_triples(self.refine)]
@@ -381,4 +381,5 @@ class Run:
         return self.teacher.asks["query"].prompt if isinstance(self.teacher, ModelTeacher) else ""
 
     def _stage_settings(self, folder: Path) -> Settings:
-        return Settings(folder, self.options.seed, self.options.precision, self.options.save_steps)
+        options = self.options
+        return Settings(folder, options.seed, "bf16" if options.autocast else "fp32", options.save_steps)

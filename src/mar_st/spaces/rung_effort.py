@@ -2,7 +2,7 @@
 
 A graph finds the neighbours of the teacher's own queries with little effort (`ef`, the candidates that a
 search keeps). The vectors of a weaker encoder lie elsewhere, and may need more for the same share of what
-exact search finds for them. The report says what to expect; `mar index-tune` sets the effort on an index.
+exact search finds for them. The report says what to expect; `mar index tune` sets the effort on an index.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_DOCUMENTS, MOST_QUERIES = 100_000, 1000
 
 @dataclass(frozen=True)
 class Graph:
-    """An HNSW index of documents, built as `mar index --kind hnsw` builds it.
+    """An HNSW index of documents, built as `mar index build --kind hnsw` builds it.
 
     Attributes:
         searchable: The index.

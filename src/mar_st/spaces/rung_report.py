@@ -123,7 +123,7 @@ def table_lines(report: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"ef: what a graph (hnsw) of the {about['documents']:,} documents needs to find "
             f"{about['target']} of the exact ten nearest of {about['queries']:,} queries; the teacher's own "
-            f"need {_ef(about['teacher'])}. Set it on an index with `mar index-tune`."
+            f"need {_ef(about['teacher'])}. Set it on an index with `mar index tune`."
         )
     return lines
 

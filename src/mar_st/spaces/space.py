@@ -159,7 +159,7 @@ def open_inputs(
         root,
         corpus=Path(texts) if texts else None,
         prompts={"query": options.prompt or "", "document": options.document_prompt},
-        autocast=options.precision == "bf16",
+        autocast=options.autocast,
     )
     asked = list(read_texts(Path(queries))) if queries else []
     if isinstance(opened, FolderTeacher) and (texts is None or opened.by_id):

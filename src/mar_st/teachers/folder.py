@@ -132,7 +132,7 @@ def _shards(folder: VectorFolder) -> list[Part]:
     if folder.dtype not in ("float32", "float16"):
         raise FolderError(
             f"{folder.path} holds {folder.dtype} vectors; what they were rounded from cannot be learnt. "
-            "Encode with --dtype float16 or float32."
+            "Encode with --precision float16 or float32."
         )
     folder.verify()  # what is learnt from damage is not found again
     names = (shard_name(number) for number in range(len(folder.manifest["shards"])))

@@ -28,8 +28,8 @@ def test_search_with_the_exported_encoder_scores_as_mteb_does(tmp_path):
     found = mteb.evaluate(model, [task], cache=None, overwrite_strategy="always")
     expected = found.task_results[0].scores["test"][0]["ndcg_at_10"]
     mar("encode", "mar-mini", TASK, tmp_path / "vectors")
-    mar("index", tmp_path / "vectors", tmp_path / "index")
-    mar("export", "mar-mini", tmp_path / "encoder", "--format", "openvino", "--precision", "int8")
+    mar("index", "build", tmp_path / "vectors", tmp_path / "index")
+    mar("export", "mar-mini", tmp_path / "encoder", "--format", "openvino", "--weight-format", "int8")
     asked = ("--queries", TASK / "queries.jsonl", "--qrels", TASK / "qrels" / "test.tsv", "--json")
     exported = json.loads(mar("search", tmp_path / "index", "--encoder", tmp_path / "encoder", *asked))
     original = json.loads(mar("search", tmp_path / "index", "--encoder", "mar-mini", *asked))

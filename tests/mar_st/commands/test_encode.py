@@ -32,7 +32,7 @@ def run(*arguments: Any) -> Any:
 
 def test_the_packaged_model_on_the_packaged_corpus(corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "vectors"
-    result = run("mar-mini", corpus, out, "--shard", 16, "--dtype", "float16", "--dim", 64)
+    result = run("mar-mini", corpus, out, "--shard", 16, "--precision", "float16", "--dim", 64)
 
     assert result.exit_code == 0, result.output
     assert "40 vectors of 64 dimensions (float16" in result.stdout
@@ -40,7 +40,7 @@ def test_the_packaged_model_on_the_packaged_corpus(corpus: Path, tmp_path: Path)
     assert (len(folder), folder.dim, folder.manifest["model"]["name"]) == (40, 64, "mar-mini")
     assert len(folder.manifest["shards"]) == 3
 
-    again = run("mar-mini", corpus, out, "--shard", 16, "--dtype", "float16", "--dim", 64, "--json")
+    again = run("mar-mini", corpus, out, "--shard", 16, "--precision", "float16", "--dim", 64, "--json")
     shown = json.loads(again.stdout)
     assert shown["settings"]["dtype"] == "float16"
     assert "shards" not in shown
@@ -48,6 +48,6 @@ def test_the_packaged_model_on_the_packaged_corpus(corpus: Path, tmp_path: Path)
 
 def test_errors(corpus: Path, tmp_path: Path) -> None:
     assert isinstance(run("mar-mini", tmp_path / "no.jsonl", tmp_path / "v").exception, MarError)
-    assert run("mar-mini", corpus, tmp_path / "v", "--dtype", "int4").exit_code == 2
+    assert run("mar-mini", corpus, tmp_path / "v", "--precision", "int4").exit_code == 2
     result = run("mar-mini", corpus, tmp_path / "v", "--devices", "cpu", "--workers", 2)
     assert result.exit_code == 2

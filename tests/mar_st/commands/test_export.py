@@ -30,7 +30,7 @@ def queries(tmp_path):
 
 def test_summary_and_files(app, gte_folder, queries, tmp_path):  # noqa: F811
     out = tmp_path / "out"
-    arguments = [str(gte_folder), str(out), "--precision", "fp32,int8", "--calibrate", str(queries)]
+    arguments = [str(gte_folder), str(out), "--weight-format", "fp32,int8", "--calibrate", str(queries)]
     done = CliRunner().invoke(app, [*arguments, "--threads", "1"], catch_exceptions=False)
     assert done.exit_code == 0
     assert "gte query encoder of 32 dimensions" in done.stdout
@@ -50,5 +50,5 @@ def test_json_is_alone_on_standard_output(app, gte_folder, tmp_path):  # noqa: F
 def test_errors_name_the_way_out(app, gte_folder, tmp_path):  # noqa: F811
     with pytest.raises(MarError, match="precision is one of"):
         CliRunner().invoke(
-            app, [str(gte_folder), str(tmp_path / "out"), "--precision", "int3"], catch_exceptions=False
+            app, [str(gte_folder), str(tmp_path / "out"), "--weight-format", "int3"], catch_exceptions=False
         )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import typer
 
-from mar_st.commands.index import index, index_update, parse_bytes
+from mar_st.commands.index import index_build, index_info, index_update, parse_bytes
 from mar_st.index import Index, IndexingError
 from tests.mar_st.index.conftest import make_library
 
@@ -17,7 +17,9 @@ def library(tmp_path):
 
 
 def test_building_prints_what_was_built(library, tmp_path, capsys):
-    index(library.folder, str(tmp_path / "index"), corpus=str(library.corpus), kind="hnsw", settings=["M=8"])
+    index_build(
+        library.folder, str(tmp_path / "index"), corpus=str(library.corpus), kind="hnsw", settings=["M=8"]
+    )
     out, err = capsys.readouterr()
     assert "300 documents, 32 dimensions, hnsw" in out
     assert "recall@10" in out
@@ -28,7 +30,7 @@ def test_building_prints_what_was_built(library, tmp_path, capsys):
 
 
 def test_auto_prints_the_table(library, tmp_path, capsys):
-    index(library.folder, str(tmp_path / "index"), memory="1GB", recall=0.9, bm25=False, as_json=True)
+    index_build(library.folder, str(tmp_path / "index"), memory="1GB", recall=0.9, no_bm25=True, as_json=True)
     out, err = capsys.readouterr()
     manifest = json.loads(out)
     assert manifest["choice"]["limit"] == 10**9
@@ -38,18 +40,18 @@ def test_auto_prints_the_table(library, tmp_path, capsys):
 
 def test_query_vectors_set_the_settings(library, tmp_path, capsys):
     np.save(tmp_path / "queries.npy", library.queries)
-    index(
+    index_build(
         library.folder, str(tmp_path / "index"), kind="binary", queries=tmp_path / "queries.npy", recall=1.0
     )
     assert "recall@10 1.0" in capsys.readouterr().out
     (tmp_path / "queries.npy").write_text("no vectors")
     with pytest.raises(IndexingError, match="neither a folder of vectors nor"):
-        index(library.folder, str(tmp_path / "other"), queries=tmp_path / "queries.npy")
+        index_build(library.folder, str(tmp_path / "other"), queries=tmp_path / "queries.npy")
 
 
 def test_documents_are_added_replaced_deleted_and_compacted(library, tmp_path, capsys):
     out = str(tmp_path / "index")
-    index(library.folder, out, corpus=str(library.corpus), kind="exact")
+    index_build(library.folder, out, corpus=str(library.corpus), kind="exact")
     more = make_library(tmp_path / "more", count=20, start=300, seed=3)
     index_update(out, add=more.folder, corpus=str(more.corpus))
     assert len(Index.open(out)) == 320
@@ -69,7 +71,7 @@ def test_documents_are_added_replaced_deleted_and_compacted(library, tmp_path, c
 
 def test_nothing_to_change_is_refused(library, tmp_path):
     out = str(tmp_path / "index")
-    index(library.folder, out, kind="exact")
+    index_build(library.folder, out, kind="exact")
     with pytest.raises(typer.BadParameter, match="give --add"):
         index_update(out)
     with pytest.raises(typer.BadParameter, match="--corpus belongs"):
@@ -77,7 +79,7 @@ def test_nothing_to_change_is_refused(library, tmp_path):
     with pytest.raises(IndexingError, match="no file"):
         index_update(out, delete_from=tmp_path / "none.txt")
     with pytest.raises(typer.BadParameter, match="NAME=VALUE"):
-        index(library.folder, str(tmp_path / "other"), settings=["M"])
+        index_build(library.folder, str(tmp_path / "other"), settings=["M"])
 
 
 @pytest.mark.parametrize(
@@ -92,3 +94,21 @@ def test_sizes_are_read(written, size):
 def test_bad_sizes_are_refused(written):
     with pytest.raises(IndexingError, match="is not a size"):
         parse_bytes(written)
+
+
+def test_info_shows_what_an_index_holds(library, tmp_path, capsys):
+    out = str(tmp_path / "index")
+    index_build(library.folder, out, corpus=str(library.corpus), kind="hnsw")
+    index_update(out, delete=["d0"])
+    capsys.readouterr()
+    index_info(out, as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    opened = Index.open(out)
+    assert (shown["documents"], shown["dim"], shown["kind"]) == (299, 32, "hnsw")
+    assert (shown["texts"], shown["bm25"], shown["tuned"]) == (True, True, [])
+    assert (shown["settings"], shown["fields"]) == (opened.settings, opened.fields)
+    index_info(out)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(shown)
+    with pytest.raises(IndexingError, match="is not an index"):
+        index_info(str(tmp_path / "none"))

@@ -1,4 +1,4 @@
-"""`mar index-match`, and what `mar search` then says."""
+"""`mar index match`, and what `mar search` then says."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_encoder_gets_its_threshold_and_searches_are_judged_by_it(index, f
     others = tmp_path / "others.jsonl"
     others.write_text("".join(json.dumps({"_id": str(n), "text": f"bicycle {n}"}) + "\n" for n in range(20)))
     names = ("--query", "query-lookup", "--query", "query")
-    out = call("index-match", index, "--queries", queries, "--others", others, *names)
+    out = call("index", "match", index, "--queries", queries, "--others", others, *names)
     kept = {entry["query"]: entry for entry in read_manifest(index)["matches"].values()}
     assert list(kept) == ["query-lookup", "query"]
     for name, entry in kept.items():
@@ -40,8 +40,8 @@ def test_every_encoder_gets_its_threshold_and_searches_are_judged_by_it(index, f
         shown = call("search", index, text, "-k", 3)
         assert shown.startswith("no good match: the nearest document scores ") == doubtful
     more = ("--queries", queries, "--false-reject", "0.2", "--json")
-    (report,) = json.loads(call("index-match", index, *more))
+    (report,) = json.loads(call("index", "match", index, *more))
     assert (report["source"], report["query"], report["false_reject"]) == ("queries", "query", 0.2)
     assert "everyday-zh" in report["detected"]
     with pytest.raises(MarError, match=r"keeps no texts .*\. Give --queries"):
-        call("index-match", index)
+        call("index", "match", index)

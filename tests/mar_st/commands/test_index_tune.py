@@ -1,4 +1,4 @@
-"""`mar index-tune`, and `mar search` with the encoder that it tuned for."""
+"""`mar index tune`, and `mar search` with the encoder that it tuned for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def test_every_encoder_gets_its_effort(index, family, tmp_path):
     built = read_manifest(index)["search"]
     queries = tmp_path / "queries.jsonl"
     lines = call(
-        "index-tune",
+        "index",
+        "tune",
         index,
         "--queries",
         queries,
@@ -41,7 +42,7 @@ def test_every_encoder_gets_its_effort(index, family, tmp_path):
         assert f"the index's own ef={built['ef']} " in line
         assert Searcher.open(index, query=name).effort == entry["search"]
     (report,) = json.loads(
-        call("index-tune", index, "--queries", queries, "--encoder", family / "mar", "--json")
+        call("index", "tune", index, "--queries", queries, "--encoder", family / "mar", "--json")
     )
     assert report["query"] == "query"
     assert report["target"] == read_manifest(index)["measured"]["target"]

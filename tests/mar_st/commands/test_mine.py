@@ -42,7 +42,7 @@ def pairs(tmp_path):
 def test_mine_writes_triples_that_train(command, pairs, tmp_path):
     out = tmp_path / "mined"
     code, text, _ = command(
-        "mine", pairs, out, "--model", "bm25", "--top", 20, "--window", "2:20", "--negatives", 4
+        "mine", pairs, out, "--model", "bm25", "--top", 20, "--range-min", 1, "--num-negatives", 4
     )
     assert code == 0
     assert "24  triples written" in text
@@ -66,8 +66,8 @@ def test_mine_by_a_model_twice(command, pairs, tmp_path, mar):
     mar.save_pretrained(str(tmp_path / "mar"))
     arguments = (
         "mine", pairs, tmp_path / "mined", "--model", tmp_path / "mar", "--model", "bm25", "--teacher",
-        tmp_path / "mar", "--relative-margin", "0.05", "--top", 10, "--negatives", 2, "--where", "source=s1",
-        "--store", tmp_path / "store", "--json",
+        tmp_path / "mar", "--relative-margin", "0.05", "--top", 10, "--num-negatives", 2,
+        "--where", "source=s1", "--store", tmp_path / "store", "--json",
     )  # fmt: skip
     code, text, err = command(*arguments)
     manifest = json.loads(text)
@@ -91,7 +91,7 @@ def test_the_corpus_may_be_a_folder(command, pairs, tmp_path):
     rows = [{"_id": str(i), "title": "头疼", "text": f"头疼怎么办第{i}条"} for i in range(5)]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     out = tmp_path / "mined"
-    options = ("--negatives", 2, "--choose", "top", "--json")
+    options = ("--num-negatives", 2, "--sampling-strategy", "top", "--json")
     code, text, _ = command("mine", pairs, out, "--model", "bm25", "--corpus", folder, *options)
     assert code == 0
     assert json.loads(text)["counts"]["documents"] == 24 + 5
@@ -101,11 +101,11 @@ def test_the_corpus_may_be_a_folder(command, pairs, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--window", "2-50"), "--window takes FIRST:LAST"),
+        (("--range-min", "9", "--range-max", "5"), "got range_min 9, range_max 5"),
         (("--where", "source"), "--where COLUMN=VALUE is meant"),
         (("--column", "questoin=query"), "did you mean 'question'|which no form reads"),
         (("--form", "texts"), "role|pairs"),
-        (("--negatives", "0"), "Nothing to do"),
+        (("--num-negatives", "0"), "Nothing to do"),
     ],
 )
 def test_mistakes_are_told(command, pairs, tmp_path, arguments, message):

@@ -114,7 +114,7 @@ def test_the_exported_model_end_to_end(start, index, tmp_path):
     from mar_st.export import export
     from mar_st.index import Searcher
 
-    export("mar-mini", tmp_path / "mini", formats=("onnx",), precisions=("fp32",))
+    export("mar-mini", tmp_path / "mini", formats=("onnx",), weight_formats=("fp32",))
     url, server = start("--encoder", str(tmp_path / "mini"), "--name", "mar-mini")
     compare(url, Searcher.open(index, tmp_path / "mini"), queries(8))
     assert "libtorch" not in Path(f"/proc/{server.pid}/maps").read_text()

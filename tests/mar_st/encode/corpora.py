@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mar_st.encode import Settings, VectorFolder, encode_corpus
+from mar_st.encode import EncodeSettings, VectorFolder, encode_corpus
 from tests.mar_st.conftest import ALPHABET
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SETTINGS = Settings(shard=16, tokens=128)
+SETTINGS = EncodeSettings(shard=16, tokens=128)
 
 #: Of default vectors of these small models, whose weights are large (`mar_st.kernels.amx`).
 ATOL = 1e-4
@@ -36,7 +36,7 @@ def write(path: Path, content: list[dict[str, str]]) -> Path:
 
 
 def encode(
-    model: Path, corpus: Path, out: Path, settings: Settings = SETTINGS, **options: Any
+    model: Path, corpus: Path, out: Path, settings: EncodeSettings = SETTINGS, **options: Any
 ) -> VectorFolder:
     return encode_corpus(model, corpus, out, settings, show_progress=False, **options)
 

@@ -38,9 +38,9 @@ def test_a_model_that_does_not_fit_is_refused_before_the_folder_is_begun(
     monkeypatch.setattr(loading_module, "available_memory", lambda: 3 * weights)  # bfloat16 fits once
     out = tmp_path / "out"
 
-    with pytest.raises(MarError, match=r"in float32, .* Use precision bf16"):
+    with pytest.raises(MarError, match=r"in float32, .* Use dtype bfloat16"):
         encode(model, corpus, out)
-    bf16 = replace(SETTINGS, precision="bf16")
+    bf16 = replace(SETTINGS, dtype="bfloat16")
     with pytest.raises(MarError, match=r"in bfloat16 in 2 processes, .* Use fewer workers, or a GPU"):
         encode(model, corpus, out, bf16, devices=["cpu", "cpu"])
 

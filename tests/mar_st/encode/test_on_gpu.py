@@ -19,6 +19,7 @@ pytestmark = pytest.mark.gpu
 
 #: Largest distance of a cosine from 1, by precision.
 APART = {"fp32": 1e-3, "bf16": 1e-2}
+DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 
 
 def check(found, expected, precision):
@@ -32,7 +33,7 @@ def check(found, expected, precision):
 @pytest.mark.parametrize("precision", APART)
 def test_mar_encode_writes_the_vectors_of_encode_document(gpu, tmp_path, precision):
     pytest.importorskip("filelock", reason="mar encode needs filelock")
-    from mar_st.encode import Settings, VectorFolder, encode_corpus
+    from mar_st.encode import EncodeSettings, VectorFolder, encode_corpus
 
     sides = write_sides(tmp_path / "sides", torch.float32)
     mar = MAR.from_encoders(**{side: str(path) for side, path in sides.items()}, device="cpu")
@@ -44,7 +45,7 @@ def test_mar_encode_writes_the_vectors_of_encode_document(gpu, tmp_path, precisi
         tmp_path / "mar",
         corpus,
         tmp_path / "vectors",
-        settings=Settings(precision=precision, shard=32),
+        settings=EncodeSettings(dtype=DTYPES[precision], shard=32),
         devices=["cuda:0" if gpu.type == "cuda" else "cpu"],
         show_progress=False,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mar_st.encode import Settings, encode_corpus
+from mar_st.encode import EncodeSettings, encode_corpus
 from mar_st.errors import MarError
 from tests.mar_st.encode.corpora import files, rows, write
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = Settings(shard=8, tokens=128)
+SETTINGS = EncodeSettings(shard=8, tokens=128)
 
 
 @pytest.fixture
@@ -77,5 +77,5 @@ def test_errors_of_a_machine_are_reported(
     corpus = write(tmp_path / "corpus.jsonl", rows(20))
     with pytest.raises(MarError, match="32 dimensions; 33"):
         encode_corpus(
-            model, corpus, tmp_path / "v", Settings(dim=33, shard=8), engine="ray", show_progress=False
+            model, corpus, tmp_path / "v", EncodeSettings(dim=33, shard=8), engine="ray", show_progress=False
         )

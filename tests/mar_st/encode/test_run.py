@@ -16,7 +16,7 @@ import pytest
 from filelock import FileLock
 
 from mar_st import MAR
-from mar_st.encode import CorpusError, Settings, VectorFolder, write_vectors
+from mar_st.encode import CorpusError, EncodeSettings, VectorFolder, write_vectors
 from mar_st.encode import local as local_module
 from mar_st.encode import run as run_module
 from mar_st.encode.folder import text_digests
@@ -51,16 +51,16 @@ def test_vectors_are_those_of_the_model_in_the_order_of_the_corpus(
 @pytest.mark.parametrize(
     ("settings", "tolerance"),
     [
-        (Settings(precision="fp32"), 2e-6),
-        (Settings(dtype="float16"), 1e-3),
-        (Settings(dtype="int8"), 5e-3),
-        (Settings(precision="bf16"), 5e-2),
-        (Settings(dim=16), None),
-        (Settings(dtype="binary", dim=16), None),
+        (EncodeSettings(dtype="float32"), 2e-6),
+        (EncodeSettings(precision="float16"), 1e-3),
+        (EncodeSettings(precision="int8"), 5e-3),
+        (EncodeSettings(dtype="bfloat16"), 5e-2),
+        (EncodeSettings(dim=16), None),
+        (EncodeSettings(precision="binary", dim=16), None),
     ],
 )
 def test_forms_and_dimensions(
-    model: Path, corpus: Path, tmp_path: Path, settings: Settings, tolerance: float | None
+    model: Path, corpus: Path, tmp_path: Path, settings: EncodeSettings, tolerance: float | None
 ) -> None:
     folder = encode(model, corpus, tmp_path / "v", settings)
     expected = MAR.from_pretrained(model, device="cpu").encode_corpus(rows(100))
@@ -69,7 +69,7 @@ def test_forms_and_dimensions(
         return
     cut = expected[:, :16]
     assert folder.dim == 16
-    if settings.dtype == "binary":
+    if settings.precision == "binary":
         np.testing.assert_array_equal(folder[:] > 0, cut > 0)
     else:
         np.testing.assert_allclose(folder[:], cut / np.linalg.norm(cut, axis=1, keepdims=True), atol=ATOL)
@@ -189,9 +189,9 @@ def test_another_model_setting_or_corpus_is_refused(
 ) -> None:
     out = tmp_path / "whole"
     with pytest.raises(
-        EncodeError, match=r"dtype: was 'float32', now 'int8'; max_length: was the default, now 8"
+        EncodeError, match=r"max_length: was the default, now 8; precision: was 'float32', now 'int8'"
     ):
-        encode(model, corpus, out, Settings(shard=16, tokens=128, dtype="int8", max_length=8))
+        encode(model, corpus, out, EncodeSettings(shard=16, tokens=128, precision="int8", max_length=8))
     other = tmp_path / "other"
     MAR.from_pretrained(model, device="cpu").save_pretrained(str(other))
     path = next(other.glob("document_0*/config.json"))
@@ -244,15 +244,20 @@ def test_invalid_settings_are_refused(model: Path, corpus: Path, tmp_path: Path)
 
 
 def test_bad_settings_are_refused() -> None:
-    for options in ({"dtype": "int4"}, {"precision": "fp8"}, {"shard": 0}, {"dtype": "binary", "dim": 12}):
+    for options in (
+        {"precision": "int4"},
+        {"dtype": "fp8"},
+        {"shard": 0},
+        {"precision": "binary", "dim": 12},
+    ):
         with pytest.raises(MarError):
-            Settings(**options)  # type: ignore[arg-type]
+            EncodeSettings(**options)  # type: ignore[arg-type]
 
 
 def command(model: Path, corpus: Path, out: Path, *more: str) -> list[str]:
     code = (
-        "import sys; from mar_st.encode import Settings, encode_corpus; "
-        "encode_corpus(sys.argv[1], sys.argv[2], sys.argv[3], Settings(shard=16, tokens=128), "
+        "import sys; from mar_st.encode import EncodeSettings, encode_corpus; "
+        "encode_corpus(sys.argv[1], sys.argv[2], sys.argv[3], EncodeSettings(shard=16, tokens=128), "
         "workers=int(sys.argv[4]), show_progress=False)"
     )
     return [sys.executable, "-c", code, str(model), str(corpus), str(out), *(more or ("1",))]
@@ -262,7 +267,7 @@ def command(model: Path, corpus: Path, out: Path, *more: str) -> list[str]:
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_killed_at_any_moment_it_gives_the_same_files(model: Path, tmp_path: Path, workers: str) -> None:
     corpus = write(tmp_path / "corpus.jsonl", rows(3000))
-    settings = Settings(shard=16, tokens=128)
+    settings = EncodeSettings(shard=16, tokens=128)
     whole = files(encode(model, corpus, tmp_path / "whole", settings).path)
     rng, kills = random.Random(0), 0
     for _ in range(8):
@@ -278,3 +283,19 @@ def test_killed_at_any_moment_it_gives_the_same_files(model: Path, tmp_path: Pat
     assert kills >= 4
     subprocess.run(command(model, corpus, tmp_path / "v", workers), check=True)
     assert files(tmp_path / "v") == whole
+
+
+def test_settings_are_recorded_under_stable_names() -> None:
+    settings = EncodeSettings(dim=8, precision="int8", dtype="bfloat16", shard=16)
+    recorded = settings.to_json()
+    assert recorded == {
+        "dim": 8,
+        "dtype": "int8",
+        "precision": "bf16",
+        "prompt": None,
+        "max_length": None,
+        "shard": 16,
+        "tokens": None,
+    }
+    assert EncodeSettings.of_json(recorded) == settings
+    assert EncodeSettings.of_json(EncodeSettings().to_json()) == EncodeSettings()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from mar_st.encode import Settings
+from mar_st.encode import EncodeSettings
 from mar_st.encode import run as run_module
 from mar_st.encode.run import EncodeError
 from mar_st.encode.worker import Worker
@@ -68,4 +68,4 @@ def test_workers_beside_what_says_it_already_are_refused(model: Path, corpus: Pa
 @pytest.mark.slow
 def test_a_worker_that_fails_is_reported(model: Path, corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(MarError, match="32 dimensions; 33"):
-        encode(model, corpus, tmp_path / "v", Settings(dim=33, shard=16), workers=2)
+        encode(model, corpus, tmp_path / "v", EncodeSettings(dim=33, shard=16), workers=2)

@@ -62,7 +62,7 @@ def exported(gte_folder, tmp_path_factory):
         gte_folder,
         out,
         formats=("openvino",),
-        precisions=("fp32", "bf16", "int8"),
+        weight_formats=("fp32", "bf16", "int8"),
         calibrate=TEXTS,
         threads=1,
         show_progress=False,

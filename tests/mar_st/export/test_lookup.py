@@ -68,7 +68,7 @@ def test_the_module_is_a_query_encoder(original, family):  # noqa: F811
 
 @pytest.mark.parametrize(("precision", "loss"), [("int8", 1e-3), ("fp16", 1e-6), ("fp32", 1e-6)])
 def test_numpy_agrees_with_the_module(original, family, tmp_path, precision, loss):  # noqa: F811
-    listing = export_lookup(family / "mar", tmp_path / "out", precision=precision, query="query-lookup")
+    listing = export_lookup(family / "mar", tmp_path / "out", weight_format=precision, query="query-lookup")
     encoder = load_query_encoder(tmp_path / "out")
     vectors = encoder.encode(QUERIES)  # noqa: F811
     assert vectors.dtype == np.float32

@@ -187,7 +187,7 @@ def test_packed_weights():
 def test_export_measures_it_beside_others(gte_folder, tmp_path, monkeypatch, caplog):
     out = tmp_path / "out"
     listing = export(
-        gte_folder, out, precisions=("fp32", "int8"), calibrate=TEXTS, threads=1, show_progress=False
+        gte_folder, out, weight_formats=("fp32", "int8"), calibrate=TEXTS, threads=1, show_progress=False
     )
     assert set(listing.variants) == {
         "native-int8", "openvino-fp32", "openvino-int8", "openvino-int8-calibrated",
@@ -225,7 +225,9 @@ def test_export_measures_it_beside_others(gte_folder, tmp_path, monkeypatch, cap
 @needs_kernels
 def test_unsupported_models_are_refused(gte_folder, tmp_path):
     with pytest.raises(ExportError, match="computes in int8"):
-        export(gte_folder, tmp_path / "out", formats=("native",), precisions=("fp32",), show_progress=False)
+        export(
+            gte_folder, tmp_path / "out", formats=("native",), weight_formats=("fp32",), show_progress=False
+        )
     model = make_model("gte")
     model[0].model.config.model_type = "nix"
     with pytest.raises(ExportError, match=r"computes gte, bert, .*; this is nix"):

@@ -99,7 +99,7 @@ def test_a_task_says_what_is_lost(gte_folder, tmp_path):
     (task / "qrels" / "test.tsv").write_text("\n".join(rows), encoding="utf-8")
     (tmp_path / "out.part").mkdir()
     (tmp_path / "out.part" / "junk").write_text("of an export that was killed", encoding="utf-8")
-    listing = export(gte_folder, tmp_path / "out", precisions=("fp32",), task=str(task), threads=1,
+    listing = export(gte_folder, tmp_path / "out", weight_formats=("fp32",), task=str(task), threads=1,
                      show_progress=False)  # fmt: skip
     report = listing.variants["openvino-fp32"].report
     assert report["ndcg_loss"] == 0
@@ -134,11 +134,11 @@ def test_a_folder_in_the_way_is_kept(exported, gte_folder, tmp_path):
 
 def test_wrong_arguments(gte_folder, tmp_path):
     with pytest.raises(ExportError, match="precision is one of fp32, bf16, int8; got int4"):
-        export(gte_folder, tmp_path / "out", precisions=("int4",))
+        export(gte_folder, tmp_path / "out", weight_formats=("int4",))
     with pytest.raises(ExportError, match="format is one of"):
         export(gte_folder, tmp_path / "out", formats=())
     with pytest.raises(ExportError, match="to calibrate on are for int8"):
-        export(gte_folder, tmp_path / "out", precisions=("fp32",), calibrate=TEXTS)
+        export(gte_folder, tmp_path / "out", weight_formats=("fp32",), calibrate=TEXTS)
 
 
 def test_a_crash_is_reported_not_shared(exported, tmp_path):
@@ -159,8 +159,8 @@ def test_onnx(gte_folder, tmp_path):
     from mar_st.online import load_query_encoder
 
     out = tmp_path / "out"
-    listing = export(gte_folder, out, formats=("onnx",), precisions=("fp32", "bf16", "int8"), calibrate=TEXTS,
-                     threads=1, show_progress=False)  # fmt: skip
+    listing = export(gte_folder, out, formats=("onnx",), weight_formats=("fp32", "bf16", "int8"),
+                     calibrate=TEXTS, threads=1, show_progress=False)  # fmt: skip
     assert set(listing.refused) == {"onnx-bf16"}
     assert set(listing.variants) == {"onnx-fp32", "onnx-int8", "onnx-int8-calibrated"}
     original = load_query_encoder(gte_folder).encode(TEXTS)

@@ -161,7 +161,7 @@ def test_writes_that_end_early_leave_an_index_as_it_was(tmp_path: Path, kind: st
         shutil.rmtree(out, ignore_errors=True)
         shutil.copytree(begun, out)
         done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(UPDATE), str(size), "index-update", str(out), "--add",
+            [sys.executable, "-c", textwrap.dedent(UPDATE), str(size), "index", "update", str(out), "--add",
              str(more.folder), "--corpus", str(more.corpus)],
             capture_output=True, text=True, check=False,
         )  # fmt: skip

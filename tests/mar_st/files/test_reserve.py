@@ -80,7 +80,7 @@ def test_a_full_disk_ends_a_build_with_one_error(tmp_path: Path, kind: str, size
     code = f"""
     import sys
     from mar_st.cli import main
-    sys.argv = ["mar", "index", "{tmp_path}/v", "{tmp_path}/disk/index", "--kind", "{kind}"]
+    sys.argv = ["mar", "index", "build", "{tmp_path}/v", "{tmp_path}/disk/index", "--kind", "{kind}"]
     main()
     """
     found = _on_a_disk_of(size, tmp_path / "disk", textwrap.dedent(code).replace("'", '"'))

@@ -129,7 +129,7 @@ def test_without_a_corpus_ids_are_found(library, tmp_path):
     assert any("no corpus" in line for line in told)
     with pytest.raises(IndexingError, match="have no metadata"):
         index.search(library.queries, 5, where={"year": 2020})
-    with pytest.raises(IndexingError, match="Build it with --bm25"):
+    with pytest.raises(IndexingError, match="Build it with the corpus and without --no-bm25"):
         index.find_words(["x"], 1, None)
 
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mar_st.cli import app
-from mar_st.encode import Settings, encode_corpus
+from mar_st.encode import EncodeSettings, encode_corpus
 from mar_st.errors import MarError
 from mar_st.index import build_index, delete
 from mar_st.integrity.repair import RepairError, repair
@@ -36,7 +36,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 @pytest.fixture
 def vectors(model: Path, corpus: Path, tmp_path: Path) -> Path:  # noqa: F811
-    encode_corpus(model, corpus, tmp_path / "vectors", Settings(shard=40, dim=8), show_progress=False)
+    encode_corpus(model, corpus, tmp_path / "vectors", EncodeSettings(shard=40, dim=8), show_progress=False)
     return tmp_path / "vectors"
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from mar_st.encode import Engine, Settings, encode_corpus
+from mar_st.encode import EncodeSettings, Engine, encode_corpus
 from mar_st.errors import MarError
 from mar_st.kernels import amx, linear
 from mar_st.kernels.linear import OneDNNLinear, best_kernel, has_onednn, use_kernel
@@ -95,17 +95,17 @@ def test_the_choice_in_bfloat16(flags: set[str], expected: str, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("precision", "asked"), [("auto", [torch.float32]), ("bf16", [torch.bfloat16]), ("fp32", [])]
+    ("dtype", "asked"), [("auto", [torch.float32]), ("bfloat16", [torch.bfloat16]), ("float32", [])]
 )
-def test_a_run_asks_for_its_precision(
-    precision: Any, asked: list[torch.dtype], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_asks_for_the_kernel_of_its_dtype(
+    dtype: Any, asked: list[torch.dtype], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[torch.dtype] = []
     monkeypatch.setattr(linear, "best_kernel", lambda dtype: found.append(dtype) or "torch")
     symmetric("gte").save_pretrained(str(tmp_path / "model"))
     corpus = write_jsonl(tmp_path / "c.jsonl", [{"_id": "a", "text": "头疼"}])
     encode_corpus(
-        tmp_path / "model", corpus, tmp_path / "v", Settings(precision=precision), show_progress=False
+        tmp_path / "model", corpus, tmp_path / "v", EncodeSettings(dtype=dtype), show_progress=False
     )
     assert found == asked
 

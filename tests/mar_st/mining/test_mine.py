@@ -41,13 +41,13 @@ def _naive(triples, documents, table, rules):
         for rank, text in enumerate(others, 1):
             score = table.value(query, text)
             ok = first <= rank <= last and text not in labelled[query]
-            ok = ok and (rules.margin is None or score <= lowest - rules.margin)
+            ok = ok and (rules.absolute_margin is None or score <= lowest - rules.absolute_margin)
             for other in (*positives, query):
                 jaccard = len(grams(text) & grams(other)) / len(grams(text) | grams(other))
                 ok = ok and (rules.near_duplicate is None or jaccard < rules.near_duplicate)
             if ok:
                 kept.append(text)
-        result[query] = kept[: rules.negatives]
+        result[query] = kept[: rules.num_negatives]
     return result
 
 
@@ -55,19 +55,19 @@ def _naive(triples, documents, table, rules):
     "rules",
     [
         {},
-        {"window": (3, 12), "negatives": 5},
-        {"margin": -4.0, "near_duplicate": 0.05},
-        {"margin": -3.0, "window": (2, 20)},
+        {"range_min": 2, "range_max": 12, "num_negatives": 5},
+        {"absolute_margin": -4.0, "near_duplicate": 0.05},
+        {"absolute_margin": -3.0, "range_min": 1, "range_max": 20},
     ],
 )
 def test_mined_is_a_full_sort_and_plain_filters(triples, documents, table, rules):
     reasons = {
-        "margin": "within the margin",
+        "absolute_margin": "within the margin",
         "near_duplicate": "near-duplicate",
-        "window": "before the window",
+        "range_min": "before the window",
     }
     expected_reasons = [reasons[name] for name in rules if name in reasons]
-    rules = Rules(choose="top", fill=False, top=30, **rules)
+    rules = Rules(sampling_strategy="top", fill=False, top=30, **rules)
     mined = mine([table], triples, documents, rules=rules, show_progress=False)
     expected = _naive(triples, documents, table, rules)
     assert sum(map(len, expected.values())) > 20
@@ -86,7 +86,9 @@ def test_mined_is_a_full_sort_and_plain_filters(triples, documents, table, rules
 @pytest.mark.parametrize("choose", ["random", "top"])
 @pytest.mark.parametrize("fill", [True, False])
 def test_never_a_positive_among_negatives(triples, documents, table, choose, fill):
-    rules = Rules(choose=choose, fill=fill, negatives=7, margin=-100.0, near_duplicate=None)
+    rules = Rules(
+        sampling_strategy=choose, fill=fill, num_negatives=7, absolute_margin=-100.0, near_duplicate=None
+    )
     mined = mine([table, BM25()], triples, documents, rules=rules, show_progress=False)
     known = _known(triples)
     assert all(not set(t.negatives) & known[t.query] for t in mined.triples)
@@ -102,7 +104,7 @@ def test_paraphrases_are_positives_both_ways(table):
         Triple("乙乙乙乙", ("丙丙丙丙",)),
         Triple("丁丁丁丁", ("戊戊戊戊",)),
     ]
-    rules = Rules(negatives=6, choose="top", fill=False, top=10)
+    rules = Rules(num_negatives=6, sampling_strategy="top", fill=False, top=10)
     mined = mine([table], rows, rules=rules, symmetric=True, show_progress=False)
     negatives = {t.query: set(t.negatives) for t in mined.triples}
     assert negatives["乙乙乙乙"] == {"丁丁丁丁", "戊戊戊戊"}  # neither 甲 nor 丙, nor itself
@@ -111,7 +113,7 @@ def test_paraphrases_are_positives_both_ways(table):
 
 def test_random_choices_depend_on_seed_and_query_alone(triples, documents):
     def call(rows, seed=1):
-        rules = Rules(negatives=4, seed=seed, window=(2, 30), keep_labelled=False)
+        rules = Rules(num_negatives=4, seed=seed, range_min=1, range_max=30, keep_labelled=False)
         found = mine([Table()], rows, documents, rules=rules, show_progress=False)
         return {triple.query: triple.negatives for triple in found.triples}
 
@@ -123,13 +125,13 @@ def test_random_choices_depend_on_seed_and_query_alone(triples, documents):
 
 
 def test_too_few_are_filled_up_with_random_documents(triples, documents, table):
-    rules = Rules(negatives=5, margin=9.0, top=20)
+    rules = Rules(num_negatives=5, absolute_margin=9.0, top=20)
     mined = mine([table], triples, documents, rules=rules, show_progress=False)
     bare = mine(
         [table],
         triples,
         documents,
-        rules=Rules(negatives=5, margin=9.0, top=20, fill=False),
+        rules=Rules(num_negatives=5, absolute_margin=9.0, top=20, fill=False),
         show_progress=False,
     )
     assert mined.counts["random negatives"] > 0
@@ -142,7 +144,7 @@ def test_too_few_are_filled_up_with_random_documents(triples, documents, table):
 
 def test_the_teacher_scores_for_the_margin(triples, documents, table):
     teacher = Table("teacher")
-    rules = Rules(choose="top", fill=False, margin=0.5, keep_labelled=False)
+    rules = Rules(sampling_strategy="top", fill=False, absolute_margin=0.5, keep_labelled=False)
     mined = mine([table], triples, documents, rules=rules, scorer=teacher, show_progress=False)
     known, checked = _known(triples), 0
     for triple in mined.triples:
@@ -157,7 +159,9 @@ def test_the_teacher_scores_for_the_margin(triples, documents, table):
 
 
 def test_the_consistency_filter_keeps_what_is_in_the_top_k(triples, documents, table):
-    mined = mine([table], triples, documents, rules=Rules(negatives=0, consistent=10), show_progress=False)
+    mined = mine(
+        [table], triples, documents, rules=Rules(num_negatives=0, consistent=10), show_progress=False
+    )
     known = _known(triples)
 
     def rank(query, positive):
@@ -181,7 +185,7 @@ def test_the_consistency_filter_keeps_what_is_in_the_top_k(triples, documents, t
 
 
 def test_a_killed_run_resumes_with_the_same_result(triples, documents, tmp_path):
-    rules = Rules(negatives=4, margin=0.0)
+    rules = Rules(num_negatives=4, absolute_margin=0.0)
     expected = mine([Table()], triples, documents, rules=rules, show_progress=False)
     with pytest.raises(KeyboardInterrupt):
         mine([Table(fail_after=2)], triples, documents, rules=rules, work=tmp_path, show_progress=False)
@@ -191,7 +195,7 @@ def test_a_killed_run_resumes_with_the_same_result(triples, documents, tmp_path)
     assert table.searched[0] == list(range(12, 18))  # the first two blocks are not searched again
     # Other settings start again.
     table = Table()
-    mine([table], triples, documents, rules=Rules(negatives=3), work=tmp_path, show_progress=False)
+    mine([table], triples, documents, rules=Rules(num_negatives=3), work=tmp_path, show_progress=False)
     assert table.searched[0] == list(range(6))
     assert json.loads((tmp_path / "settings.json").read_text())["rules"]["negatives"] == 3
 

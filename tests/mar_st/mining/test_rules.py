@@ -12,7 +12,14 @@ CORPUS = ["高血压吃什么药", "高血压吃什么药好", "感冒怎么办"
 
 def _pick(question, lists, scores=None, corpus=CORPUS, **rules):
     dropped = Counter()
-    rules = {"negatives": 6, "top": 6, "near_duplicate": None, "fill": False, "choose": "top", **rules}
+    rules = {
+        "num_negatives": 6,
+        "top": 6,
+        "near_duplicate": None,
+        "fill": False,
+        "sampling_strategy": "top",
+        **rules,
+    }
     picked = Picker(Rules(**rules), corpus).pick(question, lists, scores or {}, dropped)
     return picked, dropped
 
@@ -30,10 +37,10 @@ def test_ranks_leave_out_positives_and_the_query_itself():
 
 
 def test_a_window_drops_what_any_retriever_ranks_before_it():
-    picked, dropped = _pick(_question(), [[0, 1, 2, 3], [3, 2, 4]], window=(2, 4), negatives=3)
+    picked, dropped = _pick(_question(), [[0, 1, 2, 3], [3, 2, 4]], range_min=1, range_max=4, num_negatives=3)
     assert sorted(picked.mined) == [1, 2, 4]
     assert dropped == {"candidates": 5, "before the window": 2}
-    picked, dropped = _pick(_question(), [[0, 1, 2, 3]], window=(1, 2), negatives=2)
+    picked, dropped = _pick(_question(), [[0, 1, 2, 3]], range_min=0, range_max=2, num_negatives=2)
     assert (picked.mined, dropped["after the window"]) == ([0, 1], 2)
 
 
@@ -47,11 +54,11 @@ def test_margins_are_measured_from_the_lowest_positive():
     scores = {0: 0.9, 1: 0.5, 2: 0.46, 3: 0.44, 4: 0.30}
     question = _question(0, 1)
     found = [[0, 1, 2, 3, 4]]
-    assert _pick(question, found, scores, margin=0.05)[0].mined == [3, 4]
+    assert _pick(question, found, scores, absolute_margin=0.05)[0].mined == [3, 4]
     picked, dropped = _pick(question, found, scores, relative_margin=0.2)
     assert picked.mined == [4]
     assert dropped["within the relative margin"] == 2
-    assert _pick(question, found, scores, margin=-0.1)[0].mined == [2, 3, 4]
+    assert _pick(question, found, scores, absolute_margin=-0.1)[0].mined == [2, 3, 4]
 
 
 def test_a_relative_margin_of_a_negative_score_goes_down_too():
@@ -92,7 +99,7 @@ def test_labelled_negatives_are_kept_or_candidates():
 
 def test_filling_up_takes_documents_that_were_not_retrieved():
     question = _question(0, own=1, labelled=frozenset({2}))
-    picked, _ = _pick(question, [[0, 3]], negatives=3, fill=True, max_score=0.0, scores={3: 1.0})
+    picked, _ = _pick(question, [[0, 3]], num_negatives=3, fill=True, max_score=0.0, scores={3: 1.0})
     assert picked.mined == []
     assert sorted(picked.filled) == [4, 5]  # there are no more
 
@@ -100,11 +107,14 @@ def test_filling_up_takes_documents_that_were_not_retrieved():
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
-        ({"window": (0, 5)}, "window 0:5"),
-        ({"window": (2, 200)}, "within the ranks 1 to 100"),
-        ({"window": (2, 5)}, "room for 4 negatives; 7"),
-        ({"negatives": -1}, "at least 0"),
-        ({"negatives": 0}, "Nothing to do"),
+        (
+            {"range_min": -1, "range_max": 5},
+            "0 <= range_min < range_max <= top is expected; got range_min -1",
+        ),
+        ({"range_min": 1, "range_max": 200}, "range_max 200 and top 100"),
+        ({"range_min": 1, "range_max": 5}, "leave 4 ranks; 7 negatives"),
+        ({"num_negatives": -1}, "at least 0"),
+        ({"num_negatives": 0}, "Nothing to do"),
         ({"consistent": 101}, "a rank from 1 to top"),
         ({"near_duplicate": 1.5}, "near_duplicate"),
     ],
@@ -112,3 +122,24 @@ def test_filling_up_takes_documents_that_were_not_retrieved():
 def test_rules_that_cannot_be(rules, message):
     with pytest.raises(MiningError, match=message):
         Rules(**rules)
+
+
+def test_rules_are_recorded_under_stable_names():
+    rules = Rules(num_negatives=4, range_min=1, range_max=20, absolute_margin=0.1, sampling_strategy="top")
+    assert rules.to_json() == {
+        "negatives": 4,
+        "top": 100,
+        "window": [2, 20],
+        "margin": 0.1,
+        "relative_margin": None,
+        "max_score": None,
+        "min_score": None,
+        "near_duplicate": 0.8,
+        "choose": "top",
+        "fill": True,
+        "keep_labelled": True,
+        "consistent": None,
+        "seed": 42,
+    }
+    assert Rules().to_json()["window"] is None
+    assert Rules(range_min=3).to_json()["window"] == [4, 100]

@@ -88,7 +88,7 @@ ENTRIES = {
     "mar encode": lambda name, folder: run("encode", name, _corpus(folder), folder / "v"),
     "mar export": lambda name, folder: run("export", name, folder / "e", "--format", "none"),
     "mar mine": lambda name, folder: run(
-        "mine", _pairs(folder), folder / "m", "--model", name, "--negatives", 1, "--store", folder / "s"
+        "mine", _pairs(folder), folder / "m", "--model", name, "--num-negatives", 1, "--store", folder / "s"
     ),
     "mar align": lambda name, folder: run(
         "align", name, "--out", folder / "a", "--queries", _corpus(folder), "--student", name, "--epochs", 0

@@ -46,7 +46,7 @@ class MilvusIndex(Index):
             self.dim, self.similarity = self.about["dim"], self.about["similarity"]
         except (ValueError, KeyError, TypeError) as error:
             raise IndexingError(
-                f"The collection {collection} of {name} was not made by 'mar index'."
+                f"The collection {collection} of {name} was not made by 'mar index build'."
             ) from error
         self.space, self.kind, self.has_texts = self.about["space"], self.about["kind"], self.about["texts"]
         self.fields: dict[str, FieldType] = self.about["fields"]
@@ -66,12 +66,12 @@ class MilvusIndex(Index):
         uri, collection = parse_address(target)
         if is_lite(uri) and not Path(uri).exists():
             raise IndexingError(
-                f"There is no Milvus Lite index {uri}. 'mar index VECTORS {target}' builds one."
+                f"There is no Milvus Lite index {uri}. 'mar index build VECTORS {target}' builds one."
             )
         client = connect(uri)
         with failures_of(uri):
             if not client.has_collection(collection):
-                raise IndexingError(f"{uri} has no collection {collection}. 'mar index' builds one.")
+                raise IndexingError(f"{uri} has no collection {collection}. 'mar index build' builds one.")
             client.load_collection(collection)
             return cls(client, collection, target)
 
@@ -122,7 +122,7 @@ class MilvusIndex(Index):
             IndexingError: Always.
         """
         del texts, k, where, deadline
-        raise IndexingError(f"{self.name} has no BM25. For hybrid search build an index folder (mar index).")
+        raise IndexingError(f"{self.name} has no BM25. 'mar index build' into a folder makes one.")
 
     def documents(self, keys: Sequence[Key]) -> list[Stored]:
         """Read the documents of some hits, as `Index.documents`; one deleted since then has no text."""

@@ -70,7 +70,7 @@ class RoundTrip:
         from mar_st.mining import Rules
 
         return Rules(
-            negatives=self.negatives, top=self.top, fill=False, consistent=self.depth, seed=self.seed
+            num_negatives=self.negatives, top=self.top, fill=False, consistent=self.depth, seed=self.seed
         )
 
 
@@ -272,7 +272,7 @@ class _Filter:
         negatives = self._negatives(record, question, ranked)
         counts["rows kept"] += 1
         counts["negatives"] += len(negatives)
-        if self.rules.negatives and not negatives:
+        if self.rules.num_negatives and not negatives:
             counts["rows without a negative"] += 1
         files["triples" if negatives else "pairs"].append(
             record.row(tuple(kept), negatives) | {"ranks": list(kept.values())}
@@ -282,7 +282,7 @@ class _Filter:
         """Return the negatives of the row, then the mined ones."""
         known = {self.miner.corpus[place] for place in question.known}
         labelled = [text for text in record.triple.negatives if text not in known]
-        if not self.rules.negatives:
+        if not self.rules.num_negatives:
             return tuple(labelled)
         picked = self.picker.pick(question, [ranked], {}, Counter())
         return tuple(dict.fromkeys([*labelled, *(self.miner.corpus[place] for place in picked.mined)]))

@@ -1,0 +1,111 @@
+"""Errors for names of commands and options that were renamed: each says the new name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from typer.core import TyperGroup
+
+from mar_st.errors import MarError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Commands by their former names.
+COMMANDS = {
+    "index-update": "index update",
+    "index-tune": "index tune",
+    "index-match": "index match",
+}
+
+#: Options by command and former name.
+OPTIONS = {
+    ("mine", "--negatives"): "--num-negatives",
+    ("mine", "--window"): "--range-min and --range-max (--window 2:50 is --range-min 1 --range-max 50)",
+    ("mine", "--margin"): "--absolute-margin",
+    ("mine", "--choose"): "--sampling-strategy",
+    ("mine", "--precision"): "--dtype (float32 or bfloat16)",
+    ("align", "--precision"): "--dtype (float32 or bfloat16)",
+    ("export", "--precision"): "--weight-format",
+}
+
+#: What to add to an error in the value of an option, by command and option.
+VALUES = {
+    ("encode", "--precision"): "The dtype that the model computes in is --dtype (float32 or bfloat16).",
+    ("encode", "--dtype"): "The precision of the stored vectors is --precision.",
+    ("mine", "--dtype"): "fp32 is float32 and bf16 is bfloat16.",
+    ("align", "--dtype"): "fp32 is float32 and bf16 is bfloat16.",
+}
+
+#: Options that are on unless switched off, so that they have no name of their own.
+DEFAULTS = {("mine", "--fill"), ("mine", "--keep-labelled"), ("index build", "--bm25")}
+
+
+class RenamedError(MarError):
+    """A command or an option that was renamed; the message holds the new name."""
+
+
+class RootGroup(TyperGroup):
+    """The commands of `mar`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find a command; see click's `Group`.
+
+        Raises:
+            RenamedError: The command was renamed.
+        """
+        if args and args[0] in COMMANDS:
+            raise RenamedError(f"'mar {args[0]}' is now 'mar {COMMANDS[args[0]]}'; its options are the same.")
+        return super().resolve_command(ctx, args)
+
+
+class IndexGroup(TyperGroup):
+    """The commands of `mar index`, which was a command itself."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find a command; see click's `Group`.
+
+        Raises:
+            RenamedError: There is no such command.
+        """
+        if args and args[0] not in self.commands:
+            raise RenamedError(_index_commands(self.commands))
+        return super().resolve_command(ctx, args)
+
+
+def _index_commands(commands: Mapping[str, Any]) -> str:
+    return (
+        f"'mar index' is a group of commands: {', '.join(commands)}. To build an index, run 'mar index build "
+        "VECTORS OUT'."
+    )
+
+
+def _command_of(context: Any) -> str:
+    """Return the words of a command after the program, which may be called anything."""
+    if context.parent is None:
+        return ""
+    return f"{_command_of(context.parent)} {context.info_name}".strip()
+
+
+def explain(error: Any) -> str | None:
+    """Return the message of a usage error that is due to a renamed option; `None` for other errors.
+
+    Args:
+        error: click's exception.
+    """
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return None
+    command = _command_of(context)
+    unknown = getattr(error, "option_name", "")
+    if unknown and command == "index":
+        return _index_commands(context.command.commands)
+    if (command, unknown) in OPTIONS:
+        return f"'mar {command}' has no option {unknown}; it is now {OPTIONS[command, unknown]}."
+    if (command, unknown) in DEFAULTS:
+        return f"'mar {command}' does this by default; leave out {unknown}."
+    parameter = getattr(error, "param", None)
+    for name in getattr(parameter, "opts", ()):
+        if (command, name) in VALUES:
+            return f"{error.format_message()} {VALUES[command, name]}"
+    return None
