@@ -202,7 +202,7 @@ def memory(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     from mar_st.encode import EncodeSettings
     from mar_st.encode.folder import SHARDS
     from mar_st.encode.scan import scan_corpus
-    from mar_st.encode.worker import Job, Worker
+    from mar_st.encode.worker import EncodeJob, Worker
 
     texts = json.loads((folder / "texts.json").read_text(encoding="utf-8"))
     path, out = folder / "corpus.jsonl", folder / "vectors"
@@ -213,7 +213,7 @@ def memory(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     (out / SHARDS).mkdir(parents=True)
     settings = EncodeSettings(dtype=DTYPES[args.precision], tokens=args.tokens)
     first = scan_corpus(folder / "few.jsonl", settings.shard, show_progress=False)
-    worker = Worker(Job(str(folder), str(out), first, settings, args.device))
+    worker = Worker(EncodeJob(str(folder), str(out), first, settings, args.device))
     worker.engine.encode(texts[:64])
     before = reset_peak()
     started = time.perf_counter()
@@ -221,7 +221,10 @@ def memory(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     scanned = time.perf_counter() - started
     from mar_st.encode.scan import ShardReader
 
-    worker.job, worker._reader = Job(str(folder), str(out), scan, settings, args.device), ShardReader(scan)
+    worker.job, worker._reader = (
+        EncodeJob(str(folder), str(out), scan, settings, args.device),
+        ShardReader(scan),
+    )
     worker.run(range(len(scan.shards)), lambda number: print(number, end="\r", file=sys.stderr))
     seconds = time.perf_counter() - started
     return {

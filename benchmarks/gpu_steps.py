@@ -345,7 +345,7 @@ def encode_mar(context: Context, folder: Path, texts: list[str], limit: int) -> 
     from mar_st.encode import EncodeSettings
     from mar_st.encode.folder import SHARDS
     from mar_st.encode.scan import ShardReader, scan_corpus
-    from mar_st.encode.worker import Job, Worker
+    from mar_st.encode.worker import EncodeJob, Worker
 
     corpus, out = context.work / "corpus.jsonl", context.work / "vectors"
     lines = [json.dumps({"_id": str(i), "text": text}, ensure_ascii=False) for i, text in enumerate(texts)]
@@ -354,12 +354,12 @@ def encode_mar(context: Context, folder: Path, texts: list[str], limit: int) -> 
     (out / SHARDS).mkdir(parents=True)
     settings = EncodeSettings(dtype="bfloat16", max_length=limit, shard=max(8, len(texts) // 2))
     scan = scan_corpus(corpus, settings.shard, show_progress=False)
-    worker = Worker(Job(str(folder), str(out), scan, settings, device()))
+    worker = Worker(EncodeJob(str(folder), str(out), scan, settings, device()))
     first = worker.engine.encode(texts[:256])
     synchronise()
     started = time.perf_counter()
     scan = scan_corpus(corpus, settings.shard, show_progress=False)
-    worker.job, worker._reader = Job(str(folder), str(out), scan, settings, device()), ShardReader(scan)
+    worker.job, worker._reader = EncodeJob(str(folder), str(out), scan, settings, device()), ShardReader(scan)
     worker.run(range(len(scan.shards)), lambda _: None)
     synchronise()
     seconds = time.perf_counter() - started

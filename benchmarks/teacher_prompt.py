@@ -27,7 +27,7 @@ from mar_st.evaluation.scored_set import Task
 from mar_st.evaluation.tasks import load_task, score
 from mar_st.recipes.load import load_recipe
 from mar_st.stages.align import train_align
-from mar_st.stages.settings import Settings
+from mar_st.stages.settings import StageSettings
 from mar_st.teachers import ModelTeacher
 from mar_st.teachers.store import TeacherStore
 
@@ -89,7 +89,7 @@ def aligned(choice: str, options: argparse.Namespace, texts: list[str]) -> np.nd
     encoder: Any = mar.route_modules("query")[0]
     encoder.model.load_state_dict(AutoModel.from_config(encoder.model.config).state_dict())
     with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(Path(folder) / "align", options.seed, recipe.precision, save_steps=10**6)
+        settings = StageSettings(Path(folder) / "align", options.seed, recipe.precision, save_steps=10**6)
         train_align(mar, sources, stage, settings, recipe.prompts)
     return mar.encode_queries(texts)
 

@@ -1,8 +1,10 @@
-"""Structure of the tests themselves."""
+"""Structure of the tests, and names of the classes of mar_st."""
 
 from __future__ import annotations
 
+import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -23,3 +25,15 @@ def test_no_test_imports_another(folder):
         path.name: IMPORT.findall(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.py"))
     }
     assert {name: lines for name, lines in importing.items() if lines} == {}
+
+
+def test_no_two_public_classes_of_mar_st_share_a_name():
+    modules = [ast.parse(path.read_text("utf-8")) for path in (TESTS.parent / "src" / "mar_st").rglob("*.py")]
+    names = Counter(
+        node.name
+        for module in modules
+        for node in module.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert len(names) > 300
+    assert {name: count for name, count in names.items() if count > 1} == {}

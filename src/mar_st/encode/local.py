@@ -8,7 +8,7 @@ from dataclasses import replace
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
-from mar_st.encode.worker import Job, Worker
+from mar_st.encode.worker import EncodeJob, Worker
 from mar_st.errors import MarError
 from mar_st.online.runtimes import processors
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 _LOOK = 1.0
 
 
-def run_here(job: Job, numbers: Sequence[int], done: Callable[[int], None]) -> None:
+def run_here(job: EncodeJob, numbers: Sequence[int], done: Callable[[int], None]) -> None:
     """Encode shards in this process."""
     Worker(job).run(numbers, done)
 
 
 def run_processes(
-    job: Job, numbers: Sequence[int], done: Callable[[int], None], devices: Sequence[str]
+    job: EncodeJob, numbers: Sequence[int], done: Callable[[int], None], devices: Sequence[str]
 ) -> None:
     """Encode shards in a process per device, each taking the next shard when it has finished one.
 
@@ -78,7 +78,7 @@ def run_processes(
             worker.join()
 
 
-def _work(job: Job, numbers: tuple[int, ...], taken: Any, reports: Any, parent: int) -> None:
+def _work(job: EncodeJob, numbers: tuple[int, ...], taken: Any, reports: Any, parent: int) -> None:
     def own() -> Iterator[int]:
         while os.getppid() == parent:  # else it was killed, and its successor may be at work
             with taken.get_lock():

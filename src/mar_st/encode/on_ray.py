@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mar_st.encode.worker import Job, Worker
+from mar_st.encode.worker import EncodeJob, Worker
 from mar_st.errors import MarError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class ShardEncoder:
     """Actor of the pool: takes shard numbers, writes those shards, returns the numbers with any error."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: EncodeJob) -> None:
         self._job = job
         # Loaded by the first batch: an error of a constructor looks to Ray like a lost actor, and is retried.
         self._worker: Worker | None = None
@@ -36,7 +36,7 @@ class ShardEncoder:
         return {"shard": batch["shard"], "error": [said] * len(batch["shard"])}
 
 
-def run_ray(job: Job, numbers: Sequence[int], done: Callable[[int], None]) -> None:
+def run_ray(job: EncodeJob, numbers: Sequence[int], done: Callable[[int], None]) -> None:
     """Encode shards on a Ray cluster: the one that runs, or one of this machine alone.
 
     An actor takes one GPU where the job is for a GPU, else `job.threads` processors (default 1). There are as

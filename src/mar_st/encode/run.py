@@ -31,7 +31,7 @@ from mar_st.encode.local import run_here, run_processes
 from mar_st.encode.scan import Scan, ShardReader, scan_corpus
 from mar_st.encode.settings import EncodeSettings
 from mar_st.encode.shards import check_shard, read_header, read_table, shard_name
-from mar_st.encode.worker import Job, remove_parts
+from mar_st.encode.worker import EncodeJob, remove_parts
 from mar_st.errors import MarError
 from mar_st.files import check_file, make_folder, refuse_links, write_json
 
@@ -114,7 +114,7 @@ def encode_corpus(
         say(f"{total:,} of {scan.count:,} documents to encode, in {len(missing)} shards")
         if len(chosen) > 1:
             say(f"{len(chosen)} processes on {', '.join(chosen)}")
-        job = Job(str(resolve(model)), str(root.resolve()), scan, settings, chosen[0], kernel, threads)
+        job = EncodeJob(str(resolve(model)), str(root.resolve()), scan, settings, chosen[0], kernel, threads)
         with tqdm(
             total=scan.count, initial=scan.count - total, desc="encoding", unit="documents",
             disable=not show_progress,
@@ -150,7 +150,11 @@ def _devices(devices: Sequence[str] | None, workers: int, engine: Executor) -> l
 
 
 def _execute(
-    job: Job, missing: Sequence[int], done: Callable[[int], None], devices: Sequence[str], engine: Executor
+    job: EncodeJob,
+    missing: Sequence[int],
+    done: Callable[[int], None],
+    devices: Sequence[str],
+    engine: Executor,
 ) -> None:
     if not missing:
         return

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Job:
-    """Job of a worker, described by names and numbers.
+class EncodeJob:
+    """EncodeJob of a worker, described by names and numbers.
 
     Attributes:
         model: Folder of the model.
@@ -49,7 +49,7 @@ class Job:
 class Worker:
     """A loaded model that turns shards of a corpus into files."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: EncodeJob) -> None:
         from mar_st.encode.engine import Engine
         from mar_st.encode.loading import load_model
 

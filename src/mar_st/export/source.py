@@ -32,7 +32,7 @@ PROBES = (
 _BLOCK = 16384
 
 
-class Source(NamedTuple):
+class ExportSource(NamedTuple):
     """A query encoder, taken apart.
 
     Attributes:
@@ -51,7 +51,7 @@ class Source(NamedTuple):
         return self.parts.transformer.model
 
 
-def open_source(name: str, query: str | None = None) -> Source:
+def open_source(name: str, query: str | None = None) -> ExportSource:
     """Load the query side of a model.
 
     Raises:
@@ -66,10 +66,10 @@ def open_source(name: str, query: str | None = None) -> Source:
             f"{name} cuts its vectors after its modules (truncate_dim={encoder.model.truncate_dim}), which "
             "is not part of what is exported. Add a Dense layer that cuts (mar_st.modules.truncation)."
         )
-    return Source(encoder, parts_of(encoder.modules), name)
+    return ExportSource(encoder, parts_of(encoder.modules), name)
 
 
-def write_front(source: Source, folder: Path, *, exact: bool) -> tuple[Listing, str]:
+def write_front(source: ExportSource, folder: Path, *, exact: bool) -> tuple[Listing, str]:
     """Write tokenizer and table of embeddings.
 
     Args:
@@ -151,7 +151,7 @@ def _write_table(weight: np.ndarray, folder: Path, *, exact: bool) -> bool:
     return lossless
 
 
-def check_tokens(source: Source, folder: Path, listing: Listing, texts: Sequence[str]) -> None:
+def check_tokens(source: ExportSource, folder: Path, listing: Listing, texts: Sequence[str]) -> None:
     """Make sure that the exported tokenizer gives the tokens of the original.
 
     Raises:

@@ -35,7 +35,7 @@ COSINE_TOLERANCE = 0.01
 LARGEST_VALUE = 1e15
 
 
-class Found(NamedTuple):
+class ScoredKeys(NamedTuple):
     """Result of a search.
 
     Attributes:
@@ -105,13 +105,13 @@ class Index(ABC):
     @abstractmethod
     def find(
         self, vectors: np.ndarray, k: int, where: Filter | None, settings: Mapping[str, int] | None = None
-    ) -> Found:
+    ) -> ScoredKeys:
         """The best documents for checked vectors; see `search`."""
 
     @abstractmethod
     def find_words(
         self, texts: Sequence[str], k: int, where: Filter | None, *, deadline: float | None = None
-    ) -> Found:
+    ) -> ScoredKeys:
         """The best documents by BM25; those that share no word with the query are not found."""
 
     @abstractmethod
@@ -123,7 +123,7 @@ class Index(ABC):
         """The document of an id; `None` if there is none."""
 
     @abstractmethod
-    def ids(self, found: Found) -> list[list[str]]:
+    def ids(self, found: ScoredKeys) -> list[list[str]]:
         """Ids of what was found."""
 
     def search(

@@ -31,7 +31,7 @@ from mar_st.index.manifest import (
     writing,
 )
 from mar_st.index.source import FolderSource, unit
-from mar_st.index.tune import LADDERS, calibrate, trial
+from mar_st.index.tune import LADDERS, calibrate, exact_results
 from mar_st.text.words import TOKENS
 
 if TYPE_CHECKING:
@@ -160,7 +160,10 @@ def _finish(
     search, measured = dict(SEARCH[kind]), None
     if kind != "exact":
         measured = calibrate(
-            Searchable(part, kind), trial(source, queries, progress=progress), asked["recall"], LADDERS[kind]
+            Searchable(part, kind),
+            exact_results(source, queries, progress=progress),
+            asked["recall"],
+            LADDERS[kind],
         )
         search = {**search, **measured.pop("search")}
         measured = {**measured, "target": asked["recall"]}

@@ -20,13 +20,13 @@ from mar_st.index.construct import construct
 from mar_st.index.errors import IndexingError
 from mar_st.index.kinds import Kind, Searchable, memory, settings, subvectors
 from mar_st.index.source import RowsSource
-from mar_st.index.tune import AT, LADDERS, recall, trial
+from mar_st.index.tune import AT, LADDERS, exact_results, recall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from mar_st.index.source import Source
-    from mar_st.index.tune import Trial
+    from mar_st.index.source import VectorSource
+    from mar_st.index.tune import ExactResults
 
 #: Vectors of the sample.
 SAMPLE = 20_000
@@ -67,7 +67,7 @@ class Measured:
 
 
 def choose(
-    source: Source,
+    source: VectorSource,
     *,
     limit: int | None,
     target: float,
@@ -94,7 +94,7 @@ def choose(
     count, dim = len(source), source.dim
     rows = np.sort(np.random.default_rng(2).choice(count, min(sample, count), replace=False))
     small = RowsSource([(source.take(rows), np.arange(len(rows)))])
-    asked = trial(small, queries)
+    asked = exact_results(small, queries)
     table: list[Measured] = []
     for kind, params in _candidates(dim):
         built = settings(kind, params, dim, count)
@@ -128,7 +128,12 @@ def _candidates(dim: int) -> Iterator[tuple[Kind, dict[str, Any]]]:
 
 
 def _measure(
-    searchable: Searchable, asked: Trial, params: dict[str, Any], need: int, growth: float, target: float
+    searchable: Searchable,
+    asked: ExactResults,
+    params: dict[str, Any],
+    need: int,
+    growth: float,
+    target: float,
 ) -> list[Measured]:
     """A row for each setting of searching, from cheap to the first that reaches the target."""
     rows = []

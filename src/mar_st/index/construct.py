@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from mar_st.index.source import Source
+    from mar_st.index.source import VectorSource
 
 #: An index that is trained and empty, from which segments that are added take their codes.
 TRAINED = "trained.faiss"
@@ -41,7 +41,7 @@ _LARGEST = 65_504.0
 
 def construct(
     folder: Path,
-    source: Source,
+    source: VectorSource,
     kind: Kind,
     params: Mapping[str, Any],
     *,
@@ -77,7 +77,7 @@ def construct(
         _save(index, folder / INDEX)
 
 
-def _bar(source: Source, what: str, *, progress: bool, start: int = 0) -> Any:
+def _bar(source: VectorSource, what: str, *, progress: bool, start: int = 0) -> Any:
     """Blocks of vectors with a progress bar over them."""
     total = -(-len(source) // BLOCK)
     return tqdm(
@@ -90,7 +90,7 @@ def _bar(source: Source, what: str, *, progress: bool, start: int = 0) -> Any:
     )
 
 
-def _write_vectors(path: Path, source: Source, dtype: str, *, progress: bool) -> None:
+def _write_vectors(path: Path, source: VectorSource, dtype: str, *, progress: bool) -> None:
     with finished(path) as part:
         kept = open_reserved(part, dtype, (len(source), source.dim))
         at = 0
@@ -101,7 +101,7 @@ def _write_vectors(path: Path, source: Source, dtype: str, *, progress: bool) ->
         kept.flush()
 
 
-def _sample(source: Source, most: int) -> np.ndarray:
+def _sample(source: VectorSource, most: int) -> np.ndarray:
     """Evenly drawn vectors, always the same."""
     if len(source) <= most:
         return source.take(np.arange(len(source)))
@@ -121,7 +121,9 @@ def _save(index: Any, path: Path, *, binary: bool = False) -> None:
         ) from error
 
 
-def _trained(folder: Path, source: Source, kind: Kind, params: Mapping[str, Any], like: Path | None) -> Any:
+def _trained(
+    folder: Path, source: VectorSource, kind: Kind, params: Mapping[str, Any], like: Path | None
+) -> Any:
     """An empty index with trained quantizers."""
     faiss = need("faiss")
     path = folder / TRAINED
@@ -145,7 +147,7 @@ def _trained(folder: Path, source: Source, kind: Kind, params: Mapping[str, Any]
 
 
 def _write_graph(
-    folder: Path, source: Source, params: Mapping[str, Any], like: Path | None, *, progress: bool
+    folder: Path, source: VectorSource, params: Mapping[str, Any], like: Path | None, *, progress: bool
 ) -> None:
     faiss = need("faiss")
     unfinished = folder / "index.unfinished"
@@ -167,7 +169,7 @@ def _write_graph(
     unfinished.unlink(missing_ok=True)
 
 
-def _write_binary(folder: Path, source: Source, like: Path | None, *, progress: bool) -> None:
+def _write_binary(folder: Path, source: VectorSource, like: Path | None, *, progress: bool) -> None:
     faiss = need("faiss")
     if like is not None:
         means = np.load(like / MEANS, allow_pickle=False)

@@ -17,7 +17,7 @@ from mar_st.index.errors import IndexingError
 from mar_st.index.folder import FolderIndex
 from mar_st.index.manifest import publish, read_manifest, writing
 from mar_st.index.searcher import Searcher
-from mar_st.index.tune import AT, LADDERS, Trial, calibrate, recall
+from mar_st.index.tune import AT, LADDERS, ExactResults, calibrate, recall
 from mar_st.online.protocol import encoder_name, encoder_origin
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def tune_effort(
         raise IndexingError("The encoder has no digest, so its effort could not be found again.")
     chosen = np.unique(np.linspace(0, len(queries) - 1, min(MOST, len(queries))).round().astype(int))
     vectors = searcher.vectors([queries[place] for place in chosen])
-    asked, rows = Trial(vectors, opened.exact(vectors, AT)), _Rows(opened)
+    asked, rows = ExactResults(vectors, opened.exact(vectors, AT)), _Rows(opened)
     before = {"search": opened.settings, f"recall@{AT}": round(recall(rows, asked, opened.settings), 4)}
     measured = calibrate(rows, asked, target, LADDERS[opened.manifest["kind"]])
     entry = {"query": encoder_name(searcher.encoder), **measured, "target": target, "queries": len(vectors)}

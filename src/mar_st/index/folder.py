@@ -12,9 +12,9 @@ import numpy as np
 
 from mar_st.index import flat
 from mar_st.index.base import (
-    Found,
     Index,
     Key,
+    ScoredKeys,
     check_scores,
 )
 from mar_st.index.errors import IndexingError
@@ -108,7 +108,7 @@ class FolderIndex(Index):
 
     def find(
         self, vectors: np.ndarray, k: int, where: Filter | None, settings: Mapping[str, int] | None = None
-    ) -> Found:
+    ) -> ScoredKeys:
         """Search all segments and merge their best rows, as `Index.find`."""
         wanted = {**self.settings, **(settings or {})}
         best = []
@@ -138,7 +138,7 @@ class FolderIndex(Index):
 
     def find_words(
         self, texts: Sequence[str], k: int, where: Filter | None, *, deadline: float | None = None
-    ) -> Found:
+    ) -> ScoredKeys:
         """Search the words of all segments (BM25), as `Index.find_words`.
 
         Raises:
@@ -167,7 +167,7 @@ class FolderIndex(Index):
                 return segment.documents.document(int(rows[0]))
         return None
 
-    def ids(self, found: Found) -> list[list[str]]:
+    def ids(self, found: ScoredKeys) -> list[list[str]]:
         """Return the ids of the hits, as `Index.ids`."""
         lengths = [len(keys) for keys in found.keys]
         rows = np.array([key for keys in found.keys for key in keys], dtype=np.int64)
@@ -214,5 +214,5 @@ class FolderIndex(Index):
         return masks
 
 
-def _found(scores: np.ndarray, rows: np.ndarray) -> Found:
-    return Found([row[row >= 0].tolist() for row in rows], scores)
+def _found(scores: np.ndarray, rows: np.ndarray) -> ScoredKeys:
+    return ScoredKeys([row[row >= 0].tolist() for row in rows], scores)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 BLOCK = 8192
 
 
-class Source(Protocol):
+class VectorSource(Protocol):
     """Vectors in a fixed order, `dim` float32 each, as they are compared."""
 
     dim: int
@@ -50,11 +50,11 @@ class FolderSource:
         return len(self.folder)
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """Read some rows, as `Source.take`."""
+        """Read some rows, as `VectorSource.take`."""
         return unit(self.folder[rows]) if self.unit else self.folder[rows]
 
     def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
-        """Read blocks of rows, as `Source.blocks`."""
+        """Read blocks of rows, as `VectorSource.blocks`."""
         for at in range(start, len(self), BLOCK):
             vectors = self.folder[at : at + BLOCK]
             yield unit(vectors) if self.unit else vectors
@@ -75,7 +75,7 @@ class RowsSource:
         return int(self._ends[-1])
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """Read some rows of the parts, as `Source.take`."""
+        """Read some rows of the parts, as `VectorSource.take`."""
         found = np.empty((len(rows), self.dim), dtype=np.float32)
         numbers = np.searchsorted(self._ends, rows, side="right")
         for number, (vectors, kept) in enumerate(self.parts):
@@ -85,7 +85,7 @@ class RowsSource:
         return found
 
     def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
-        """Read blocks of rows, as `Source.blocks`."""
+        """Read blocks of rows, as `VectorSource.blocks`."""
         for at in range(start, len(self), BLOCK):
             yield self.take(np.arange(at, min(at + BLOCK, len(self))))
 
@@ -93,7 +93,7 @@ class RowsSource:
 class JoinedSource:
     """Several sources, one after the other."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[VectorSource]) -> None:
         self.sources, self.dim = list(sources), sources[0].dim
         self._starts = np.cumsum([0, *map(len, self.sources)])
 
@@ -101,7 +101,7 @@ class JoinedSource:
         return int(self._starts[-1])
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """Read some rows of the sources, as `Source.take`."""
+        """Read some rows of the sources, as `VectorSource.take`."""
         found = np.empty((len(rows), self.dim), dtype=np.float32)
         numbers = np.searchsorted(self._starts, rows, side="right") - 1
         for number, source in enumerate(self.sources):
@@ -111,7 +111,7 @@ class JoinedSource:
         return found
 
     def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
-        """Read blocks of rows, as `Source.blocks`."""
+        """Read blocks of rows, as `VectorSource.blocks`."""
         for at in range(start, len(self), BLOCK):
             yield self.take(np.arange(at, min(at + BLOCK, len(self))))
 

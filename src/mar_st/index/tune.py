@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mar_st.index.kinds import Kind
-    from mar_st.index.source import Source
+    from mar_st.index.source import VectorSource
 
 #: Results that recall is measured at.
 AT = 10
@@ -50,7 +50,7 @@ class Searched(Protocol):
         """Scores and rows, `(n, k)` float32 and int64."""
 
 
-class Trial(NamedTuple):
+class ExactResults(NamedTuple):
     """Queries and the documents that exact search finds for them.
 
     Attributes:
@@ -62,7 +62,9 @@ class Trial(NamedTuple):
     rows: np.ndarray
 
 
-def trial(source: Source, queries: np.ndarray | None, *, progress: bool = False) -> Trial:
+def exact_results(
+    source: VectorSource, queries: np.ndarray | None, *, progress: bool = False
+) -> ExactResults:
     """Exact results to compare with.
 
     Args:
@@ -85,10 +87,10 @@ def trial(source: Source, queries: np.ndarray | None, *, progress: bool = False)
         scores, rows = flat.search(queries, block, AT)
         found = scores, np.where(rows >= 0, rows + number * BLOCK, -1)
         best = flat.merge([best, found], AT)
-    return Trial(queries, best[1])
+    return ExactResults(queries, best[1])
 
 
-def made_queries(source: Source) -> np.ndarray:
+def made_queries(source: VectorSource) -> np.ndarray:
     """Vectors that lie among those of a corpus as queries do, `(n, dim)` float32.
 
     A query is not a document: a graph has links from the corpus vectors themselves, so recall measured with
@@ -104,7 +106,7 @@ def made_queries(source: Source) -> np.ndarray:
     return np.asarray(moved * (wanted / np.maximum(length, np.finfo(np.float32).tiny)), dtype=np.float32)
 
 
-def recall(searched: Searched, asked: Trial, settings: Mapping[str, int]) -> float:
+def recall(searched: Searched, asked: ExactResults, settings: Mapping[str, int]) -> float:
     """Share of the exact results that an index finds, in the mean over the queries."""
     _, found = searched.search(asked.queries, AT, settings=settings)
     shares = [
@@ -115,7 +117,7 @@ def recall(searched: Searched, asked: Trial, settings: Mapping[str, int]) -> flo
 
 
 def calibrate(
-    searched: Searched, asked: Trial, target: float, ladder: Sequence[Mapping[str, int]]
+    searched: Searched, asked: ExactResults, target: float, ladder: Sequence[Mapping[str, int]]
 ) -> dict[str, Any]:
     """The cheapest settings that reach a recall on this index, or else the most thorough.
 

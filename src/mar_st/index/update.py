@@ -22,7 +22,7 @@ from mar_st.index.errors import IndexingError
 from mar_st.index.folder import FolderIndex
 from mar_st.index.kinds import memory, settings
 from mar_st.index.manifest import SEGMENTS, publish, writing
-from mar_st.index.source import FolderSource, JoinedSource, RowsSource, Source
+from mar_st.index.source import FolderSource, JoinedSource, RowsSource, VectorSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -205,7 +205,9 @@ def _addition(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """A segment of what is added and of small segments; its entry and the types of its fields."""
     manifest = opened.manifest
-    sources: list[Source] = [RowsSource([(segment.searchable.vectors, rows)]) for segment, rows in merged]
+    sources: list[VectorSource] = [
+        RowsSource([(segment.searchable.vectors, rows)]) for segment, rows in merged
+    ]
     source = JoinedSource([*sources, FolderSource(folder)])
     fields = write_documents(
         part, folder, corpus, before=_documents(merged), fields=manifest["fields"], progress=progress

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from mar_st.errors import MarError
-from mar_st.online.waiting import SHORT, DeadlinePassed, Job, Lines, Piece, QueueFull, cut
+from mar_st.online.waiting import SHORT, DeadlinePassed, EncodeRequest, Piece, QueueFull, RequestQueues, cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ class MicroBatcher:
     and a batch of the rest; therefore, after a batch of several callers, a worker waits for as many again, up
     to `window_ms` and a quarter of the time that the batch took.
 
-    Callers with a query do not wait for those with many or long texts: these have a line of their own, and
+    Callers with a query do not wait for those with many or long texts: these have a queue of their own, and
     their batches are no larger than takes `LONG_SECONDS` (or `SHORT` tokens, where that takes longer).
 
     The vectors are those that the encoder gives for each text alone, as far as the encoder's do not depend on
@@ -94,7 +94,7 @@ class MicroBatcher:
         self.max_batch, self.max_tokens, self.window = max_batch, max_tokens, window_ms / 1000
         self._observe = observe
         self._delivering = nullcontext() if delivering is None else delivering
-        self._line = Lines(max_queue)
+        self._queues = RequestQueues(max_queue)
         self._changed = threading.Condition()
         self._closed = False
         self._last = (1, 0.0)  # callers in the last batch, and the seconds it took
@@ -115,12 +115,12 @@ class MicroBatcher:
     @property
     def waiting(self) -> int:
         """Texts that wait for a worker."""
-        return self._line.texts
+        return self._queues.texts
 
     @property
     def waiting_short(self) -> int:
         """Those of callers with little, who do not wait for the others."""
-        return self._line.short.texts
+        return self._queues.short.texts
 
     def submit(
         self, texts: Sequence[str], *, deadline: float | None = None, prompt_name: str | None = None
@@ -144,18 +144,18 @@ class MicroBatcher:
         """
         if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
             raise TypeError("submit takes a sequence of strings.")
-        job = Job(prompt_name, deadline)
+        request = EncodeRequest(prompt_name, deadline)
         limits = {"max_texts": self.max_batch, "max_tokens": self._long_tokens}
-        cut(job, texts, max_length=self.encoder.max_length, **limits)
+        cut(request, texts, max_length=self.encoder.max_length, **limits)
         with self._changed:
             if self._closed:
                 raise Closed("The batcher is closed and takes no more texts.")
-            if not job.pieces:
-                job.future.set_result(np.empty((0, self.encoder.dim), dtype=np.float32))
-                return job.future
-            self._line.add(job)
+            if not request.pieces:
+                request.future.set_result(np.empty((0, self.encoder.dim), dtype=np.float32))
+                return request.future
+            self._queues.add(request)
             self._changed.notify()
-        return job.future
+        return request.future
 
     @property
     def _long_tokens(self) -> int:
@@ -173,10 +173,10 @@ class MicroBatcher:
         """
         with self._changed:
             self._closed = True
-            dropped = [] if finish else self._line.clear()
+            dropped = [] if finish else self._queues.clear()
             self._changed.notify_all()
-        for job in dropped:
-            job.fail(Closed("The batcher was closed before these texts were encoded."))
+        for request in dropped:
+            request.fail(Closed("The batcher was closed before these texts were encoded."))
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
@@ -184,15 +184,15 @@ class MicroBatcher:
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: len(self._line) or self._closed)
-                if not len(self._line):
+                self._changed.wait_for(lambda: len(self._queues) or self._closed)
+                if not len(self._queues):
                     return
                 self._gather()
-                batch, late = self._line.take(self.max_batch, self.max_tokens, self._long_tokens)
-                if len(self._line):
+                batch, late = self._queues.take(self.max_batch, self.max_tokens, self._long_tokens)
+                if len(self._queues):
                     self._changed.notify()  # another worker may have been told of what is left, and is busy
-            for job in late:
-                job.fail(DeadlinePassed("The deadline passed while the texts waited for the encoder."))
+            for request in late:
+                request.fail(DeadlinePassed("The deadline passed while the texts waited for the encoder."))
             if batch:
                 self._encode(batch)
 
@@ -201,17 +201,17 @@ class MicroBatcher:
         callers, seconds = self._last
         window = min(self.window, seconds / 4)
         if callers > 1 and window > 0 and not self._closed:
-            self._changed.wait_for(lambda: len(self._line) >= callers or self._closed, timeout=window)
+            self._changed.wait_for(lambda: len(self._queues) >= callers or self._closed, timeout=window)
 
     def _encode(self, batch: list[Piece]) -> None:
         started = time.monotonic()
         for piece in batch:
             if piece.start == 0:
-                self._tell("queue_seconds", started - piece.job.submitted)
+                self._tell("queue_seconds", started - piece.request.submitted)
         self._tell("batch_size", sum(len(piece.texts) for piece in batch))
         results = self._results(batch)
         seconds = time.monotonic() - started
-        self._last = (len({id(piece.job) for piece in batch}), seconds)
+        self._last = (len({id(piece.request) for piece in batch}), seconds)
         tokens = sum(piece.tokens for piece in batch)
         if tokens >= SHORT // 2:
             mean = self._per_token
@@ -221,9 +221,9 @@ class MicroBatcher:
         with self._delivering:
             for piece, result in results:
                 if isinstance(result, BaseException):
-                    piece.job.fail(result)
+                    piece.request.fail(result)
                 else:
-                    piece.job.finish(piece.start, result)
+                    piece.request.finish(piece.start, result)
 
     def _results(self, batch: list[Piece]) -> list[tuple[Piece, np.ndarray | Exception]]:
         """Vectors, or the exception, of each piece; together if that works."""
@@ -236,7 +236,7 @@ class MicroBatcher:
 
     def _vectors(self, batch: list[Piece]) -> list[tuple[Piece, np.ndarray | Exception]]:
         texts = [text for piece in batch for text in piece.texts]
-        vectors = self.encoder.encode(texts, batch[0].job.prompt_name)
+        vectors = self.encoder.encode(texts, batch[0].request.prompt_name)
         if vectors.shape != (len(texts), self.encoder.dim):
             raise MarError(
                 f"The encoder gave an array of shape {vectors.shape} for {len(texts)} texts of "

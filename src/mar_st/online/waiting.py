@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-#: Tokens, by their upper estimate, up to which a caller waits in the line of the short ones.
+#: Tokens, by their upper estimate, up to which a caller waits in the queue of the short ones.
 SHORT = 256
 
 
@@ -47,20 +47,20 @@ class Piece:
     """Texts of one caller that go through the encoder together.
 
     Attributes:
-        job: Whose they are.
+        request: Whose they are.
         start: Position of the first of them.
         texts: The texts.
         tokens: Upper estimate of their tokens.
     """
 
-    job: Job
+    request: EncodeRequest
     start: int
     texts: list[str]
     tokens: int
 
 
 @dataclass(eq=False)
-class Job:
+class EncodeRequest:
     """Texts of one caller, with their vectors as these are computed.
 
     Attributes:
@@ -68,12 +68,12 @@ class Job:
         deadline: Value of `time.monotonic()` after which the caller no longer waits.
         pieces: Pieces that no worker has taken yet.
         future: Result that the caller holds.
-        submitted: Value of `time.monotonic()` when the job came.
+        submitted: Value of `time.monotonic()` when the request came.
         vectors: Vectors computed so far, by position of the first text.
         missing: Texts without a vector.
         tokens: Upper estimate of the tokens of all texts.
         answered: True if the future has, or is about to get, its result or error.
-        lock: Held while the above change; several workers may have pieces of one job.
+        lock: Held while the above change; several workers may have pieces of one request.
     """
 
     prompt_name: str | None
@@ -131,25 +131,27 @@ class Job:
         self.future.set_exception(error)
 
 
-def cut(job: Job, texts: Sequence[str], *, max_texts: int, max_tokens: int, max_length: int) -> None:
-    """Give a job its texts, in pieces of `max_texts` and about `max_tokens` at most.
+def cut(
+    request: EncodeRequest, texts: Sequence[str], *, max_texts: int, max_tokens: int, max_length: int
+) -> None:
+    """Give a request its texts, in pieces of `max_texts` and about `max_tokens` at most.
 
     A character is taken for a token, which is too many for most texts and costs no tokenisation.
     """
-    job.missing = len(texts)
+    request.missing = len(texts)
     for index, text in enumerate(texts):
         cost = _tokens(text, max_length)
-        job.tokens += cost
-        last = job.pieces[-1] if job.pieces else None
+        request.tokens += cost
+        last = request.pieces[-1] if request.pieces else None
         if last is None or len(last.texts) >= max_texts or last.tokens + cost > max_tokens:
-            job.pieces.append(Piece(job, index, [text], cost))
+            request.pieces.append(Piece(request, index, [text], cost))
         else:
             last.texts.append(text)
             last.tokens += cost
 
 
 def is_short(texts: Sequence[str], max_length: int) -> bool:
-    """Return True if texts of one caller wait in the line of the short jobs."""
+    """Return True if texts of one caller wait in the queue of the short requests."""
     return len(texts) <= SHORT and sum(_tokens(text, max_length) for text in texts) <= SHORT
 
 
@@ -157,8 +159,8 @@ def _tokens(text: str, max_length: int) -> int:
     return min(len(text) + 8, max_length)
 
 
-class Line:
-    """Jobs that wait, first come first served, one piece per turn so that a long job delays nobody.
+class RequestQueue:
+    """Requests that wait, first come first served, one piece per turn so that a long request delays nobody.
 
     Not safe for threads; its owner holds a lock.
 
@@ -169,69 +171,70 @@ class Line:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.texts = 0
-        self._jobs: deque[Job] = deque()
+        self._requests: deque[EncodeRequest] = deque()
 
     def __len__(self) -> int:
-        return len(self._jobs)
+        return len(self._requests)
 
-    def add(self, job: Job) -> None:
-        """Let a job wait; one that is longer than the limit only where nothing else waits.
+    def add(self, request: EncodeRequest) -> None:
+        """Let a request wait; one that is longer than the limit only where nothing else waits.
 
         Raises:
             QueueFull: Too many texts wait.
         """
-        count = job.waiting
+        count = request.waiting
         if self.texts and self.texts + count > self.limit:
             raise QueueFull(f"{self.texts} texts wait for vectors, and {self.limit} may. Retry later.")
-        self._jobs.append(job)
+        self._requests.append(request)
         self.texts += count
 
-    def clear(self) -> list[Job]:
-        """Take all jobs away."""
-        jobs = list(self._jobs)
-        self._jobs.clear()
+    def clear(self) -> list[EncodeRequest]:
+        """Take all requests away."""
+        requests = list(self._requests)
+        self._requests.clear()
         self.texts = 0
-        return jobs
+        return requests
 
-    def take(self, max_texts: int, max_tokens: int) -> tuple[list[Piece], list[Job]]:
-        """Pieces that make a batch (one prompt, at least one piece if any waits), and jobs that are too late.
+    def take(self, max_texts: int, max_tokens: int) -> tuple[list[Piece], list[EncodeRequest]]:
+        """Pieces that make a batch (one prompt, at least one piece if any waits), and late requests.
 
-        Cancelled and failed jobs leave the line. A job's future is running once a piece of it is taken.
+        Cancelled and failed requests leave the queue. A request's future is running once a piece of it is
+        taken.
         """
         batch: list[Piece] = []
-        late: list[Job] = []
-        others: list[Job] = []
+        late: list[EncodeRequest] = []
+        others: list[EncodeRequest] = []
         texts = tokens = 0
-        while self._jobs:
-            job = self._jobs.popleft()
-            if job.late and not job.answered:
-                late.append(job)
-            if job.late or job.answered or job.future.cancelled():
-                self.texts -= job.waiting
-                job.begin()  # tells those who wait for a cancelled future
+        while self._requests:
+            request = self._requests.popleft()
+            if request.late and not request.answered:
+                late.append(request)
+            if request.late or request.answered or request.future.cancelled():
+                self.texts -= request.waiting
+                request.begin()  # tells those who wait for a cancelled future
                 continue
-            piece = job.pieces[0]
-            if batch and job.prompt_name != batch[0].job.prompt_name:
-                others.append(job)
+            piece = request.pieces[0]
+            if batch and request.prompt_name != batch[0].request.prompt_name:
+                others.append(request)
                 continue
             if batch and (texts + len(piece.texts) > max_texts or tokens + piece.tokens > max_tokens):
-                self._jobs.appendleft(job)
+                self._requests.appendleft(request)
                 break
-            if not job.begin():
-                self.texts -= job.waiting
+            if not request.begin():
+                self.texts -= request.waiting
                 continue
-            batch.append(job.pieces.popleft())
+            batch.append(request.pieces.popleft())
             texts += len(piece.texts)
             tokens += piece.tokens
             self.texts -= len(piece.texts)
-            if job.pieces:
-                self._jobs.append(job)
-        self._jobs.extendleft(reversed(others))
+            if request.pieces:
+                self._requests.append(request)
+        self._requests.extendleft(reversed(others))
         return batch, late
 
 
-class Lines:
-    """A line for short jobs and one for long ones, which take turns: a batch never holds both.
+class RequestQueues:
+    """A queue for short requests and one for long ones, which take turns: a batch never holds both.
 
     A caller with a query waits for one batch of those with many or long texts at most, however many these
     are, and those get every second batch at least.
@@ -243,7 +246,7 @@ class Lines:
     """
 
     def __init__(self, limit: int) -> None:
-        self.short, self.long = Line(limit), Line(limit)
+        self.short, self.long = RequestQueue(limit), RequestQueue(limit)
         self._long_next = False
 
     def __len__(self) -> int:
@@ -254,26 +257,28 @@ class Lines:
         """Texts that wait in both."""
         return self.short.texts + self.long.texts
 
-    def add(self, job: Job) -> None:
-        """Let a job wait, see `Line.add`."""
-        (self.short if job.tokens <= SHORT else self.long).add(job)
+    def add(self, request: EncodeRequest) -> None:
+        """Let a request wait, see `RequestQueue.add`."""
+        (self.short if request.tokens <= SHORT else self.long).add(request)
 
-    def clear(self) -> list[Job]:
-        """Take all jobs away."""
+    def clear(self) -> list[EncodeRequest]:
+        """Take all requests away."""
         return self.short.clear() + self.long.clear()
 
-    def take(self, max_texts: int, max_tokens: int, long_tokens: int) -> tuple[list[Piece], list[Job]]:
-        """Pieces that make a batch, and jobs that are too late; see `Line.take`.
+    def take(
+        self, max_texts: int, max_tokens: int, long_tokens: int
+    ) -> tuple[list[Piece], list[EncodeRequest]]:
+        """Pieces that make a batch, and requests that are too late; see `RequestQueue.take`.
 
         Args:
             max_texts: Texts of the batch at most.
-            max_tokens: Its tokens, if it is one of short jobs.
-            long_tokens: Its tokens, if it is one of long jobs.
+            max_tokens: Its tokens, if it is one of short requests.
+            long_tokens: Its tokens, if it is one of long requests.
         """
-        late: list[Job] = []
+        late: list[EncodeRequest] = []
         for long in (True, False) if self._long_next else (False, True):
-            line = self.long if long else self.short
-            batch, some = line.take(max_texts, long_tokens if long else max_tokens)
+            queue = self.long if long else self.short
+            batch, some = queue.take(max_texts, long_tokens if long else max_tokens)
             late += some
             if batch:
                 self._long_next = not long

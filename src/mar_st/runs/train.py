@@ -33,7 +33,7 @@ from mar_st.runs.stage_folder import DONE, is_finished, keep_model, link_weights
 from mar_st.stages.dispatch import train_stage
 from mar_st.stages.memory import release
 from mar_st.stages.reports import check_callbacks, check_reports
-from mar_st.stages.settings import Settings
+from mar_st.stages.settings import StageSettings
 from mar_st.vocabulary.backbones import cut_backbones
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def train(
     shared = None if stages is False else stages or os.environ.get(STAGES_VARIABLE) or None
     check_models(recipe)
     recipe = with_source_prompts(recipe)
-    run = Run(
+    run = RecipeRun(
         recipe,
         Path(out),
         save_steps,
@@ -129,7 +129,7 @@ def train(
 
 
 @dataclass
-class Run:
+class RecipeRun:
     """One run of a recipe in a folder."""
 
     recipe: Recipe
@@ -300,9 +300,9 @@ class Run:
         except OSError:  # a file system without links; stages.json says it too
             logger.info("no link %s -> %s", link, folder)
 
-    def _settings(self, stage: Stage, folder: Path) -> Settings:
+    def _settings(self, stage: Stage, folder: Path) -> StageSettings:
         recipe = self.recipe
-        return Settings(
+        return StageSettings(
             folder,
             stage_seed(recipe, stage),
             recipe.precision,
@@ -315,7 +315,7 @@ class Run:
             store=self.vectors,
         )
 
-    def _train(self, stage: Stage, settings: Settings) -> SentenceTransformer:
+    def _train(self, stage: Stage, settings: StageSettings) -> SentenceTransformer:
         recipe = self.recipe
         entries = {entry.name: entry for entry in stage_entries(recipe, stage)}
         sources = [

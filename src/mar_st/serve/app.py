@@ -14,7 +14,7 @@ from mar_st.serve.documents import check_space
 from mar_st.serve.engine import Encoding
 from mar_st.serve.fleet import follow
 from mar_st.serve.gate import Gate
-from mar_st.serve.generations import Generations, Opened, Source
+from mar_st.serve.generations import Generations, Opened, SearcherSource
 from mar_st.serve.metrics import Metrics
 from mar_st.serve.routes import add_routes
 from mar_st.serve.settings import ServeError, ServeSettings
@@ -53,7 +53,7 @@ def create_app(
     metrics = Metrics()
     seen = fleet.wanted if fleet is not None else 0
     if isinstance(index, str | Path):
-        source = Source(
+        source = SearcherSource(
             str(index),
             encoder,
             settings.reranker,

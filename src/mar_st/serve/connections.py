@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 _LEVELS = {"mar_st": logging.INFO, "uvicorn.error": logging.WARNING}
 
 #: Bytes of the head of a request, and of what may follow a part of its body that is not a body (trailers,
-#: extensions of chunks); fields of a head; bytes of an unwanted body that are read past after its refusal.
-HEAD, FIELDS, PAST = 64 * 1024, 256, 64 * 1024 * 1024
+#: extensions of chunks); fields of a head; bytes of an unwanted body that are discarded after its refusal.
+HEAD, FIELDS, MAX_DISCARDED = 64 * 1024, 256, 64 * 1024 * 1024
 
 #: Requests of a connection that may wait for the answer to the first; more are not read.
 PIPELINED = 32
 
-#: Seconds for which a resting connection is still read when the server stops, or when it holds unread bytes.
+#: Seconds for which an idle connection is still read when the server stops, or when it holds unread bytes.
 LINGER = 0.5
 
 #: Paths whose requests may be refused before their bodies are read.
@@ -89,7 +89,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.guard = self.config.guard
         self._head = 0  # bytes since the connection owes a head
         self._fields = 0  # bytes of the target and the fields of a head, or of trailers
-        self._past = 0  # bytes of a body that nobody wants
+        self._discarded = 0  # bytes of a body that nobody wants
         self._framing = 0  # bytes since the last byte of the body
         self._body_open = False
         self.stopping = False
@@ -108,7 +108,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.refuse(ApiError(503, "too_many_connections", "Too many connections. Try again later."))
             self.guard.count("refused")
             return
-        self.guard.owe(self)
+        self.guard.await_head(self)
 
     def sibling(self) -> GuardedProtocol:
         """The protocol of another connection to the same server."""
@@ -131,8 +131,8 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._deaf:
             return
         guard = self.guard
-        if self._resting and self not in guard.owing:
-            guard.owe(self)
+        if self._idle and self not in guard.awaiting_head:
+            guard.await_head(self)
             self._head = 0
         in_body = self._body_open
         self._framing += len(data)
@@ -141,11 +141,11 @@ class GuardedProtocol(HttpToolsProtocol):
             guard.count("large_head")
             self.refuse(ApiError(431, "head_too_large", f"Trailers may have {HEAD} bytes."))
             return
-        if self not in guard.owing or self.transport.is_closing():
+        if self not in guard.awaiting_head or self.transport.is_closing():
             return
         if self._body_open:
-            self._past += len(data)
-            if self._past > PAST:
+            self._discarded += len(data)
+            if self._discarded > MAX_DISCARDED:
                 guard.count("flood")
                 self.transport.abort()
             return
@@ -208,10 +208,10 @@ class GuardedProtocol(HttpToolsProtocol):
             self._deafen()
             return
         self._body_open = True
-        self._past = self._framing = self._fields = 0
+        self._discarded = self._framing = self._fields = 0
         self._refused = self._overloaded()
         if self._refused is not None:
-            self.guard.owe(self)
+            self.guard.await_head(self)
             return
         if self.url[:1] not in (b"/", b"*"):
             self._take_host_of_target()
@@ -248,8 +248,8 @@ class GuardedProtocol(HttpToolsProtocol):
             self._turn_away(self._refused)
             return
         super().on_message_complete()
-        if self.cycle.response_complete and self in self.guard.owing:
-            self.guard.owe(self)  # it was refused before it was there; the next head has its full time
+        if self.cycle.response_complete and self in self.guard.awaiting_head:
+            self.guard.await_head(self)  # it was refused before it was there; the next head has its full time
 
     def on_body(self, body: bytes) -> None:
         """A part of the body is there."""
@@ -260,12 +260,12 @@ class GuardedProtocol(HttpToolsProtocol):
     def _overloaded(self) -> float | None:
         """Seconds that the caller has to wait if this request is refused unread, else `None`."""
         wait = self.guard.overloaded(len(self.tasks))
-        if wait is None or not self._resting or self.expect_100_continue:
+        if wait is None or not self._idle or self.expect_100_continue:
             return None
         return wait if self.url.partition(b"?")[0] in SHED and self.parser.get_method() == b"POST" else None
 
     def _turn_away(self, seconds: float) -> None:
-        """Answer 429, without a task, and rest."""
+        """Answer 429, without a task, and become idle."""
         self._refused = None
         error = too_many(seconds)
         lasts = self.parser.get_http_version() != "1.0" and self.parser.should_keep_alive()
@@ -274,7 +274,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.guard.metrics.refused(self.url.partition(b"?")[0].decode(), error)
         if not self.transport.is_closing():
             super().on_response_complete()
-            self.guard.rest(self)
+            self.guard.mark_idle(self)
 
     def on_response_complete(self) -> None:
         """The answer is out.
@@ -288,8 +288,8 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         super().on_response_complete()
         self.guard.send(self)
-        if self._resting and not self.transport.is_closing():
-            self.guard.rest(self)
+        if self._idle and not self.transport.is_closing():
+            self.guard.mark_idle(self)
 
     def pause_writing(self) -> None:
         """The caller does not take what is sent."""
@@ -311,7 +311,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """
         if self.transport.get_write_buffer_size():
             self.transport.abort()
-        elif self._resting and self.unread():
+        elif self._idle and self.unread():
             self.timeout_keep_alive_task = self.loop.call_later(LINGER, self.timeout_keep_alive_handler)
             return
         super().timeout_keep_alive_handler()
@@ -335,7 +335,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.pipeline and self._running is not None:
             self.pipeline.clear()
             self.cycle, self._deaf = self._running, True
-        if self._resting:
+        if self._idle:
             self.loop.call_later(LINGER, self._end_rest)
         else:
             super().shutdown()
@@ -368,7 +368,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.guard.send(self, stopping=self.stopping)
 
     @property
-    def _resting(self) -> bool:
+    def _idle(self) -> bool:
         """True if no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 

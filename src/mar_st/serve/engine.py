@@ -15,7 +15,7 @@ from mar_st.online.batcher import Closed
 from mar_st.online.protocol import encoder_name
 from mar_st.online.waiting import is_short
 from mar_st.serve.errors import ApiError, bad, too_many
-from mar_st.serve.searching import Ask, SearchStage, deliver, moving
+from mar_st.serve.searching import PendingSearch, SearchStage, deliver, moving
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,7 +117,7 @@ class Encoding:
         return await asyncio.to_thread(self.encoder.count_tokens, texts)
 
 
-class Engine:
+class SearchEngine:
     """One generation of the index, with its encoder.
 
     Requests enter it with `with engine:`; once it is retired and the last one has left, it is closed.
@@ -202,29 +202,29 @@ class Engine:
         finally:
             self._reading -= 1
 
-    def search(self, ask: Ask, text: str | None = None) -> asyncio.Future[Hits]:
+    def search(self, search: PendingSearch, text: str | None = None) -> asyncio.Future[Hits]:
         """Hits for a vector or a text.
 
         Args:
-            ask: The search.
+            search: The search.
             text: What to encode, where the search has no vector.
 
         Raises:
             ApiError: 429: too much waits. 400: a text, but no encoder.
         """
-        lane = self.stage.lane(ask)
+        lane = self.stage.lane(search)
         after = lane.expected_wait
         if self._too_late(lane.waiting, after):
             raise too_many(after)
-        if ask.vector is not None:
-            self.stage.put(ask)
-            return ask.answer
+        if search.vector is not None:
+            self.stage.put(search)
+            return search.answer
         if self.encoding is None:
             raise bad("This server has no query encoder; send 'vector'.", "query")
-        encoded = self.encoding.submit([text or ""], ask.deadline, after=after)
+        encoded = self.encoding.submit([text or ""], search.deadline, after=after)
         # From the encoder's thread straight to the searching one, without waking the event loop between.
-        encoded.add_done_callback(lambda future: self._encoded(ask, future))
-        return ask.answer
+        encoded.add_done_callback(lambda future: self._encoded(search, future))
+        return search.answer
 
     def _too_late(self, waiting: int, seconds: float) -> bool:
         return waiting >= self.settings.max_queue or seconds > FILL * self.settings.timeout
@@ -246,15 +246,15 @@ class Engine:
                 return expected
         return None
 
-    def _encoded(self, ask: Ask, future: Future[np.ndarray]) -> None:
+    def _encoded(self, search: PendingSearch, future: Future[np.ndarray]) -> None:
         error = future.exception()
         if error is not None:
             if not isinstance(error, DeadlinePassed):  # the caller is not to blame
                 error = RuntimeError(f"The encoder failed ({type(error).__name__}).")
-            deliver([(ask, error)])
+            deliver([(search, error)])
             return
-        ask.vector = future.result()[0, : self.dim]  # Matryoshka: the encoder may be wider
-        self.stage.put(ask)
+        search.vector = future.result()[0, : self.dim]  # Matryoshka: the encoder may be wider
+        self.stage.put(search)
 
     # -- what it holds --
 

@@ -27,7 +27,7 @@ _ACCESS = logging.getLogger("mar_st.serve.access")
 
 
 @dataclass(frozen=True)
-class Rule:
+class AccessRule:
     """Access rule of a path.
 
     Attributes:
@@ -39,7 +39,7 @@ class Rule:
     keyed: bool = False
 
 
-_OPEN = Rule(open=True)
+_OPEN = AccessRule(open=True)
 
 #: Paths that are named in metrics and logs; what else callers ask for is "other" there.
 RULES = {
@@ -51,15 +51,15 @@ RULES = {
     "/openapi.json": _OPEN,
     "/healthz": _OPEN,
     "/readyz": _OPEN,
-    "/metrics": Rule(),
-    "/info": Rule(),
-    "/search": Rule(),
-    "/document": Rule(),
-    "/v1/embeddings": Rule(),
-    "/v1/models": Rule(),
-    "/admin/reload": Rule(keyed=True),
+    "/metrics": AccessRule(),
+    "/info": AccessRule(),
+    "/search": AccessRule(),
+    "/document": AccessRule(),
+    "/v1/embeddings": AccessRule(),
+    "/v1/models": AccessRule(),
+    "/admin/reload": AccessRule(keyed=True),
 }
-_OTHER = Rule()
+_OTHER = AccessRule()
 
 #: A host and maybe a port, as RFC 9110 has them.
 _HOST = re.compile(r"(?:(?P<name>[^\s:@/\[\]]+)|\[(?P<address>[0-9a-f:.]+)\])(?::\d{0,5})?")
@@ -137,7 +137,7 @@ class Gate:
             if self.log:
                 _ACCESS.info("%s %s %d %.1fms", scope["method"], name, status, 1000 * seconds)
 
-    def _check(self, scope: Scope, rule: Rule) -> None:
+    def _check(self, scope: Scope, rule: AccessRule) -> None:
         headers = scope["headers"]
         if self.hosts is not None:
             _check_host(headers, self.hosts)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.errors import MarError
-from mar_st.serve.engine import Engine
+from mar_st.serve.engine import SearchEngine
 from mar_st.serve.settings import ServeError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _WARM = (1, 4, 16)
 
 
 @dataclass(frozen=True)
-class Source:
+class SearcherSource:
     """Sources of a searcher, from which it can be reopened.
 
     Attributes:
@@ -84,7 +84,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Opened:
-    """Result of `Source.open`.
+    """Result of `SearcherSource.open`.
 
     Attributes:
         searcher: The searcher.
@@ -122,7 +122,7 @@ class Generations:
     """
 
     def __init__(
-        self, source: Source | None, opened: Opened, settings: ServeSettings, metrics: Metrics
+        self, source: SearcherSource | None, opened: Opened, settings: ServeSettings, metrics: Metrics
     ) -> None:
         self.source, self.settings, self.metrics = source, settings, metrics
         self.number = 0
@@ -168,11 +168,11 @@ class Generations:
         """Finish what was accepted and end all threads."""
         await asyncio.gather(*self._retiring, self.current.retire())
 
-    def _prepare(self, source: Source, before: Opened) -> tuple[Opened, Engine]:
+    def _prepare(self, source: SearcherSource, before: Opened) -> tuple[Opened, SearchEngine]:
         opened = source.open(before)
         return opened, self._engine(opened, before.encoder)
 
-    def _engine(self, opened: Opened, warm: object = None) -> Engine:
+    def _engine(self, opened: Opened, warm: object = None) -> SearchEngine:
         """An engine that has answered once, so that its first callers do not wait for disk and runtime.
 
         Args:
@@ -184,7 +184,7 @@ class Generations:
         if opened.encoder is not None and opened.encoder is not warm:
             for size in _WARM:
                 opened.encoder.encode(["预热的一句话而已"] * size)
-        return Engine(searcher, opened.encoder, self.settings, self.metrics)
+        return SearchEngine(searcher, opened.encoder, self.settings, self.metrics)
 
     def _switched(self) -> None:
         self.number += 1

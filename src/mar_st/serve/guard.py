@@ -1,4 +1,4 @@
-"""Connections that are watched: those that owe a head, those that rest, and those that do not read."""
+"""Connections that are watched: those that wait for a head, idle ones, and those that do not read."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-#: How many requests are in the hands of the event loop (begun, and in no queue) when more are refused before
-#: their bodies are read.
-HANDS = 128
+#: Number of requests in progress (begun, and in no queue) beyond which more are refused before their bodies
+#: are read.
+MAX_IN_PROGRESS = 128
 
 #: Connections that are accepted in one turn of the event loop: by the only worker; by one of several, which
 #: is to leave some to the others.
 ACCEPTED, SHARED = 256, 16
 
-#: Resting connections that are looked at for one to close; of most nothing is unread.
+#: Idle connections that are looked at for one to close; of most nothing is unread.
 TRIED = 16
 
 #: Bytes that a connection must take of its answer within the time to send, if so many wait; and the time
@@ -51,7 +51,7 @@ class ConnectionLimits:
 
 
 class Guard:
-    """Connections without a request: those that owe a head, and those that rest after an answer.
+    """Connections without a request: those that wait for a head, and those that are idle after an answer.
 
     Args:
         limits: Limits on connections.
@@ -65,8 +65,8 @@ class Guard:
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         # Dictionaries keep their order, so the first is the one that has waited longest.
-        self.owing: dict[GuardedProtocol, float] = {}
-        self.resting: dict[GuardedProtocol, None] = {}
+        self.awaiting_head: dict[GuardedProtocol, float] = {}
+        self.idle: dict[GuardedProtocol, None] = {}
         # Until when each must have taken how much, by what was left of its answer.
         self.sending: dict[GuardedProtocol, tuple[float, int]] = {}
         self._sweeping = False
@@ -104,17 +104,17 @@ class Guard:
         if self.listening is not None:
             self.listening.close()
 
-    def owe(self, connection: GuardedProtocol) -> None:
-        """A connection owes the head of a request from now on."""
-        self.resting.pop(connection, None)
-        self.owing.pop(connection, None)
-        self.owing[connection] = connection.loop.time() + self.limits.head_seconds
+    def await_head(self, connection: GuardedProtocol) -> None:
+        """The head of a request is expected from a connection from now on."""
+        self.idle.pop(connection, None)
+        self.awaiting_head.pop(connection, None)
+        self.awaiting_head[connection] = connection.loop.time() + self.limits.head_seconds
         self._begin(connection.loop)
 
-    def rest(self, connection: GuardedProtocol) -> None:
-        """A connection rests; uvicorn's own timer ends it."""
-        self.owing.pop(connection, None)
-        self.resting[connection] = None
+    def mark_idle(self, connection: GuardedProtocol) -> None:
+        """A connection is idle; uvicorn's own timer ends it."""
+        self.awaiting_head.pop(connection, None)
+        self.idle[connection] = None
 
     def send(self, connection: GuardedProtocol, *, stopping: bool = False) -> None:
         """A connection was given something to read; where it does not, it is ended."""
@@ -131,14 +131,14 @@ class Guard:
 
     def leave(self, connection: GuardedProtocol) -> None:
         """A connection has a request."""
-        self.owing.pop(connection, None)
-        self.resting.pop(connection, None)
+        self.awaiting_head.pop(connection, None)
+        self.idle.pop(connection, None)
 
     def make_room(self, newcomer: GuardedProtocol) -> bool:
         """Close the connection that has waited longest; false if all have a request."""
-        for waiting in (self.owing, self.resting):
+        for waiting in (self.awaiting_head, self.idle):
             for connection in islice(waiting, TRIED):
-                if connection is not newcomer and (waiting is self.owing or not connection.unread()):
+                if connection is not newcomer and (waiting is self.awaiting_head or not connection.unread()):
                     self._end(connection, "crowded")
                     return True
         return False
@@ -151,8 +151,8 @@ class Guard:
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
-        while self.owing:
-            connection, until = next(iter(self.owing.items()))
+        while self.awaiting_head:
+            connection, until = next(iter(self.awaiting_head.items()))
             if until > now:
                 break
             connection.refuse(ApiError(408, "slow_head", "The head of the request did not arrive in time."))
@@ -168,7 +168,7 @@ class Guard:
             elif until <= now:
                 self.send(connection, stopping=connection.stopping)
         self._sweeping = False
-        if self.owing or self.sending:
+        if self.awaiting_head or self.sending:
             self._begin(loop)
 
     def _end(self, connection: GuardedProtocol, reason: str) -> None:
@@ -187,8 +187,8 @@ class Guard:
         Args:
             requests: Requests that were begun and are not answered.
         """
-        if self.generations is None or requests < HANDS:
+        if self.generations is None or requests < MAX_IN_PROGRESS:
             return None
         engine = self.generations.current
         wait = engine.full()
-        return wait if wait is not None and requests - engine.waiting > HANDS else None
+        return wait if wait is not None and requests - engine.waiting > MAX_IN_PROGRESS else None

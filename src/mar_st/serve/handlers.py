@@ -14,18 +14,18 @@ import orjson
 from mar_st.errors import MarError
 from mar_st.online import DeadlinePassed
 from mar_st.serve.errors import ApiError, bad, late
-from mar_st.serve.http import Call, Reply, as_json
+from mar_st.serve.http import ReceivedRequest, Reply, as_json
 from mar_st.serve.lengths import check_characters, check_lengths, counted_part
 from mar_st.serve.models import NO_DOCUMENTS, asked_side
 from mar_st.serve.requests import EmbeddingsRequest, SearchRequest, read
-from mar_st.serve.searching import HITS, VALUES, Ask, on_loop
+from mar_st.serve.searching import HITS, VALUES, PendingSearch, on_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mar_st.index import Hit
     from mar_st.index.results import Match
-    from mar_st.serve.engine import Encoding, Engine
+    from mar_st.serve.engine import Encoding, SearchEngine
     from mar_st.serve.generations import Generations
     from mar_st.serve.models import InputType
     from mar_st.serve.settings import ServeSettings
@@ -54,28 +54,28 @@ class Handlers:
 
     # -- search --
 
-    async def search(self, call: Call) -> Reply:
+    async def search(self, request: ReceivedRequest) -> Reply:
         """Search the index."""
-        request = read(SearchRequest, call.json())
+        body = read(SearchRequest, request.json())
         with self.generations.current as engine:
-            self._check(engine, request)
-            ask, encoded, truncated = await self._ask(engine, request, call)
-            if self.settings.log_queries and request.query is not None:
-                QUERIES.info("%s", orjson.dumps({"query": request.query, "k": request.k}).decode())
+            self._check(engine, body)
+            pending, encoded, truncated = await self._prepared(engine, body, request)
+            if self.settings.log_queries and body.query is not None:
+                QUERIES.info("%s", orjson.dumps({"query": body.query, "k": body.k}).decode())
             try:
-                hits = await engine.search(ask, encoded)
+                hits = await engine.search(pending, encoded)
             except DeadlinePassed:
                 raise late(self.settings.timeout) from None
             except MarError as error:
                 raise bad(str(error)) from None
             # Nothing is known of vectors that the encoder of this server did not make.
-            match = engine.searcher.match(hits) if request.vector is None else None
-        cut = truncated if request.query is not None and request.vector is None else None
-        return Reply(await aside(len(hits) > HITS, _found, hits, match, call.started, ask, cut))
+            match = engine.searcher.match(hits) if body.vector is None else None
+        cut = truncated if body.query is not None and body.vector is None else None
+        return Reply(await aside(len(hits) > HITS, _found, hits, match, request.started, pending, cut))
 
-    async def document(self, call: Call) -> Reply:
+    async def document(self, request: ReceivedRequest) -> Reply:
         """Show one document as the index keeps it."""
-        name = call.parameter("id")
+        name = request.parameter("id")
         with self.generations.current as engine:
             try:
                 found = await engine.document(name)
@@ -85,75 +85,77 @@ class Handlers:
             raise ApiError(404, "no_such_document", "The index has no document with this id.", param="id")
         return Reply(as_json(found._asdict()))
 
-    def _check(self, engine: Engine, request: SearchRequest) -> None:
+    def _check(self, engine: SearchEngine, body: SearchRequest) -> None:
         """Refuse what this index cannot be asked."""
         most = self.settings.max_k
-        for name, value in (("k", request.k), ("rerank", request.rerank or 0)):
+        for name, value in (("k", body.k), ("rerank", body.rerank or 0)):
             if value > most:
                 raise bad(f"{name!r} may be {most} at most.", name)
-        if request.query is None:
-            if request.vector is None:
+        if body.query is None:
+            if body.vector is None:
                 raise bad("A search needs 'query' or 'vector'.", "query")
-            if request.hybrid or request.rerank:
+            if body.hybrid or body.rerank:
                 raise bad("'hybrid' and 'rerank' work on texts; send 'query' too.", "query")
-        if request.hybrid and not engine.hybrid:
+        if body.hybrid and not engine.hybrid:
             raise bad("This index has no BM25, so 'hybrid' is not possible.", "hybrid", code="no_bm25")
-        if request.rerank and not engine.rerank:
+        if body.rerank and not engine.rerank:
             raise bad("This server has no reranker; start it with --reranker.", "rerank", code="no_reranker")
 
-    async def _ask(self, engine: Engine, request: SearchRequest, call: Call) -> tuple[Ask, str | None, bool]:
+    async def _prepared(
+        self, engine: SearchEngine, body: SearchRequest, request: ReceivedRequest
+    ) -> tuple[PendingSearch, str | None, bool]:
         """The search, the text that is to be encoded for it, and whether the text was cut."""
-        vector = None if request.vector is None else engine.check_vector(request.vector)
-        text, encoded, truncated = await self._text(engine, request)
+        vector = None if body.vector is None else engine.check_vector(body.vector)
+        text, encoded, truncated = await self._text(engine, body)
         answer = asyncio.get_running_loop().create_future()
-        where = await aside(_many_values(request.where), engine.check_filter, request.where)
-        ask = Ask(text, request.k, where, request.hybrid, request.rerank or 0, call.deadline, answer, vector)
-        return ask, encoded, truncated
+        where = await aside(_many_values(body.where), engine.check_filter, body.where)
+        pending = PendingSearch(
+            text, body.k, where, body.hybrid, body.rerank or 0, request.deadline, answer, vector
+        )
+        return pending, encoded, truncated
 
-    async def _text(self, engine: Engine, request: SearchRequest) -> tuple[str | None, str | None, bool]:
+    async def _text(self, engine: SearchEngine, body: SearchRequest) -> tuple[str | None, str | None, bool]:
         """The query as words see it, as the encoder gets it, and whether it was cut."""
-        text = request.query
+        text = body.query
         if text is None:
             return None, None, False
         if engine.encoding is None:
-            text, truncated = check_characters(text, truncate=request.truncate, field="query")
+            text, truncated = check_characters(text, truncate=body.truncate, field="query")
             return text, text, truncated
         found = await check_lengths(
-            engine.encoding, [text], self.settings.max_tokens, truncate=request.truncate, field="query"
+            engine.encoding, [text], self.settings.max_tokens, truncate=body.truncate, field="query"
         )
         text = found.texts[0]
         return (await counted_part(engine.encoding.encoder, text) if found.cut else text), text, found.cut
 
     # -- embeddings --
 
-    async def embeddings(self, call: Call) -> Reply:
+    async def embeddings(self, request: ReceivedRequest) -> Reply:
         """Encode texts as OpenAI's endpoint does."""
-        request = read(EmbeddingsRequest, call.json())
-        texts = [request.input] if isinstance(request.input, str) else request.input
+        body = read(EmbeddingsRequest, request.json())
+        texts = [body.input] if isinstance(body.input, str) else body.input
         if len(texts) > self.settings.max_texts:
             raise bad(f"'input' may hold {self.settings.max_texts} texts.", "input", code="too_many_texts")
         with self.generations.current as engine:
             name = self.settings.model_name or ""
-            side = asked_side(request, name)
-            encoding = self._encoding(
-                engine, side, "input_type" if request.model in (None, name) else "model"
-            )
+            side = asked_side(body, name)
+            encoding = self._encoding(engine, side, "input_type" if body.model in (None, name) else "model")
             dim = encoding.encoder.dim
-            if request.dimensions is not None and request.dimensions > dim:
+            if body.dimensions is not None and body.dimensions > dim:
                 raise bad(f"'dimensions' may be {dim} at most.", "dimensions")
             found = await check_lengths(
-                encoding, texts, self.settings.max_tokens, truncate=request.truncate, field="input"
+                encoding, texts, self.settings.max_tokens, truncate=body.truncate, field="input"
             )
             if self.settings.log_queries and side == "query":
                 QUERIES.info("%s", orjson.dumps({"input": texts}).decode())
-            vectors, counts = await self._encode(encoding, found.texts, found.counts, call.deadline)
-        if request.dimensions is not None and request.dimensions < dim:
-            vectors = cut(vectors, request.dimensions, normalised=encoding.encoder.normalised)
+            vectors, counts = await self._encode(encoding, found.texts, found.counts, request.deadline)
+        if body.dimensions is not None and body.dimensions < dim:
+            vectors = cut(vectors, body.dimensions, normalised=encoding.encoder.normalised)
         used = sum(min(count, encoding.encoder.max_length) for count in counts)
-        model, form = request.model or name, request.encoding_format
+        model, form = body.model or name, body.encoding_format
         return Reply(await aside(vectors.size > NUMBERS, _embedded, vectors, form, model, used))
 
-    def _encoding(self, engine: Engine, side: InputType, field: str) -> Encoding:
+    def _encoding(self, engine: SearchEngine, side: InputType, field: str) -> Encoding:
         if side == "document":
             if self.documents is None:
                 raise bad(NO_DOCUMENTS, field, code="no_document_encoder")
@@ -187,7 +189,7 @@ def _many_values(where: dict[str, Any] | None) -> bool:
 
 
 def _found(
-    hits: Sequence[Hit], match: Match | None, started: float, ask: Ask, truncated: bool | None
+    hits: Sequence[Hit], match: Match | None, started: float, pending: PendingSearch, truncated: bool | None
 ) -> bytes:
     """The answer to a search."""
     now = time.monotonic()
@@ -195,8 +197,8 @@ def _found(
         "hits": [hit.to_json() for hit in hits],
         "match": match,
         "timing": {
-            "encode_ms": _ms(ask.encoded - started),
-            "search_ms": _ms(ask.searched - ask.encoded),
+            "encode_ms": _ms(pending.encoded - started),
+            "search_ms": _ms(pending.searched - pending.encoded),
             "total_ms": _ms(now - started),
         },
     }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
 Header: TypeAlias = tuple[bytes, bytes]
-Handler: TypeAlias = "Callable[[Call], Awaitable[Reply]]"
+Handler: TypeAlias = "Callable[[ReceivedRequest], Awaitable[Reply]]"
 
 #: Where the gate leaves the start of a request in its scope.
 STARTED = "mar.started"
@@ -28,7 +28,7 @@ _NO_STORE: Header = (b"cache-control", b"no-store")
 
 
 @dataclass(slots=True)
-class Call:
+class ReceivedRequest:
     """A request whose body is there.
 
     Attributes:
@@ -195,13 +195,13 @@ class Direct:
         started: float = scope[STARTED]
         query: bytes = scope["query_string"]
         if self.seconds is None:
-            await (await self.handler(Call(body, started, float("inf"), query))).send(send)
+            await (await self.handler(ReceivedRequest(body, started, float("inf"), query))).send(send)
             return
         deadline = started + self.seconds
         try:
             # The clock of the event loop is time.monotonic() too.
             async with asyncio.timeout_at(deadline):
-                reply = await self.handler(Call(body, started, deadline, query))
+                reply = await self.handler(ReceivedRequest(body, started, deadline, query))
         except TimeoutError:
             raise late(self.seconds) from None
         await reply.send(send)

@@ -23,7 +23,7 @@ WITHOUT_ENCODER = 512
 
 
 @dataclass(frozen=True)
-class Texts:
+class CheckedTexts:
     """The texts of a request within the limits.
 
     Attributes:
@@ -39,7 +39,7 @@ class Texts:
 
 async def check_lengths(
     encoding: Encoding, texts: Sequence[str], most: int, *, truncate: bool, field: str
-) -> Texts:
+) -> CheckedTexts:
     """Refuse texts that are too long, or cut them.
 
     A text that may be cut is cut to `PER_TOKEN` characters for each token that the encoder takes, so that
@@ -50,7 +50,7 @@ async def check_lengths(
             than `most` tokens.
     """
     if encoding.surely_fits(texts, most):
-        return Texts(list(texts), None, False)
+        return CheckedTexts(list(texts), None, False)
     limit = encoding.encoder.max_length
     kept = [_part(text, PER_TOKEN * limit, encoding.encoder) for text in texts]
     cut = any(len(part) < len(text) for part, text in zip(kept, texts, strict=True))
@@ -74,7 +74,7 @@ async def check_lengths(
             field,
             code="text_too_long",
         )
-    return Texts(kept, counts, cut or longest > limit)
+    return CheckedTexts(kept, counts, cut or longest > limit)
 
 
 async def counted_part(encoder: QueryEncoder, text: str) -> str:

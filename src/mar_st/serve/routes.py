@@ -12,7 +12,7 @@ from starlette.routing import Route
 from mar_st.errors import MarError
 from mar_st.serve.errors import ApiError
 from mar_st.serve.handlers import Handlers
-from mar_st.serve.http import Call, Direct, Reply, as_json
+from mar_st.serve.http import Direct, ReceivedRequest, Reply, as_json
 from mar_st.serve.models import DOCUMENT, NO_DOCUMENTS, model_entry, served_models, unknown_model
 from mar_st.serve.openapi import openapi
 from mar_st.serve.pages import add_pages
@@ -58,8 +58,8 @@ def add_routes(
     limits: dict[str, Any] = {"limit": settings.max_body, "body_seconds": settings.body_timeout}
     timed = {**limits, "seconds": settings.timeout}
 
-    async def reload(call: Call) -> Reply:
-        del call
+    async def reload(request: ReceivedRequest) -> Reply:
+        del request
         return await _reload(generations, fleet)
 
     direct: dict[tuple[str, str], ASGIApp] = {

@@ -31,7 +31,7 @@ HITS, CONDITIONS, VALUES, CHARACTERS = 100, 8, 100, 256
 
 
 @dataclass(slots=True, eq=False)
-class Ask:
+class PendingSearch:
     """Search of one request.
 
     Attributes:
@@ -107,13 +107,13 @@ class SearchStage:
         """Searches that wait."""
         return self.small.waiting + self.large.waiting
 
-    def lane(self, ask: Ask) -> Lane:
+    def lane(self, search: PendingSearch) -> Lane:
         """Where a search waits."""
-        return self.large if ask.large else self.small
+        return self.large if search.large else self.small
 
-    def put(self, ask: Ask) -> None:
+    def put(self, search: PendingSearch) -> None:
         """Search; the vector is there."""
-        self.lane(ask).put(ask)
+        self.lane(search).put(search)
 
     def close(self) -> None:
         """Search what waits, then end the threads."""
@@ -148,7 +148,7 @@ class Lane:
     ) -> None:
         self.searcher, self.max_batch, self.metrics = searcher, max_batch, metrics
         self._filling, self._all = filling, waiting
-        self._queue: SimpleQueue[Ask | None] = SimpleQueue()
+        self._queue: SimpleQueue[PendingSearch | None] = SimpleQueue()
         self._per_query = 0.0  # seconds, a moving mean
         self._gauge = metrics.waiting.labels("search")
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -164,11 +164,11 @@ class Lane:
         """Seconds until a search that comes now is begun."""
         return self.waiting * self._per_query
 
-    def put(self, ask: Ask | None) -> None:
+    def put(self, search: PendingSearch | None) -> None:
         """Search; `None` ends the thread when all before it are done."""
-        if ask is not None:
-            ask.encoded = time.monotonic()
-        self._queue.put(ask)
+        if search is not None:
+            search.encoded = time.monotonic()
+        self._queue.put(search)
 
     def join(self) -> None:
         """Wait for the end of the thread."""
@@ -182,39 +182,39 @@ class Lane:
                 while len(batch) < self.max_batch:
                     batch.append(self._queue.get_nowait())
             last = None in batch
-            asks = [ask for ask in batch if ask is not None]
-            if asks:
+            searches = [search for search in batch if search is not None]
+            if searches:
                 started = time.monotonic()
-                results = self._results(asks, started)
-                seconds = asks[0].searched - started
-                self._per_query = moving(self._per_query, seconds / len(asks))
+                results = self._results(searches, started)
+                seconds = searches[0].searched - started
+                self._per_query = moving(self._per_query, seconds / len(searches))
                 # Before the answers: who has one may look at once for what was counted.
                 self.metrics.search.observe(seconds)
-                self.metrics.search_size.observe(len(asks))
+                self.metrics.search_size.observe(len(searches))
                 deliver(results)
                 self._gauge.set(self._all())
 
-    def _results(self, asks: list[Ask], started: float) -> list[tuple[Ask, Any]]:
+    def _results(self, searches: list[PendingSearch], started: float) -> list[tuple[PendingSearch, Any]]:
         """Hits, or the exception, of each."""
-        groups: dict[Hashable, list[Ask]] = {}
-        results: list[tuple[Ask, Any]] = []
-        for ask in asks:
-            if ask.deadline < started:
-                results.append((ask, DeadlinePassed("The deadline passed while the search waited.")))
-            elif not ask.answer.cancelled():
-                groups.setdefault(ask.key, []).append(ask)
+        groups: dict[Hashable, list[PendingSearch]] = {}
+        results: list[tuple[PendingSearch, Any]] = []
+        for search in searches:
+            if search.deadline < started:
+                results.append((search, DeadlinePassed("The deadline passed while the search waited.")))
+            elif not search.answer.cancelled():
+                groups.setdefault(search.key, []).append(search)
         for group in groups.values():
             results += self._search(group)
         done = time.monotonic()
-        for ask in asks:
-            ask.searched = done
+        for search in searches:
+            search.searched = done
         return results
 
-    def _search(self, group: list[Ask]) -> list[tuple[Ask, Any]]:
+    def _search(self, group: list[PendingSearch]) -> list[tuple[PendingSearch, Any]]:
         first = group[0]
         try:
-            texts = None if first.text is None else [ask.text or "" for ask in group]
-            vectors = np.stack([ask.vector for ask in group if ask.vector is not None])
+            texts = None if first.text is None else [search.text or "" for search in group]
+            vectors = np.stack([search.vector for search in group if search.vector is not None])
             hits = self.searcher.search_vectors(
                 vectors,
                 texts,
@@ -222,13 +222,13 @@ class Lane:
                 where=first.where,
                 hybrid=first.hybrid,
                 rerank=first.rerank,
-                deadline=max(ask.deadline for ask in group),
+                deadline=max(search.deadline for search in group),
             )
         except DeadlinePassed as error:  # nobody of them waits any more
-            return [(ask, error) for ask in group]
+            return [(search, error) for search in group]
         except Exception as error:
             if len(group) > 1:  # one caller's query must not fail the others'
-                return [result for ask in group for result in self._search([ask])]
+                return [result for search in group for result in self._search([search])]
             return [(first, error)]
         return list(zip(group, hits, strict=True))
 
@@ -264,11 +264,11 @@ def on_loop(future: Future[Any]) -> asyncio.Future[Any]:
     return answer
 
 
-def deliver(results: list[tuple[Ask, Any]]) -> None:
+def deliver(results: list[tuple[PendingSearch, Any]]) -> None:
     """Hand results over to the event loops that wait for them."""
-    loops: dict[asyncio.AbstractEventLoop, list[tuple[Ask, Any]]] = {}
-    for ask, result in results:
-        loops.setdefault(ask.answer.get_loop(), []).append((ask, result))
+    loops: dict[asyncio.AbstractEventLoop, list[tuple[PendingSearch, Any]]] = {}
+    for search, result in results:
+        loops.setdefault(search.answer.get_loop(), []).append((search, result))
     for loop, own in loops.items():
         try:
             loop.call_soon_threadsafe(_settle, own)
@@ -276,11 +276,11 @@ def deliver(results: list[tuple[Ask, Any]]) -> None:
             _LOG.info("%d answers came after their event loop was closed", len(own))
 
 
-def _settle(results: list[tuple[Ask, Any]]) -> None:
-    for ask, result in results:
-        if ask.answer.done():
+def _settle(results: list[tuple[PendingSearch, Any]]) -> None:
+    for search, result in results:
+        if search.answer.done():
             continue
         if isinstance(result, BaseException):
-            ask.answer.set_exception(result)
+            search.answer.set_exception(result)
         else:
-            ask.answer.set_result(result)
+            search.answer.set_result(result)

@@ -18,7 +18,7 @@ from mar_st.spaces import rung_report
 from mar_st.spaces.options import Options
 from mar_st.spaces.records import card, claim, summary
 from mar_st.spaces.retention import Judged, load_tasks
-from mar_st.spaces.run import Run
+from mar_st.spaces.run import SpaceRun
 from mar_st.spaces.rung_effort import graph_of
 from mar_st.spaces.rungs import (
     FULL,
@@ -121,7 +121,7 @@ def align_ladder(
 
 
 @dataclass(kw_only=True)
-class LadderRun(Run):
+class LadderRun(SpaceRun):
     """One call of `align_ladder`.
 
     Attributes:

@@ -36,7 +36,7 @@ from mar_st.spaces.students import (
 )
 from mar_st.stages.align import align_to
 from mar_st.stages.labels import labelled
-from mar_st.stages.settings import Settings
+from mar_st.stages.settings import StageSettings
 from mar_st.stages.trainer import fit, read_columns
 from mar_st.teachers import EndpointTeacher, FolderTeacher, ModelTeacher
 
@@ -85,11 +85,11 @@ def align_space(
     """
     options = options or Options()
     opened, asked, documents = open_inputs(teacher, out, queries, texts, store, options)
-    return Run(teacher, opened, Path(out), asked, documents, student, refine, options, say).do()
+    return SpaceRun(teacher, opened, Path(out), asked, documents, student, refine, options, say).do()
 
 
 @dataclass
-class Run:
+class SpaceRun:
     """One call of `align_space`: its inputs, and the steps that a ladder shares.
 
     Attributes:
@@ -380,6 +380,6 @@ class Run:
             return self.options.prompt
         return self.teacher.asks["query"].prompt if isinstance(self.teacher, ModelTeacher) else ""
 
-    def _stage_settings(self, folder: Path) -> Settings:
+    def _stage_settings(self, folder: Path) -> StageSettings:
         options = self.options
-        return Settings(folder, options.seed, "bf16" if options.autocast else "fp32", options.save_steps)
+        return StageSettings(folder, options.seed, "bf16" if options.autocast else "fp32", options.save_steps)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mar_st.data import Source
     from mar_st.model.mar import MAR
     from mar_st.recipes.schema import AlignStage, Side
-    from mar_st.stages.settings import Settings
+    from mar_st.stages.settings import StageSettings
     from mar_st.teachers import Teacher
     from mar_st.teachers.store import Vectors
 
@@ -43,7 +43,7 @@ def train_align(
     model: MAR,
     sources: Sequence[Source],
     stage: AlignStage,
-    settings: Settings,
+    settings: StageSettings,
     prompts: Mapping[str, str],
 ) -> None:
     """Train the query encoder in place; every query and every document is paired with itself.
@@ -117,7 +117,7 @@ def align_to(
     teacher_of: Callable[[TextGroup], Teacher],
     sources: Sequence[Source],
     stage: AlignStage,
-    settings: Settings,
+    settings: StageSettings,
     prompts: Mapping[str, str],
 ) -> None:
     """Train the query route of a model towards a teacher, in place.

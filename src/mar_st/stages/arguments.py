@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from mar_st.recipes.schema import Stage
-    from mar_st.stages.settings import Settings
+    from mar_st.stages.settings import StageSettings
 
 #: The trainer's name of each schedule; all of them come after a linear warm-up.
 SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
@@ -27,7 +27,7 @@ LOGGING_STEPS = 20
 
 def training_arguments(
     stage: Stage,
-    settings: Settings,
+    settings: StageSettings,
     device: torch.device,
     *,
     evaluate: bool,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from mar_st.data import Source
     from mar_st.recipes.schema import ContrastiveStage, DistillStage, JointStage
-    from mar_st.stages.settings import Settings
+    from mar_st.stages.settings import StageSettings
 
 logger = logging.get_logger(__name__)
 
@@ -38,7 +38,7 @@ def train_contrastive(
     model: SentenceTransformer,
     sources: Sequence[Source],
     stage: ContrastiveStage,
-    settings: Settings,
+    settings: StageSettings,
     prompts: Mapping[str, str],
 ) -> None:
     """Train one encoder in place, queries and documents through the same weights.
@@ -124,7 +124,7 @@ def merge_stage_lora(transformer: Any, stage: ContrastiveStage | JointStage) -> 
 
 
 def stage_columns(
-    sources: Sequence[Source], stage: ContrastiveStage | DistillStage | JointStage, settings: Settings
+    sources: Sequence[Source], stage: ContrastiveStage | DistillStage | JointStage, settings: StageSettings
 ) -> dict[str, Dataset]:
     """The rows of each data entry, with the stage's number of hard negatives where it gives one.
 

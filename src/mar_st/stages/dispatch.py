@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from mar_st.data import Source
     from mar_st.modules.retromae_decoder import MLMHead
     from mar_st.recipes.schema import Stage
-    from mar_st.stages.settings import Settings
+    from mar_st.stages.settings import StageSettings
 
 
 def train_stage(
     model: Any,
     sources: Sequence[Source],
     stage: Stage,
-    settings: Settings,
+    settings: StageSettings,
     prompts: dict[str, str],
     *,
     teacher: SentenceTransformer | CrossEncoder | None,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mar_st.data import Source
     from mar_st.recipes.schema import DistillStage
-    from mar_st.stages.settings import Settings
+    from mar_st.stages.settings import StageSettings
 
 
 def train_distill(
@@ -24,7 +24,7 @@ def train_distill(
     teacher: SentenceTransformer | CrossEncoder | None,
     sources: Sequence[Source],
     stage: DistillStage,
-    settings: Settings,
+    settings: StageSettings,
     prompts: Mapping[str, str],
 ) -> None:
     """Train the student in place on labelled triples and on the teacher's scores of them.

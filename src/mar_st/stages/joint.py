@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mar_st.data import Source
     from mar_st.model.mar import MAR
     from mar_st.recipes.schema import JointStage
-    from mar_st.stages.settings import Settings
+    from mar_st.stages.settings import StageSettings
 
 #: Parameters of the document route, as a loss names them.
 DOCUMENT_PARAMETERS = r"^model\.(module\.)?\d+\.sub_modules\.document\."
@@ -40,7 +40,7 @@ def train_joint(
     model: MAR,
     sources: Sequence[Source],
     stage: JointStage,
-    settings: Settings,
+    settings: StageSettings,
     prompts: Mapping[str, str],
     *,
     teacher: SentenceTransformer | CrossEncoder | None = None,

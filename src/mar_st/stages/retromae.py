@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from mar_st.data import Source
     from mar_st.modules.retromae_decoder import MLMHead
     from mar_st.recipes.schema import RetroMAEStage
-    from mar_st.stages.settings import Settings
+    from mar_st.stages.settings import StageSettings
 
 
 def train_retromae(
     model: SentenceTransformer,
     sources: Sequence[Source],
     stage: RetroMAEStage,
-    settings: Settings,
+    settings: StageSettings,
     prompts: Mapping[str, str],
     *,
     head: MLMHead | None = None,

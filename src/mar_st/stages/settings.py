@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Settings:
+class StageSettings:
     """Settings that a stage receives from the run it belongs to.
 
     Attributes:

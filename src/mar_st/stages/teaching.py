@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mar_st.data import Source
     from mar_st.recipes.schema import Data, DistillStage, JointStage, Side
-    from mar_st.stages.settings import Settings
+    from mar_st.stages.settings import StageSettings
     from mar_st.teachers.store import TeacherStore, Vectors
 
 
@@ -33,7 +33,7 @@ def taught(
     teacher: SentenceTransformer | CrossEncoder | None,
     sources: Sequence[Source],
     stage: DistillStage | JointStage,
-    settings: Settings,
+    settings: StageSettings,
     *,
     read: Sequence[str] | None = None,
 ) -> dict[str, Dataset]:

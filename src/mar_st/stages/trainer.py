@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from mar_st.data import Source
     from mar_st.recipes.schema import Evaluation, Stage
     from mar_st.stages.samplers import TrainBatches
-    from mar_st.stages.settings import Settings
+    from mar_st.stages.settings import StageSettings
 
 logger = logging.get_logger(__name__)
 
@@ -219,7 +219,7 @@ def fit(
     data: dict[str, Dataset],
     loss: nn.Module | dict[str, nn.Module],
     stage: Stage,
-    settings: Settings,
+    settings: StageSettings,
     *,
     prompts: dict[str, dict[str, str]] | None = None,
     router_mapping: dict[str, dict[str, str]] | None = None,
@@ -308,7 +308,7 @@ def fit(
     _train(trainer, stage, settings)
 
 
-def _train(trainer: StageTrainer, stage: Stage, settings: Settings) -> None:
+def _train(trainer: StageTrainer, stage: Stage, settings: StageSettings) -> None:
     folder = settings.folder
     arguments, model = trainer.args, trainer.model
     if trainer.pop_callback(ProgressCallback) is not None:
@@ -333,7 +333,7 @@ def _train(trainer: StageTrainer, stage: Stage, settings: Settings) -> None:
     model.eval()
 
 
-def _callbacks(settings: Settings) -> list[Any]:
+def _callbacks(settings: StageSettings) -> list[Any]:
     folder, evaluation = settings.folder, settings.evaluation
     callbacks: list[Any] = [MetricsFile(folder / METRICS), LastStep(), ReturnMemory()]
     if find_spec("tensorboard") is not None:

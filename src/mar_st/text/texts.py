@@ -42,7 +42,7 @@ def join_document(document: Document) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class TextRow:
     """One line of a file of texts.
 
     Attributes:
@@ -54,7 +54,7 @@ class Row:
     text: str | None
 
 
-def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
+def read_rows(path: Path) -> Iterator[tuple[int, TextRow]]:
     """Rows of a JSONL file with their line numbers.
 
     Raises:
@@ -68,20 +68,20 @@ def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
                 yield number, _row(path, number, line)
 
 
-def _row(path: Path, number: int, raw: bytes) -> Row:
+def _row(path: Path, number: int, raw: bytes) -> TextRow:
     try:
         line = raw.decode()
     except UnicodeDecodeError as error:
         what = "UTF-8" if path.suffix == ".txt" else "a JSON object in UTF-8"
         raise TextsError(f"{path}:{number}: not {what} ({error}).") from error
     if path.suffix == ".txt":
-        return Row(None, line.strip())
+        return TextRow(None, line.strip())
     try:
         content: dict[str, Any] = json.loads(line)
         if "\\u" in line:  # half of a surrogate pair is not text
             json.dumps(content, ensure_ascii=False).encode()
         text = join_document(content) if "text" in content else content.get("query")
-        found = Row(str(content["_id"]) if "_id" in content else None, text)
+        found = TextRow(str(content["_id"]) if "_id" in content else None, text)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise TextsError(f"{path}:{number}: not a JSON object with 'text' ({error}).") from error
     if found.text is None and found.id is None:

@@ -10,7 +10,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 
 from mar_st.export.graph import PackedEncoder, parts_of
 from mar_st.export.native_graphs import NativeGraphs
-from mar_st.export.source import Source, write_front
+from mar_st.export.source import ExportSource, write_front
 from mar_st.model.encoders import load_encoder
 from mar_st.online.front import Front
 from mar_st.online.native_runtime import NativeRuntime
@@ -72,7 +72,7 @@ def exported(gte_folder, tmp_path_factory):
 
 def native(model, folder, threads=2):
     """A model in C++, and what makes its inputs."""
-    source = Source(TorchEncoder(model), parts_of(list(model)), "tiny")
+    source = ExportSource(TorchEncoder(model), parts_of(list(model)), "tiny")
     listing, exact = write_front(source, folder, exact=True)
     graph = PackedEncoder(source.parts).eval()
     variant = NativeGraphs(graph, listing.max_length).write("int8", folder, exact, [])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mar_st.export.graph import ExportError, PackedEncoder, merge_siblings, parts_of
-from mar_st.export.source import Source, check_tokens, open_source, write_front
+from mar_st.export.source import ExportSource, check_tokens, open_source, write_front
 from mar_st.online.front import Front
 from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.conftest import make_config
@@ -15,7 +15,7 @@ from tests.mar_st.export.conftest import FAMILIES, TEXTS, make_model
 
 
 def packed_vectors(model, folder, texts, prompt=""):
-    source = Source(TorchEncoder(model), parts_of(list(model)), "tiny")
+    source = ExportSource(TorchEncoder(model), parts_of(list(model)), "tiny")
     listing, exact = write_front(source, folder, exact=True)
     check_tokens(source, folder, listing, texts)
     front = Front(folder, listing, exact)
@@ -83,7 +83,7 @@ def test_unsupported_models_are_refused(monkeypatch):
 
 def test_a_tokenizer_that_does_more_is_refused(tmp_path):
     model = make_model("gte")
-    source = Source(TorchEncoder(model), parts_of(list(model)), "tiny")
+    source = ExportSource(TorchEncoder(model), parts_of(list(model)), "tiny")
     listing, _ = write_front(source, tmp_path, exact=False)
     content = (tmp_path / "tokenizer.json").read_text(encoding="utf-8").replace('"头": 5', '"头": 9', 1)
     (tmp_path / "tokenizer.json").write_text(content.replace('"头":5', '"头":9', 1), encoding="utf-8")
@@ -93,7 +93,7 @@ def test_a_tokenizer_that_does_more_is_refused(tmp_path):
 
 def test_half_precision_weights_need_no_second_table(tmp_path):
     model = make_model("gte")
-    source = Source(TorchEncoder(model), parts_of(list(model)), "tiny")
+    source = ExportSource(TorchEncoder(model), parts_of(list(model)), "tiny")
     assert write_front(source, tmp_path, exact=True)[1] == "float32"
     assert (tmp_path / "embeddings.float32.npy").is_file()
     model.half().float()

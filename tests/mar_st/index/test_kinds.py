@@ -12,7 +12,7 @@ from mar_st.index.construct import construct
 from mar_st.index.kinds import KINDS, Searchable, memory, settings
 from mar_st.index.mask import Mask
 from mar_st.index.source import RowsSource
-from mar_st.index.tune import LADDERS, QUERIES, calibrate, made_queries, recall, trial
+from mar_st.index.tune import LADDERS, QUERIES, calibrate, exact_results, made_queries, recall
 from tests.mar_st.index.conftest import clustered
 
 COUNT, DIM = 11_000, 32
@@ -62,7 +62,7 @@ def test_scores_are_inner_products_by_falling_score(searchable, source):
 
 
 def test_recall_reaches_its_target(searchable, source):
-    asked = trial(source, None)
+    asked = exact_results(source, None)
     found = calibrate(searchable, asked, 0.95, LADDERS[searchable.kind])
     assert found["reached"]
     assert recall(searchable, asked, found["search"]) == pytest.approx(found["recall@10"], abs=1e-4)
@@ -70,7 +70,7 @@ def test_recall_reaches_its_target(searchable, source):
 
 def test_recall_is_that_of_brute_force(source, tmp_path):
     exact = built(tmp_path / "exact", source, "exact", {})
-    asked = trial(source, None)
+    asked = exact_results(source, None)
     vectors = source.take(np.arange(COUNT))
     scores = asked.queries @ vectors.T
     assert (np.argsort(-scores, axis=1)[:, :10] == asked.rows).all()

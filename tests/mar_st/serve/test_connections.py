@@ -167,7 +167,7 @@ class CountingApp:
 
 
 def test_oversized_requests_are_refused_before_the_application_sees_them(monkeypatch):
-    monkeypatch.setattr(guard, "HANDS", -1)
+    monkeypatch.setattr(guard, "MAX_IN_PROGRESS", -1)
     engine = SimpleNamespace(full=lambda: 2.3, waiting=0)
     metrics = Metrics()
     app = CountingApp(SimpleNamespace(current=engine), metrics)

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 
-from mar_st.online.waiting import Job
+from mar_st.online.waiting import EncodeRequest
 from tests.mar_st.serve.fakes import FakeEncoder, hits_of
 
 
@@ -92,13 +92,13 @@ def test_queries_encoded_together_are_searched_together(make_client, monkeypatch
     encoder = FakeEncoder()
     client = make_client(encoder=encoder)
     encoder.gate = threading.Event()
-    finish = Job.finish
+    finish = EncodeRequest.finish
 
     def slowly(*arguments):
         finish(*arguments)
         time.sleep(0.02)  # long enough for a search to begin
 
-    monkeypatch.setattr(Job, "finish", slowly)
+    monkeypatch.setattr(EncodeRequest, "finish", slowly)
     engine = client.app.state.generations.current
 
     async def ask():

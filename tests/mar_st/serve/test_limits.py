@@ -16,7 +16,7 @@ from mar_st.index import IndexingError, Searcher
 from mar_st.online import DeadlinePassed
 from mar_st.serve.lengths import PER_TOKEN, counted_part
 from mar_st.serve.metrics import Metrics
-from mar_st.serve.searching import Ask, SearchStage
+from mar_st.serve.searching import PendingSearch, SearchStage
 from tests.mar_st.serve.fakes import DIM, DOCUMENTS, FakeEncoder, FakeSearcher, vector_of
 from tests.mar_st.serve.servers import make_index
 
@@ -318,7 +318,8 @@ def test_one_callers_vector_fails_no_other_in_its_batch(searcher):
     loop = asyncio.new_event_loop()
     vectors = [np.full(DIM, value, dtype=np.float32) for value in (1, 1e20, 2)]
     asks = [
-        Ask("x", 3, None, False, 0, time.monotonic() + 20, loop.create_future(), vector) for vector in vectors
+        PendingSearch("x", 3, None, False, 0, time.monotonic() + 20, loop.create_future(), vector)
+        for vector in vectors
     ]
     stage = SearchStage(Raising(DOCUMENTS), max_batch=8, metrics=Metrics())
     found = [result for _, result in stage.small._search(asks)]

@@ -18,7 +18,7 @@ from mar_st.recipes.schema import AlignStage, Data
 from mar_st.stages import align
 from mar_st.stages.align import AlignError, text_groups, train_align, weighted
 from mar_st.stages.labels import labelled
-from mar_st.stages.settings import Settings
+from mar_st.stages.settings import StageSettings
 from mar_st.stages.trainer import fit
 from mar_st.teachers import ModelTeacher
 from mar_st.teachers.store import TeacherStore
@@ -54,7 +54,7 @@ def _stage(**changes):
 
 
 def _settings(folder):
-    return Settings(folder / "run" / "01-align", seed=1, save_steps=1000)
+    return StageSettings(folder / "run" / "01-align", seed=1, save_steps=1000)
 
 
 def _losses(folder):

@@ -14,7 +14,7 @@ from mar_st.model.encoders import load_encoder
 from mar_st.recipes.rules import HEAD
 from mar_st.recipes.schema import Data, RetroMAEStage
 from mar_st.stages.retromae import train_retromae
-from mar_st.stages.settings import Settings
+from mar_st.stages.settings import StageSettings
 
 TEXTS = [f"头疼发热{a}{b}吃什么药好呢" for a in "感冒咳嗽" for b in "高血压医生"]
 
@@ -35,7 +35,9 @@ def _stage(**changes):
 
 def _train(model, folder, stage=None, **kwargs):
     set_seed(0)
-    train_retromae(model, [_source()], stage or _stage(), Settings(folder, 0, save_steps=5), {}, **kwargs)
+    train_retromae(
+        model, [_source()], stage or _stage(), StageSettings(folder, 0, save_steps=5), {}, **kwargs
+    )
     return model
 
 
@@ -96,12 +98,12 @@ def test_pre_training_continues_from_a_saved_head(query_source, tmp_path):
 def test_data_without_texts_are_refused(query_source, tmp_path):
     empty = Source(Data(name="none", path="-"))
     with pytest.raises(MarError, match="hold no texts"):
-        train_retromae(_model(query_source), [empty], _stage(), Settings(tmp_path, 0), {})
+        train_retromae(_model(query_source), [empty], _stage(), StageSettings(tmp_path, 0), {})
 
 
 def test_the_weight_of_a_data_entry_counts(query_source, tmp_path):
     stage = _stage(epochs=1, batch_size=5)
     half = Source(Data(name="texts", path="-", form="texts", role="document", weight=0.5), texts=TEXTS)
-    train_retromae(_model(query_source), [half], stage, Settings(tmp_path, 0), {})
+    train_retromae(_model(query_source), [half], stage, StageSettings(tmp_path, 0), {})
     state = json.loads((tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[-1])
     assert state["step"] == len(TEXTS) / 2 / 5

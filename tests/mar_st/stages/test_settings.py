@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mar_st.stages.reports import RunCallback
-from mar_st.stages.settings import Settings
+from mar_st.stages.settings import StageSettings
 
 
 class Encoded(RunCallback):
@@ -28,7 +28,9 @@ class Lengths:
 
 def test_callbacks_receive_the_number_of_texts_that_a_teacher_encodes(tmp_path):
     heard = Encoded()
-    settings = Settings(tmp_path / "run" / "01-align", seed=0, callbacks=(heard,), store=tmp_path / "vectors")
+    settings = StageSettings(
+        tmp_path / "run" / "01-align", seed=0, callbacks=(heard,), store=tmp_path / "vectors"
+    )
     for texts in (["a", "bb", "a"], ["bb"], ["bb", "ccc"]):
         settings.teacher_store().vectors(Lengths(), texts, "document", show_progress=False)
     assert heard.texts == [2, 1]
@@ -40,5 +42,5 @@ def test_teacher_vectors_lie_in_the_named_folder_or_beside_the_run(tmp_path, mon
     monkeypatch.delenv("MAR_STORE", raising=False)
     if named:
         monkeypatch.setenv("MAR_STORE", str(tmp_path / "shared"))
-    root = Settings(tmp_path / "runs" / "mine" / "01-align", seed=0).teacher_store().root
+    root = StageSettings(tmp_path / "runs" / "mine" / "01-align", seed=0).teacher_store().root
     assert root == (tmp_path / "shared" if named else tmp_path / "runs" / "teacher-store")

@@ -12,7 +12,7 @@ from mar_st.losses import AsymInfoNCELoss
 from mar_st.model.encoders import load_encoder
 from mar_st.recipes.schema import ContrastiveStage
 from mar_st.stages.monitor import MetricsFile
-from mar_st.stages.settings import Settings
+from mar_st.stages.settings import StageSettings
 from mar_st.stages.trainer import StageTrainer, fit
 from tests.mar_st.conftest import ALPHABET, make_config, make_tokenizer
 
@@ -58,7 +58,7 @@ def make_stage(**fields):
 
 
 def make_settings(folder, **fields):
-    return Settings(folder, **{"seed": 3, "save_steps": 1000, **fields})
+    return StageSettings(folder, **{"seed": 3, "save_steps": 1000, **fields})
 
 
 ROUTES = {"query": "query", "positive": "document"}

@@ -15,7 +15,7 @@ from mar_st.index.milvus.client import connect, failures_of, is_newer, parse_add
 from mar_st.index.milvus.collection import MilvusIndex
 from mar_st.index.milvus.rows import PROPERTY, schema_of, send
 from mar_st.index.source import FolderSource
-from mar_st.index.tune import Trial, calibrate, trial
+from mar_st.index.tune import ExactResults, calibrate, exact_results
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -139,7 +139,7 @@ def _construct(
 def _measure(
     index: MilvusIndex, folder: VectorFolder, recall: float, queries: np.ndarray | None, progress: bool
 ) -> dict[str, Any]:
-    asked: Trial = trial(FolderSource(folder), queries, progress=progress)
+    asked: ExactResults = exact_results(FolderSource(folder), queries, progress=progress)
     best = np.unique(asked.rows[asked.rows >= 0])
     names = folder.ids.take(best).to_pylist()
     rows = dict(zip(names, best.tolist(), strict=True))

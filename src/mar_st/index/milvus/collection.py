@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mar_st.index.base import Found, Index
+from mar_st.index.base import Index, ScoredKeys
 from mar_st.index.documents import Stored
 from mar_st.index.errors import IndexingError
 from mar_st.index.milvus.client import connect, failures_of, is_lite, is_newer, parse_address
@@ -84,7 +84,7 @@ class MilvusIndex(Index):
 
     def find(
         self, vectors: np.ndarray, k: int, where: Filter | None, settings: Mapping[str, int] | None = None
-    ) -> Found:
+    ) -> ScoredKeys:
         """Search the collection by vectors, as `Index.find`."""
         wanted = {**self.settings, **(settings or {})}
         if "ef" in wanted:
@@ -94,7 +94,7 @@ class MilvusIndex(Index):
         scores = np.full((len(vectors), k), -np.inf, dtype=np.float32)
         keys: list[list[Key]] = []
         if typed is not None and typed.impossible:
-            return Found([[] for _ in vectors], scores)
+            return ScoredKeys([[] for _ in vectors], scores)
         for start in range(0, len(vectors), _ASKED):
             with failures_of(self.name):
                 results = self.client.search(
@@ -111,11 +111,11 @@ class MilvusIndex(Index):
                 ordered = sorted((-float(hit["distance"]), str(hit["id"])) for hit in hits)
                 scores[len(keys), : len(ordered)] = [-score for score, _ in ordered]
                 keys.append([name for _, name in ordered])
-        return Found(keys, scores)
+        return ScoredKeys(keys, scores)
 
     def find_words(
         self, texts: Sequence[str], k: int, where: Filter | None, *, deadline: float | None = None
-    ) -> Found:
+    ) -> ScoredKeys:
         """Raise an error: Milvus collections have no BM25.
 
         Raises:
@@ -141,7 +141,7 @@ class MilvusIndex(Index):
             found[row["id"]] = Stored(row["id"], row["title"], row["text"], metadata)
         return found
 
-    def ids(self, found: Found) -> list[list[str]]:
+    def ids(self, found: ScoredKeys) -> list[list[str]]:
         """Return the ids of the hits, as `Index.ids`."""
         return [[str(key) for key in keys] for keys in found.keys]
 
