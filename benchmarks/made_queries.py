@@ -20,7 +20,7 @@ from mar_st.encode import Engine
 from mar_st.index.construct import construct
 from mar_st.index.kinds import Searchable, settings
 from mar_st.index.source import RowsSource
-from mar_st.index.tune import LADDERS, QUERIES, made_queries, recall, trial
+from mar_st.index.tune import LADDERS, QUERIES, exact_results, made_queries, recall
 
 
 def texts_of(path: Path) -> list[str]:
@@ -48,7 +48,7 @@ def main() -> None:
         "made": made_queries(source),
         "documents": vectors[rng.choice(len(vectors), QUERIES, replace=False)],
     }
-    trials = {name: trial(source, found) for name, found in asked.items()}
+    trials = {name: exact_results(source, found) for name, found in asked.items()}
     print(f"{len(documents)} texts, {len(chosen)} queries, {vectors.shape[1]} dimensions")
     for kind, params in (("hnsw", {"M": 16}), ("binary", {})):
         with tempfile.TemporaryDirectory() as name:

@@ -52,11 +52,11 @@ class Graph:
             `ef`, `recall@10` with it, and `reached`: whether that is `TARGET`.
         """
         from mar_st.index import flat
-        from mar_st.index.tune import AT, LADDERS, Trial, calibrate
+        from mar_st.index.tune import AT, LADDERS, ExactResults, calibrate
 
         asked = _drawn(np.concatenate([np.asarray(part, dtype=np.float32) for part in queries]), MOST_QUERIES)
         _, rows = flat.search(asked, self.vectors, AT)
-        found = calibrate(self.searchable, Trial(asked, rows), TARGET, LADDERS["hnsw"])
+        found = calibrate(self.searchable, ExactResults(asked, rows), TARGET, LADDERS["hnsw"])
         return {"ef": found.pop("search")["ef"], **found}
 
     def about(self, queries: Sequence[np.ndarray]) -> dict[str, Any]:
