@@ -29,7 +29,7 @@ from mar_st.serve import ServeSettings
 from mar_st.serve.app import create_app
 from mar_st.serve.errors import ApiError, late
 from mar_st.serve.handlers import Handlers
-from mar_st.serve.http import Call
+from mar_st.serve.http import ReceivedRequest
 from mar_st.serve.requests import EmbeddingsRequest, SearchRequest  # noqa: TC001 -- FastAPI reads them
 from mar_st.serve.run import SWITCH, _address, _listen, launch
 
@@ -138,7 +138,7 @@ def make_app(index: str, encoder: str, settings: ServeSettings, folder: Path | N
         call = _call(settings)
         with handlers.generations.current as engine:
             handlers._check(engine, asked)
-            ask, encoded, truncated = await handlers._ask(engine, asked, call)
+            ask, encoded, truncated = await handlers._prepared(engine, asked, call)
             try:
                 hits = await engine.search(ask, encoded)
             except DeadlinePassed:
@@ -169,9 +169,9 @@ def make_app(index: str, encoder: str, settings: ServeSettings, folder: Path | N
     return app
 
 
-def _call(settings: ServeSettings) -> Call:
+def _call(settings: ServeSettings) -> ReceivedRequest:
     now = time.monotonic()
-    return Call(b"", now, now + settings.timeout)
+    return ReceivedRequest(b"", now, now + settings.timeout)
 
 
 def _texts(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
