@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from medteb_mteb.curation.pipeline import training_actions as _training_actions  # noqa: F401 - register steps
-from medteb_mteb.curation.pipeline import training_forecast as _training_forecast  # noqa: F401
-from medteb_mteb.curation.pipeline.forecast import Charge, Forecast, Planned, Volume, forecast
-from medteb_mteb.curation.pipeline.run import Build, BuildReport, StepReport, build
+from medteb_mteb.curation.pipeline.forecast import Forecast, Planned, forecast
+from medteb_mteb.curation.pipeline.opened import Build
+from medteb_mteb.curation.pipeline.run import BuildReport, StepReport, build
 from medteb_mteb.curation.pipeline.schema import Pipeline, load_pipeline
+from medteb_mteb.curation.pipeline.work import Charge, Volume
 
 __all__ = [
     "Build",

@@ -8,67 +8,23 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass
-from functools import partial, singledispatch
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from medteb_mteb.curation.files.folder import read_json
 from medteb_mteb.curation.files.read import MANIFEST, read_texts
-from medteb_mteb.curation.judge.estimate import at_most, estimate
 from medteb_mteb.curation.llm.budget import tokens_of
-from medteb_mteb.curation.pipeline import steps
-from medteb_mteb.curation.pipeline.run import Build, until_step
+from medteb_mteb.curation.pipeline.opened import Build, until_step
 from medteb_mteb.curation.pipeline.state import State
+from medteb_mteb.curation.pipeline.work import Charge, StepView, Volume
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from medteb_mteb.curation.pipeline.resolve import Source
+    from medteb_mteb.curation.pipeline.base import Kind, ResolvedInput, Step
 
-__all__ = ["Charge", "Forecast", "Planned", "Volume", "forecast"]
-
-
-@dataclass(frozen=True)
-class Volume:
-    """Number of items and tokens.
-
-    Attributes:
-        items: Texts, pairs or triples.
-        tokens: Estimated tokens of texts, in all.
-        queries: Queries that pairs belong to.
-        exact: True if counted; otherwise an upper bound.
-    """
-
-    items: int
-    tokens: int = 0
-    queries: int = 0
-    exact: bool = True
-
-
-@dataclass(frozen=True)
-class Charge:
-    """Requests to an LLM and their cost.
-
-    Attributes:
-        name: The LLM.
-        requests: Requests.
-        tokens_in: Estimated tokens of their prompts.
-        tokens_out: Estimated tokens of the answers.
-        cost: Their price.
-        known: Answers that the journal has.
-        exact: True if counted (assuming every answer is valid); otherwise estimated from the maximum number
-            of texts, of the mean length.
-        checks: Requests, at most, that depend on the answers and come on top.
-    """
-
-    name: str
-    requests: int
-    tokens_in: int
-    tokens_out: int
-    cost: float
-    known: int = 0
-    exact: bool = True
-    checks: int = 0
+__all__ = ["Forecast", "Planned", "forecast"]
 
 
 @dataclass(frozen=True)
@@ -86,7 +42,7 @@ class Planned:
 
     name: str
     step: str
-    kind: steps.Kind
+    kind: Kind
     fate: Literal["finished", "to do", "changed"]
     writes: Volume | None = None
     charges: tuple[Charge, ...] = ()
@@ -119,33 +75,6 @@ class Forecast:
         }
 
 
-@dataclass
-class View:
-    """Inputs of a step's forecast.
-
-    Attributes:
-        build: The pipeline in its folder.
-        paths: Paths of the step's inputs, by key.
-        volumes: Returns their volumes by key; only volumes that are asked for are read.
-        ready: All inputs exist.
-        retry_failed: Requests that failed before are sent again.
-    """
-
-    build: Build
-    paths: dict[str, list[str]]
-    volumes: Callable[[str], list[Volume]]
-    ready: bool
-    retry_failed: bool
-
-    def path(self, key: str) -> str:
-        """The one path of an input."""
-        return self.paths[key][0]
-
-    def volume(self, key: str) -> Volume:
-        """The one volume of an input."""
-        return self.volumes(key)[0]
-
-
 def forecast(file: str | Path, *, until: str | None = None, retry_failed: bool = False) -> Forecast:
     """Forecast what `build` would do; nothing is written or sent.
 
@@ -170,11 +99,10 @@ def forecast(file: str | Path, *, until: str | None = None, retry_failed: bool =
         changed = bool(other and record and opened.has_made(step, record))
         finished = bool(record and record.finished and ready and not other and opened.folder(step).exists())
         paths = {key: [one.path for one in found] for key, found in sources.items()}
-        view = View(opened, paths, partial(counts.inputs, step), ready, retry_failed)
-        volume = (
-            count(step.WRITES, str(opened.folder(step) / step.output())) if finished else expected(step, view)
-        )
-        charges = charged(step, view) if not finished or (retry_failed and step.ASKS) else ()
+        folder = opened.folder(step)
+        view = StepView(opened, folder, paths, partial(counts.inputs, step), ready, retry_failed)
+        volume = count(step.WRITES, str(folder / step.output())) if finished else step.forecast_volume(view)
+        charges = step.forecast_charges(view) if not finished or (retry_failed and step.ASKS) else ()
         counts.written[step.name], counts.done[step.name] = volume, finished
         kept = finished and not any(charge.requests for charge in charges)
         fate: Literal["finished", "to do", "changed"] = (
@@ -198,13 +126,13 @@ class _Counts:
         self.done: dict[str, bool] = {}
         self._counted: dict[tuple[Any, ...], Volume] = {}
 
-    def inputs(self, step: steps.StepBase, key: str) -> list[Volume]:
+    def inputs(self, step: Step, key: str) -> list[Volume]:
         """Volumes of the inputs of a key."""
         kind = next(mark.kinds[0] for name, mark, _ in step.inputs() if name == key)
         columns = getattr(step, "columns", {})
         return [self._one(kind, source, columns) for source in self.build.sources[step.name][key]]
 
-    def _one(self, kind: steps.Kind, source: Source, columns: Mapping[str, str]) -> Volume:
+    def _one(self, kind: Kind, source: ResolvedInput, columns: Mapping[str, str]) -> Volume:
         if source.step and not (source.inside and self.done[source.step]):
             written = self.written[source.step]
             return written if written is not None else self._most(source.step)
@@ -223,7 +151,7 @@ class _Counts:
         return Volume(sum(one.items for one in read), sum(one.tokens for one in read), queries, exact=False)
 
 
-def count(kind: steps.Kind, path: str, columns: Mapping[str, str] | None = None) -> Volume:
+def count(kind: Kind, path: str, columns: Mapping[str, str] | None = None) -> Volume:
     """Count the items of a file or folder.
 
     Args:
@@ -273,79 +201,3 @@ class _Anything:
 
     def __contains__(self, item: object) -> bool:
         return True
-
-
-@singledispatch
-def expected(step: steps.StepBase, view: View) -> Volume | None:
-    """Return an upper bound of what an unfinished step writes.
-
-    Args:
-        step: The step.
-        view: Its inputs.
-    """
-    if step.WRITES != "texts":
-        return None
-    before = view.volume("in")
-    return Volume(before.items, before.tokens, exact=False)
-
-
-@expected.register
-def _(step: steps.Pool, view: View) -> Volume:
-    queries, documents = view.volume("queries"), view.volume("documents")
-    most = min(step.size, step.depth * len(step.retrievers), documents.items)
-    return Volume(queries.items * most, queries=queries.items, exact=False)
-
-
-@expected.register
-def _(_step: steps.Judge, view: View) -> Volume:
-    pools = view.volume("pools")
-    return Volume(pools.items, queries=pools.queries, exact=pools.exact)
-
-
-@expected.register
-def _(_step: steps.Consensus, view: View) -> Volume:
-    return view.volume("in")
-
-
-@singledispatch
-def charged(_step: steps.StepBase, _view: View) -> list[Charge]:
-    """Return the requests of a step to LLMs."""
-    return []
-
-
-@charged.register
-def _(step: steps.Judge, view: View) -> list[Charge]:
-    build = view.build
-    judges = build.pipeline.judges
-    assert judges is not None  # noqa: S101 - checked when the pipeline was opened
-    if view.ready:
-        found = estimate(
-            view.path("queries"),
-            view.path("documents"),
-            view.path("pools"),
-            judges,
-            journal=build.journal,
-            out=build.folder(step),
-            gold=view.path("gold") if step.gold else None,
-            retry_failed=view.retry_failed,
-        )
-        return [
-            Charge(
-                one.judge, one.requests, one.tokens_in, one.tokens_out, one.cost, one.known, checks=one.checks
-            )
-            for one in found
-        ]
-    queries, documents, pools = view.volume("queries"), view.volume("documents"), view.volume("pools")
-    found = [
-        at_most(
-            judge,
-            queries=pools.queries or queries.items,
-            query_tokens=queries.tokens / max(1, queries.items),
-            pairs=pools.items,
-            document_tokens=documents.tokens / max(1, documents.items),
-        )
-        for judge in judges.judges
-    ]
-    return [
-        Charge(one.judge, one.requests, one.tokens_in, one.tokens_out, one.cost, exact=False) for one in found
-    ]

@@ -9,7 +9,7 @@ from medteb_mteb.curation.files.folder import write_text
 from medteb_mteb.curation.texts.split import THRESHOLD
 
 if TYPE_CHECKING:
-    from medteb_mteb.curation.pipeline.run import Build
+    from medteb_mteb.curation.pipeline.opened import Build
 
 __all__ = ["FILE", "leak_report"]
 

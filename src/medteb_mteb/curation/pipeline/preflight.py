@@ -7,22 +7,17 @@ from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.files.read import STEP
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.pipeline.steps import Anonymize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from medteb_mteb.curation.pipeline.resolve import Source
-    from medteb_mteb.curation.pipeline.run import Build
-    from medteb_mteb.curation.pipeline.steps import StepBase
+    from medteb_mteb.curation.pipeline.base import ResolvedInput, Step
+    from medteb_mteb.curation.pipeline.opened import Build
 
 __all__ = ["check_before"]
 
-#: Inputs whose texts are sent to an LLM, of steps that ask one.
-_SENT = ("queries", "documents")
 
-
-def check_before(build: Build, steps: Sequence[StepBase]) -> None:
+def check_before(build: Build, steps: Sequence[Step]) -> None:
     """Look for keys that are missing, and for texts that would be refused since nobody has anonymised them.
 
     Args:
@@ -40,7 +35,8 @@ def check_before(build: Build, steps: Sequence[StepBase]) -> None:
                 raise BuildError(f"Step {step.name!r}: {error}") from error
         if build.pipeline.already_anonymous:
             continue
-        for key in _SENT:
+        # All texts that it reads are taken to be sent.
+        for key in dict.fromkeys(key for key, mark, _ in step.inputs() if mark.texts):
             for source in build.sources[step.name].get(key, ()):
                 if not _anonymised(build, source):
                     raise BuildError(
@@ -50,11 +46,11 @@ def check_before(build: Build, steps: Sequence[StepBase]) -> None:
                     )
 
 
-def _anonymised(build: Build, source: Source) -> bool:
+def _anonymised(build: Build, source: ResolvedInput) -> bool:
     """Return True if texts were anonymised, as far as can be told without reading them."""
     if not source.step:
         return (Path(source.path) / STEP).is_file()  # the step that sends them looks at each
     step = next(one for one in build.pipeline.steps if one.name == source.step)
-    if isinstance(step, Anonymize) or step.WRITES != "texts" or source.inside:
+    if step.ANONYMISES or step.WRITES != "texts" or source.inside:
         return True
     return all(_anonymised(build, one) for found in build.sources[step.name].values() for one in found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,42 +10,21 @@ from mar_st.data.trec import is_run
 from mar_st.model.names import is_ours
 from medteb_mteb.curation.files.read import HUB
 from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.pipeline.base import KEEP_AWAY, ResolvedInput
 from medteb_mteb.curation.pooling.encoders import encoder_source
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
+    from medteb_mteb.curation.pipeline.base import Kind, Step
     from medteb_mteb.curation.pipeline.schema import Pipeline
-    from medteb_mteb.curation.pipeline.steps import Kind, StepBase
 
-__all__ = ["KEEP_AWAY", "Source", "model_places", "resolve", "tests_of"]
-
-#: Key of the editions that a step's training data is kept away from without being told.
-KEEP_AWAY = "keep-away"
+__all__ = ["model_places", "resolve"]
 
 #: Retrievers that are not models.
 BM25 = ("bm25", "bm25:char-bigram", "bm25:jieba")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """An input.
-
-    Attributes:
-        path: File, folder, or `hub:ORG/NAME`.
-        step: Name of the step that writes it; empty if it was there before.
-        inside: Where in the folder of that step, if the file of the pipeline says so.
-        texts: It can only be read by `read_texts`.
-    """
-
-    path: str
-    step: str = ""
-    inside: str = ""
-    texts: bool = False
-
-
-def resolve(pipeline: Pipeline, base: Path) -> dict[str, dict[str, list[Source]]]:
+def resolve(pipeline: Pipeline, base: Path) -> dict[str, dict[str, list[ResolvedInput]]]:
     """The inputs of each step, by name of the step and key.
 
     A name of an earlier step, also with a path inside its folder (`assemble/train/triples.jsonl`), goes
@@ -71,14 +49,14 @@ def resolve(pipeline: Pipeline, base: Path) -> dict[str, dict[str, list[Source]]
 
 
 def _inputs(
-    step: StepBase, place: int, places: dict[str, int], pipeline: Pipeline, base: Path, out: Path
-) -> dict[str, list[Source]]:
-    found: dict[str, list[Source]] = {}
+    step: Step, place: int, places: dict[str, int], pipeline: Pipeline, base: Path, out: Path
+) -> dict[str, list[ResolvedInput]]:
+    found: dict[str, list[ResolvedInput]] = {}
     for key, mark, value in step.inputs():
         name, _, inside = value.partition("/")
         if name not in places:
-            path, texts = _path(step, key, mark.kinds, value, pipeline, base), mark.kinds == ("texts",)
-            found.setdefault(key, []).append(Source(path, texts=texts))
+            path = _path(step, key, mark.kinds, value, pipeline, base)
+            found.setdefault(key, []).append(ResolvedInput(path, texts=mark.texts))
             continue
         if places[name] >= place:
             raise BuildError(
@@ -93,31 +71,18 @@ def _inputs(
                 f"({other.step}) writes {other.WRITES}."
             )
         path = str(out / name / (inside or other.output()))
-        found.setdefault(key, []).append(Source(path, name, inside))
+        found.setdefault(key, []).append(ResolvedInput(path, name, inside))
     for other in pipeline.steps[:place]:
         if step.TRAINS and other.WRITES == "editions":
-            found.setdefault(KEEP_AWAY, []).append(Source(str(out / other.name), other.name))
+            found.setdefault(KEEP_AWAY, []).append(ResolvedInput(str(out / other.name), other.name))
         if step.WRITES == "editions" and other.TRAINS:
             named = {source.step for source in found.get("against", ())}
             if other.name not in named:
-                found.setdefault("against", []).append(Source(str(out / other.name), other.name))
+                found.setdefault("against", []).append(ResolvedInput(str(out / other.name), other.name))
     return found
 
 
-def tests_of(step: StepBase, inputs: Mapping[str, Sequence[str]]) -> list[str]:
-    """Paths of the tests that a step's training data is kept away from, each once.
-
-    Args:
-        step: The step.
-        inputs: Paths of its inputs, by key.
-    """
-    named = () if step.WRITES == "editions" else inputs.get("against", ())
-    return list(dict.fromkeys((*inputs.get(KEEP_AWAY, ()), *named)))
-
-
-def _path(
-    step: StepBase, key: str, kinds: tuple[Kind, ...], value: str, pipeline: Pipeline, base: Path
-) -> str:
+def _path(step: Step, key: str, kinds: tuple[Kind, ...], value: str, pipeline: Pipeline, base: Path) -> str:
     if value.startswith(HUB):
         if not {"texts", "triples", "pairs"} & {*kinds}:
             raise BuildError(f"Step {step.name!r}, {key}: {value} cannot be read from the Hub; give a path.")
@@ -135,10 +100,10 @@ def _path(
     return str(path)
 
 
-def model_places(step: StepBase, base: Path) -> dict[str, str]:
+def model_places(step: Step, base: Path) -> dict[str, str]:
     """Resolve the models of a step: a folder (relative to the file's), a Hub name, `mar-mini`, or `bm25`.
 
-    A pool takes files of runs too.
+    What a step may name is said by its `MODELS`.
 
     Args:
         step: The step.
@@ -150,11 +115,11 @@ def model_places(step: StepBase, base: Path) -> dict[str, str]:
     found = {}
     for name in step.models():
         folder = base / Path(name).expanduser()
-        if name and (folder.is_dir() or (step.step == "pool" and is_run(name) and folder.is_file())):
+        if name and (folder.is_dir() or ("run" in step.MODELS and is_run(name) and folder.is_file())):
             found[name] = str(folder)
         elif is_ours(name):
             found[name] = encoder_source(name)
-        elif _HUB_NAME.fullmatch(name) or (name in BM25 and step.step != "diversify"):
+        elif _HUB_NAME.fullmatch(name) or (name in BM25 and "bm25" in step.MODELS):
             found[name] = name
         else:
             raise BuildError(

@@ -5,31 +5,28 @@ from __future__ import annotations
 import shutil
 import time
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from mar_st.errors import MarError
 from medteb_mteb.curation.files.folder import alone
-from medteb_mteb.curation.files.read import MANIFEST, concealed
+from medteb_mteb.curation.files.read import MANIFEST
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.pipeline.actions import Job, perform
 from medteb_mteb.curation.pipeline.leaks import leak_report
+from medteb_mteb.curation.pipeline.opened import Build, until_step
 from medteb_mteb.curation.pipeline.preflight import check_before
 from medteb_mteb.curation.pipeline.publish import publish, published, withdraw
-from medteb_mteb.curation.pipeline.resolve import model_places, resolve
-from medteb_mteb.curation.pipeline.schema import DATA, load_pipeline
-from medteb_mteb.curation.pipeline.state import FILE, Record, State, content_digest, fingerprint
-from medteb_mteb.editions import sha256_of
+from medteb_mteb.curation.pipeline.schema import DATA
+from medteb_mteb.curation.pipeline.state import FILE, Record, State, content_digest
+from medteb_mteb.curation.pipeline.work import StepJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
-    from medteb_mteb.curation.pipeline.resolve import Source
-    from medteb_mteb.curation.pipeline.schema import Pipeline
-    from medteb_mteb.curation.pipeline.steps import StepBase
+    from medteb_mteb.curation.pipeline.base import Step
 
-__all__ = ["Build", "BuildReport", "StepReport", "build", "until_step"]
+__all__ = ["BuildReport", "StepReport", "build"]
 
 #: What becomes of a step.
 Fate = Literal["kept", "made", "stopped"]
@@ -130,120 +127,82 @@ def build(
     if resume and not (opened.root / FILE).is_file():
         raise BuildError(f"{opened.root} holds no build to resume; leave out --resume to start one.")
     with alone(opened.root):
-        return opened.run(wanted, redo=redo, retry_failed=retry_failed, show_progress=show_progress, say=say)
-
-
-def until_step(pipeline: Pipeline, until: str | None) -> list[StepBase]:
-    """The steps up to one of them, or all.
-
-    Raises:
-        BuildError: There is no such step.
-    """
-    names = [step.name for step in pipeline.steps]
-    if until is not None and until not in names:
-        raise BuildError(f"There is no step {until!r}; there is {', '.join(names)}.")
-    return list(pipeline.steps[: names.index(until) + 1 if until is not None else None])
+        return _Run(opened, redo, retry_failed, show_progress, say).steps(wanted)
 
 
 @dataclass
-class Build:
-    """A pipeline in its folder."""
+class _Run:
+    """One run of a build, see `build`."""
 
-    pipeline: Pipeline
-    base: Path
-    root: Path
-    sources: dict[str, dict[str, list[Source]]]
-    models: dict[str, dict[str, str]]
-    #: Digests of raw inputs that were computed once.
-    _digests: dict[Source, str] = field(default_factory=dict)
+    opened: Build
+    redo: bool
+    retry_failed: bool
+    show_progress: bool
+    say: Callable[[str], None]
 
-    @classmethod
-    def open(cls, file: str | Path) -> Build:
-        """Read a pipeline file and look for all its inputs.
+    def __post_init__(self) -> None:
+        self.state = State(self.opened.root)
+        #: The editions and training sets of all steps.
+        self.data = self.opened.root / DATA
 
-        Raises:
-            BuildError: The file or an input cannot be used.
-        """
-        pipeline, base = load_pipeline(file), Path(file).resolve().parent
-        sources = resolve(pipeline, base)
-        for step in pipeline.steps:
-            step.check(pipeline)
-        models = {step.name: model_places(step, base) for step in pipeline.steps}
-        return cls(pipeline, base, base / Path(pipeline.out).expanduser(), sources, models)
-
-    def run(
-        self,
-        wanted: list[StepBase],
-        *,
-        redo: bool,
-        retry_failed: bool,
-        show_progress: bool,
-        say: Callable[[str], None],
-    ) -> BuildReport:
-        """Do steps, see `build`."""
-        state = State(self.root)
+    def steps(self, wanted: list[Step]) -> BuildReport:
+        """Do steps."""
+        state, opened = self.state, self.opened
         records = state.records
-        check_before(self, [s for s in wanted if s.name not in records or not records[s.name].finished])
-        self._withdraw_left_out(state, say)
+        check_before(opened, [s for s in wanted if s.name not in records or not records[s.name].finished])
+        self._withdraw_left_out()
         reports: list[StepReport] = []
         asked_again: set[str] = set()
         for place, step in enumerate(wanted):
-            mark = self.fingerprint(step, state)
+            mark = opened.fingerprint(step, state)
             before = state.records.get(step.name)
-            again = retry_failed and step.ASKS
-            given = [one for some in self.sources[step.name].values() for one in some]
+            again = self.retry_failed and step.ASKS
+            given = [one for some in opened.sources[step.name].values() for one in some]
             follows = any(one.step in asked_again for one in given)
             if before is not None and before.fingerprint != mark:
-                kept = self.has_made(step, before)
-                if kept and not redo and not follows:
-                    raise BuildError(self._changed(step, wanted[place:], state))
+                kept = opened.has_made(step, before)
+                if kept and not self.redo and not follows:
+                    raise BuildError(self._changed(step, wanted[place:]))
                 if kept:
-                    self._set_aside(step, say)
+                    self._set_aside(step)
                 else:
-                    self._discard(step, state)
+                    self._discard(step)
                 state.forget(step.name)
                 before = None
-            if before is not None and before.finished and self.folder(step).exists() and not again:
+            if before is not None and before.finished and opened.folder(step).exists() and not again:
                 reports.append(StepReport(step.name, step.step, "kept", before.result, before.seconds))
-                if step.WRITES == "editions" and not published(self.folder(step), self.root / DATA):
-                    publish(self.folder(step), self.root / DATA)
+                if step.WRITES == "editions" and not published(opened.folder(step), self.data):
+                    publish(opened.folder(step), self.data)
                 continue
             if before is not None and step.ATOMIC:
-                self._discard(step, state)
+                self._discard(step)
             elif before is not None and again:
                 # Killed while it is asked again it must not pass for what it was.
                 state.put(step.name, Record(step.step, mark))
                 with self._writing():
-                    (self.folder(step) / MANIFEST).unlink(missing_ok=True)
-            say(
+                    (opened.folder(step) / MANIFEST).unlink(missing_ok=True)
+            self.say(
                 f"[{place + 1}/{len(wanted)}] {step.name}"
                 + (f" ({step.step})" if step.name != step.step else "")
             )
-            report = self._perform(step, mark, state, again, show_progress, say)
+            report = self._perform(step, mark, again)
             if again or follows:
                 asked_again.add(step.name)
             reports.append(report)
             if report.stopped:
-                return BuildReport(self.root, tuple(reports), tuple(one.name for one in wanted[place:]))
-        whole = len(wanted) == len(self.pipeline.steps)
-        return BuildReport(self.root, tuple(reports), leakage=leak_report(self) if whole else None)
+                return BuildReport(opened.root, tuple(reports), tuple(one.name for one in wanted[place:]))
+        whole = len(wanted) == len(opened.pipeline.steps)
+        return BuildReport(opened.root, tuple(reports), leakage=leak_report(opened) if whole else None)
 
-    def _perform(
-        self,
-        step: StepBase,
-        mark: str,
-        state: State,
-        again: bool,
-        show_progress: bool,
-        say: Callable[[str], None],
-    ) -> StepReport:
-        state.put(step.name, Record(step.step, mark))
+    def _perform(self, step: Step, mark: str, again: bool) -> StepReport:
+        opened, folder = self.opened, self.opened.folder(step)
+        self.state.put(step.name, Record(step.step, mark))
         started = time.monotonic()
-        paths = {key: [one.path for one in found] for key, found in self.sources[step.name].items()}
-        models = self.models[step.name]
-        job = Job(self, paths, models, self.folder(step), again, show_progress, say)
+        paths = {key: [one.path for one in found] for key, found in opened.sources[step.name].items()}
+        models = opened.models[step.name]
+        job = StepJob(opened, paths, models, folder, again, self.show_progress, self.say)
         try:
-            outcome = perform(step, job)
+            outcome = step.run(job)
         except (BuildError, MarError) as error:
             raise BuildError(f"Step {step.name!r}: {error}") from error
         except OSError as error:
@@ -254,66 +213,23 @@ class Build:
         seconds = round(time.monotonic() - started, 1)
         if outcome.stopped:
             return StepReport(step.name, step.step, "stopped", outcome.result, seconds, outcome.stopped)
-        digest = content_digest(self.folder(step))
+        digest = content_digest(folder)
         if step.WRITES == "editions":
-            publish(self.folder(step), self.root / DATA)
-        state.put(step.name, Record(step.step, mark, True, digest, outcome.result, seconds))
+            publish(folder, self.data)
+        self.state.put(step.name, Record(step.step, mark, True, digest, outcome.result, seconds))
         return StepReport(step.name, step.step, "made", outcome.result, seconds)
 
-    @property
-    def journal(self) -> Path | None:
-        """Journal of judgements; `None`: where it is by default."""
-        return self._named(self.pipeline.journal)
-
-    @property
-    def answers(self) -> Path | None:
-        """Journal of what LLMs wrote; `None`: where it is by default."""
-        return self._named(self.pipeline.answers)
-
-    @property
-    def store(self) -> Path:
-        """Folder that keeps vectors."""
-        from mar_st.teachers.store import store_root
-
-        return self._named(self.pipeline.store) or store_root(self.root / "step")
-
-    def _named(self, path: str | None) -> Path | None:
-        return self.base / Path(path).expanduser() if path else None
-
-    def folder(self, step: StepBase) -> Path:
-        """Folder of a step."""
-        return self.root / step.name
-
-    def has_made(self, step: StepBase, record: Record) -> bool:
-        """Return True if a step has output to lose: finished, or partial output that it could resume from."""
-        return self.folder(step).exists() and (record.finished or not step.ATOMIC)
-
-    def fingerprint(self, step: StepBase, state: State) -> str:
-        """Digest of all that a step depends on; the steps before it must be finished."""
-        digests = {
-            key: [self._digest(one, state) for one in found] for key, found in self.sources[step.name].items()
-        }
-        models = {name: _model_digest(place) for name, place in self.models[step.name].items()}
-        return fingerprint(step, digests, models, self.pipeline)
-
-    def _digest(self, source: Source, state: State) -> str:
-        if source.step:
-            return f"{state.records[source.step].digest} {source.inside}".rstrip()
-        if source not in self._digests:
-            self._digests[source] = concealed(content_digest(source.path, texts=source.texts))
-        return self._digests[source]
-
-    def _changed(self, step: StepBase, left: list[StepBase], state: State) -> str:
-        after = [one.name for one in left[1:] if one.name in state.records]
+    def _changed(self, step: Step, left: list[Step]) -> str:
+        after = [one.name for one in left[1:] if one.name in self.state.records]
         also = f", and {', '.join(after)} after it" if after else ""
         return (
             f"Step {step.name!r} was made with other settings or inputs than it has now{also}. Give "
             "--redo to make it again (what was paid for stays in the journals), or another 'out'."
         )
 
-    def _set_aside(self, step: StepBase, say: Callable[[str], None]) -> None:
+    def _set_aside(self, step: Step) -> None:
         """Move the folder of a step that has changed out of the way."""
-        folder = self.folder(step)
+        folder = self.opened.folder(step)
         if not folder.exists():
             return
         number = 1
@@ -321,27 +237,27 @@ class Build:
             number += 1
         with self._writing():
             if step.WRITES == "editions":
-                withdraw(folder, self.root / DATA)
+                withdraw(folder, self.data)
             folder.rename(aside)
-        say(f"{step.name} has changed; what was there is in {aside}")
+        self.say(f"{step.name} has changed; what was there is in {aside}")
 
-    def _discard(self, step: StepBase, state: State) -> None:
+    def _discard(self, step: Step) -> None:
         """Remove the folder of a step that is made from the start; its record goes first."""
-        before = state.records[step.name]
-        state.put(step.name, Record(before.step, before.fingerprint))
+        before = self.state.records[step.name]
+        self.state.put(step.name, Record(before.step, before.fingerprint))
         with self._writing():
             if step.WRITES == "editions":
-                withdraw(self.folder(step), self.root / DATA)
-            if self.folder(step).exists():
-                shutil.rmtree(self.folder(step))
+                withdraw(self.opened.folder(step), self.data)
+            if self.opened.folder(step).exists():
+                shutil.rmtree(self.opened.folder(step))
 
-    def _withdraw_left_out(self, state: State, say: Callable[[str], None]) -> None:
+    def _withdraw_left_out(self) -> None:
         """Take out of the common folder what steps wrote that the file no longer has."""
-        names = {step.name for step in self.pipeline.steps}
+        names = {step.name for step in self.opened.pipeline.steps}
         with self._writing():
-            for name in sorted(state.records.keys() - names):
-                if withdraw(self.root / name, self.root / DATA):
-                    say(f"{name} is no longer a step; its output is removed from {self.root / DATA}")
+            for name in sorted(self.state.records.keys() - names):
+                if withdraw(self.opened.root / name, self.data):
+                    self.say(f"{name} is no longer a step; its output is removed from {self.data}")
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -349,17 +265,6 @@ class Build:
             yield
         except OSError as error:
             raise BuildError(
-                f"{error.filename or self.root} cannot be written to ({error.strerror or error}). Mend that, "
-                "and run the same command to resume."
+                f"{error.filename or self.opened.root} cannot be written to ({error.strerror or error}). "
+                "Mend that, and run the same command to resume."
             ) from error
-
-
-def _model_digest(place: str) -> str:
-    """Digest of a model's files, or of a run; of one of the Hub its name."""
-    if place.startswith("bm25"):
-        return place
-    if Path(place).is_file():
-        return sha256_of(Path(place))
-    from mar_st.model.identity import model_digest
-
-    return model_digest(place)

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from mar_st.files.yaml_text import YamlError, parse_yaml
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.judge.config import Judges, load_judges
-from medteb_mteb.curation.llm.config import LLM, load_llm
-from medteb_mteb.curation.pipeline import steps as s
-from medteb_mteb.curation.pipeline import training_steps as t
+from medteb_mteb.curation.judge.config import load_judges
+from medteb_mteb.curation.llm.config import load_llm
+from medteb_mteb.curation.pipeline.registry import AnyStep  # noqa: TC001 - pydantic needs it
+from medteb_mteb.curation.pipeline.settings import PipelineSettings
 
 __all__ = ["DATA", "Pipeline", "load_pipeline"]
 
@@ -25,48 +24,15 @@ DATA = "data"
 #: Folders of a build that belong to no step.
 TAKEN = (DATA, "teacher-store")
 
-AnyStep: TypeAlias = (
-    s.Anonymize
-    | s.Dedup
-    | s.Diversify
-    | s.Pool
-    | s.Judge
-    | s.Consensus
-    | s.Review
-    | s.Assemble
-    | t.Sts
-    | t.Triples
-    | t.Pairs
-    | t.SynthesizeQueries
-    | t.SynthesizeTasks
-    | t.RoundTrip
-)
 
-
-class Pipeline(BaseModel):
-    """One build.
+class Pipeline(PipelineSettings):
+    """One build: the settings that all steps share, and the steps.
 
     Attributes:
-        out: Folder to write, from the folder of the file.
-        already_anonymous: Send texts that have passed no anonymiser.
-        judges: The judges, as in their file, or its path.
-        llm: The LLM that writes texts, as in its file, or its path.
-        journal: Journal of judgements; default `$MEDTEB_JOURNAL`, or `judgements.sqlite` in `out`.
-        answers: Journal of the LLM's answers; default `$MEDTEB_ANSWERS`, or `answers.sqlite` in `out`.
-        store: Folder that keeps vectors; default `$MAR_STORE`, or `teacher-store` in `out`.
         steps: What is done, in this order.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    out: str = "build"
-    already_anonymous: bool = False
-    judges: Judges | None = None
-    llm: LLM | None = None
-    journal: str | None = None
-    answers: str | None = None
-    store: str | None = None
-    steps: tuple[Annotated[AnyStep, Field(discriminator="step")], ...] = Field(min_length=1)
+    steps: tuple[AnyStep, ...] = Field(min_length=1)
 
     @field_validator("steps")
     @classmethod

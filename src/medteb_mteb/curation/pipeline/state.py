@@ -14,8 +14,8 @@ from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.editions import sha256_of
 
 if TYPE_CHECKING:
-    from medteb_mteb.curation.pipeline.schema import Pipeline
-    from medteb_mteb.curation.pipeline.steps import StepBase
+    from medteb_mteb.curation.pipeline.base import Step
+    from medteb_mteb.curation.pipeline.settings import PipelineSettings
 
 __all__ = ["FILE", "Record", "State", "content_digest", "fingerprint"]
 
@@ -91,7 +91,7 @@ class State:
 
 
 def fingerprint(
-    step: StepBase, inputs: dict[str, list[str]], models: dict[str, str], pipeline: Pipeline
+    step: Step, inputs: dict[str, list[str]], models: dict[str, str], pipeline: PipelineSettings
 ) -> str:
     """Digest (64 hex digits) of all that a step's output depends on.
 
@@ -99,7 +99,7 @@ def fingerprint(
         step: The step.
         inputs: Digests of its inputs, by key.
         models: Digests of its models, by name.
-        pipeline: The pipeline.
+        pipeline: The settings of the pipeline.
     """
     keys = {key for key, _, _ in step.inputs()}
     fields = type(step).model_fields

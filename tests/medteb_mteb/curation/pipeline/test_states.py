@@ -12,8 +12,8 @@ import rule_judges
 
 from medteb_mteb.curation import pipeline as building
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.pipeline import actions
 from medteb_mteb.curation.pipeline import run as running
+from medteb_mteb.curation.pipeline.steps import anonymize
 
 BOTH = {"queries": "queries", "documents": "documents"}
 EDITION = {"edition": "clinic", "licence": "mit", "test": 0.4}
@@ -265,7 +265,7 @@ def test_an_error_of_the_system_names_its_step(quiet, write, monkeypatch, medteb
     def full(report):
         raise OSError(28, "No space left on device", "somewhere")
 
-    monkeypatch.setattr(actions, "_texts", full)
+    monkeypatch.setattr(anonymize, "counts_of", full)
     code, _, err = medteb("build", write("http://127.0.0.1:9/v1", steps=CLEAN), "-q")
     assert code == 2
     assert err.startswith("medteb: error: Step 'queries': somewhere: No space left on device. Mend that")

@@ -1,0 +1,98 @@
+"""A pipeline file that was opened: its inputs and models are found, its settings possible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from medteb_mteb.curation.files.read import concealed
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.pipeline.resolve import model_places, resolve
+from medteb_mteb.curation.pipeline.schema import Pipeline, load_pipeline
+from medteb_mteb.curation.pipeline.state import content_digest, fingerprint
+from medteb_mteb.curation.pipeline.work import Workspace
+from medteb_mteb.editions import sha256_of
+
+if TYPE_CHECKING:
+    from medteb_mteb.curation.pipeline.base import ResolvedInput, Step
+    from medteb_mteb.curation.pipeline.state import Record, State
+
+__all__ = ["Build", "until_step"]
+
+
+@dataclass
+class Build(Workspace):
+    """A pipeline in its folder.
+
+    Attributes:
+        pipeline: The pipeline.
+        sources: Inputs of each step, by its name and their key.
+        models: Where the models of each step are, by its name and theirs.
+    """
+
+    pipeline: Pipeline
+    sources: dict[str, dict[str, list[ResolvedInput]]]
+    models: dict[str, dict[str, str]]
+    #: Digests of raw inputs that were computed once.
+    _digests: dict[ResolvedInput, str] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, file: str | Path) -> Build:
+        """Read a pipeline file and look for all its inputs.
+
+        Raises:
+            BuildError: The file or an input cannot be used.
+        """
+        pipeline, base = load_pipeline(file), Path(file).resolve().parent
+        sources = resolve(pipeline, base)
+        for step in pipeline.steps:
+            step.check(pipeline, sources[step.name])
+        models = {step.name: model_places(step, base) for step in pipeline.steps}
+        return cls(pipeline, base, base / Path(pipeline.out).expanduser(), sources, models)
+
+    def folder(self, step: Step) -> Path:
+        """Folder of a step."""
+        return self.root / step.name
+
+    def has_made(self, step: Step, record: Record) -> bool:
+        """Return True if a step has output to lose: finished, or partial output that it could resume from."""
+        return self.folder(step).exists() and (record.finished or not step.ATOMIC)
+
+    def fingerprint(self, step: Step, state: State) -> str:
+        """Digest of all that a step depends on; the steps before it must be finished."""
+        digests = {
+            key: [self._digest(one, state) for one in found] for key, found in self.sources[step.name].items()
+        }
+        models = {name: _model_digest(place) for name, place in self.models[step.name].items()}
+        return fingerprint(step, digests, models, self.pipeline)
+
+    def _digest(self, source: ResolvedInput, state: State) -> str:
+        if source.step:
+            return f"{state.records[source.step].digest} {source.inside}".rstrip()
+        if source not in self._digests:
+            self._digests[source] = concealed(content_digest(source.path, texts=source.texts))
+        return self._digests[source]
+
+
+def until_step(pipeline: Pipeline, until: str | None) -> list[Step]:
+    """The steps up to one of them, or all.
+
+    Raises:
+        BuildError: There is no such step.
+    """
+    names = [step.name for step in pipeline.steps]
+    if until is not None and until not in names:
+        raise BuildError(f"There is no step {until!r}; there is {', '.join(names)}.")
+    return list(pipeline.steps[: names.index(until) + 1 if until is not None else None])
+
+
+def _model_digest(place: str) -> str:
+    """Digest of a model's files, or of a run; of one of the Hub its name."""
+    if place.startswith("bm25"):
+        return place
+    if Path(place).is_file():
+        return sha256_of(Path(place))
+    from mar_st.model.identity import model_digest
+
+    return model_digest(place)

@@ -1,0 +1,38 @@
+"""Step `dedup`: drops texts that nearly repeat an earlier one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from medteb_mteb.curation.files.step import run_step
+from medteb_mteb.curation.pipeline.base import Step, Texts
+from medteb_mteb.curation.pipeline.registry import step
+from medteb_mteb.curation.pipeline.work import Outcome, counts_of
+from medteb_mteb.curation.texts.near_duplicates import NearDuplicates
+
+if TYPE_CHECKING:
+    from medteb_mteb.curation.pipeline.work import StepJob
+
+
+@step("dedup", after="anonymize")
+class Dedup(Step):
+    """Options of a dedup step, as of `medteb dedup`."""
+
+    WRITES = "texts"
+    source: Texts = Field(alias="in")
+    threshold: float = Field(default=0.8, gt=0, le=1)
+    width: int = Field(default=3, ge=1)
+    columns: dict[str, str] = Field(default_factory=dict)
+
+    def run(self, job: StepJob) -> Outcome:
+        """Drop near-duplicates."""
+        report = run_step(
+            NearDuplicates(self.threshold, self.width),
+            job.path("in"),
+            job.folder,
+            columns=self.columns,
+            show_progress=job.show_progress,
+        )
+        return Outcome(counts_of(report))

@@ -1,0 +1,70 @@
+"""Step `diversify`: drops texts whose neighbourhood is already full of texts that mean the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field
+
+from medteb_mteb.curation.pipeline.base import Step, Texts
+from medteb_mteb.curation.pipeline.registry import step
+from medteb_mteb.curation.pipeline.work import Outcome, counts_of
+
+if TYPE_CHECKING:
+    from medteb_mteb.curation.pipeline.work import StepJob
+
+
+@step("diversify", after="dedup")
+class Diversify(Step):
+    """Options of a diversify step, as of `medteb diversify`."""
+
+    WRITES = "texts"
+    PASSING: ClassVar[frozenset[str]] = frozenset({"batch_size"})
+    source: Texts = Field(alias="in")
+    kind: Literal["queries", "documents"]
+    model: str
+    threshold: float | None = Field(default=None, gt=-1, le=1)
+    k: int = Field(default=5, ge=1)
+    tolerated: int = Field(default=1, ge=0)
+    seed_size: int = Field(default=5000, ge=0)
+    index: Literal["exact", "ivf"] = "exact"
+    lists: int = Field(default=0, ge=0)
+    probes: int = Field(default=8, ge=1)
+    sample: int = Field(default=1000, ge=1)
+    batch_size: int = Field(default=64, ge=1)
+    columns: dict[str, str] = Field(default_factory=dict)
+
+    def models(self) -> tuple[str, ...]:
+        """Names of the models that it loads."""
+        return (self.model,)
+
+    def run(self, job: StepJob) -> Outcome:
+        """Select diverse texts."""
+        from medteb_mteb.curation.diversify import (  # lazy: torch
+            THRESHOLDS,
+            Encoded,
+            Rule,
+            Search,
+            run_diversify,
+        )
+
+        threshold = THRESHOLDS[self.kind] if self.threshold is None else self.threshold
+        vectors = Encoded(
+            job.models[self.model],
+            self.kind,
+            job.build.store,
+            batch_size=self.batch_size,
+            show_progress=job.show_progress,
+        )
+        report, measured = run_diversify(
+            job.path("in"),
+            job.folder,
+            vectors,
+            Rule(threshold, self.k, self.tolerated, self.seed_size),
+            Search(self.index, self.lists, self.probes),
+            columns=self.columns,
+            sample=self.sample,
+            show_progress=job.show_progress,
+        )
+        found = {"disagreement": measured.to_json()} if measured is not None else {}
+        return Outcome({**counts_of(report), **found})

@@ -1,0 +1,100 @@
+"""Step `sts`: makes an STS edition from queries and a dictionary of synonyms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from medteb_mteb.curation.files.records import Text
+from medteb_mteb.curation.pipeline.base import Input, Texts
+from medteb_mteb.curation.pipeline.registry import step
+from medteb_mteb.curation.pipeline.training_step import held_out, queries_trained_on
+from medteb_mteb.curation.pipeline.work import Outcome
+from medteb_mteb.curation.pipeline.writer_step import WriterStep, charge_like, charge_of, text_of_mean_length
+from medteb_mteb.curation.sts import Entry, Settings, estimate, sts
+from medteb_mteb.curation.sts.prompt import prompt_version, render
+from medteb_mteb.curation.sts.select import Candidate
+
+if TYPE_CHECKING:
+    from medteb_mteb.curation.pipeline.work import Charge, StepJob, StepView
+
+
+@step("sts", after="assemble")
+class Sts(WriterStep):
+    """Options of an sts step, as of `medteb sts`."""
+
+    WRITES = "editions"
+    # Its answers are in the journal; what it made of them is made again.
+    ATOMIC = True
+    TASKS = ("MedTEBSTS",)
+    TRAINS = True
+    dictionary: Annotated[str, Input(("file",))]
+    queries: Texts
+    edition: str = Field(min_length=1, description="name of the edition")
+    licence: str = Field(min_length=1)
+    version: str = "1.0.0"
+    test: float = Field(default=0.2, gt=0)
+    probabilities: tuple[float, float, float] = (1 / 3, 1 / 3, 1 / 3)
+    tolerance: float = Field(default=0.3, ge=0, lt=1)
+    per_entry: int | None = Field(default=None, ge=1)
+    limit: int | None = Field(default=None, ge=1)
+    against: Annotated[tuple[str, ...], Input(("triples", "pairs", "alignment"))] = ()
+    threshold: float = Field(default=0.6, gt=0, le=1)
+    seed: int = 42
+
+    def prompts(self) -> str:
+        """Version of its prompts."""
+        return prompt_version()
+
+    def settings(self) -> Settings:
+        """Settings of `medteb_mteb.curation.sts.sts`."""
+        return Settings(
+            self.edition,
+            self.licence,
+            self.version,
+            self.test,
+            self.probabilities,
+            self.tolerance,
+            self.per_entry,
+            self.limit,
+            self.threshold,
+            self.seed,
+        )
+
+    def run(self, job: StepJob) -> Outcome:
+        """Have the LLM rewrite queries, and write the edition."""
+        report = sts(
+            job.path("dictionary"),
+            job.path("queries"),
+            job.folder,
+            how=self.settings(),
+            already_anonymous=job.pipeline.already_anonymous,
+            training_queries=queries_trained_on(job),
+            held_out=held_out(self, job.inputs, self.threshold),
+            **self.asking(job),
+        )
+        content = report.to_json()
+        if "edition" in content:
+            content["editions"] = {self.TASKS[0]: content.pop("edition")}
+        return Outcome(content, report.stopped)
+
+    def forecast_charges(self, view: StepView) -> list[Charge]:
+        """Exact once the queries are there; before, every query is rewritten."""
+        llm = self.writer(view.pipeline)
+        if view.ready:
+            found = estimate(
+                view.path("dictionary"),
+                view.path("queries"),
+                view.folder,
+                llm,
+                self.settings(),
+                journal=view.build.answers,
+                retry_failed=view.retry_failed,
+            )
+            return charge_of(llm, found.cost)
+        queries = view.volume("queries")
+        query = text_of_mean_length(queries)
+        like = Candidate(Text("x", query), Entry("字" * 4, "词" * 4), query)
+        requests = min(queries.items, self.limit or queries.items)
+        return charge_like(llm, render(like, self.tolerance), requests)
