@@ -103,10 +103,10 @@ def measure(arguments: argparse.Namespace) -> None:
     """One measurement, in this process; the result goes to `--result`."""
     import torch
 
-    from medteb_mteb.curation.diversify import Rule, Search, diversify, measure_disagreement
+    from medteb_mteb.curation.diversify import Search, SelectionRule, diversify, measure_disagreement
 
     torch.set_num_threads(arguments.threads)
-    rule = Rule(arguments.threshold, seed_size=arguments.seed_size)
+    rule = SelectionRule(arguments.threshold, seed_size=arguments.seed_size)
     vectors = np.load(arguments.vectors, mmap_mode="r")[: arguments.n]
     wall, cpu = time.perf_counter(), time.process_time()
     found: dict = {}

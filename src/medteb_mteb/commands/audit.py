@@ -62,12 +62,12 @@ def audit(
     from medteb_mteb.curation.labels.agreement import agreement
     from medteb_mteb.curation.labels.audit import audit as compare
     from medteb_mteb.curation.labels.audit import read_benchmark, write_corrected
-    from medteb_mteb.curation.labels.consensus import Rule, consensus
+    from medteb_mteb.curation.labels.consensus import ConsensusRule, consensus
     from medteb_mteb.curation.labels.grades import read_judging
     from medteb_mteb.curation.pooling.pool import Pooling, open_retriever, pool
 
     benchmark = _part(read_benchmark(folder), queries, seed)
-    made = Rule(kind=rule)  # type: ignore[arg-type]
+    made = ConsensusRule(kind=rule)  # type: ignore[arg-type]
     asked, texts = _write_texts(benchmark, out / "input")
     names = retriever or ["Alibaba-NLP/gte-multilingual-base"]
     pools = pool(

@@ -48,10 +48,10 @@ def consensus(
 
     Also reports how well the judges agree.
     """
-    from medteb_mteb.curation.labels.consensus import Rule
+    from medteb_mteb.curation.labels.consensus import ConsensusRule
     from medteb_mteb.curation.labels.labelling import write_labels
 
-    made = Rule(
+    made = ConsensusRule(
         kind=rule,  # type: ignore[arg-type]
         positive=tuple(grade.strip().upper() for grade in positive.split(",")),
         weights=dict(_weight(entry) for entry in weight or ()),

@@ -70,10 +70,17 @@ def diversify(
     the first --seed-size texts are always kept. Dropped texts are written to a file of their own, with their
     nearest neighbour. An interrupted run resumes.
     """
-    from medteb_mteb.curation.diversify import THRESHOLDS, Encoded, Given, Rule, Search, run_diversify
+    from medteb_mteb.curation.diversify import (
+        THRESHOLDS,
+        Encoded,
+        Given,
+        Search,
+        SelectionRule,
+        run_diversify,
+    )
     from medteb_mteb.curation.files.read import read_texts
 
-    rule = Rule(THRESHOLDS[kind] if threshold is None else threshold, k, tolerated, seed_size)
+    rule = SelectionRule(THRESHOLDS[kind] if threshold is None else threshold, k, tolerated, seed_size)
     search = Search(index, lists, probes)
     columns = parse_columns(column)
     given: VectorSource

@@ -85,7 +85,7 @@ def sts(
     if repair:
         repair_answers(out, journal)
     shares = parse_probabilities(probabilities)
-    how = building.Settings(
+    how = building.StsSettings(
         name, licence, version, test, shares, tolerance, per_entry, limit, threshold, seed
     )
     if dry_run:

@@ -24,7 +24,7 @@ from medteb_mteb.folders.judged import judged_files
 from medteb_mteb.folders.problems import FolderError
 from medteb_mteb.folders.rows import SUFFIXES, TREC_SUFFIXES
 
-__all__ = ["Layout", "Settings", "TaskType", "alternatives", "card_header", "inspect_folder"]
+__all__ = ["FolderSettings", "Layout", "TaskType", "alternatives", "card_header", "inspect_folder"]
 
 TaskType = Literal["Retrieval", "Reranking", "STS", "PairClassification", "Classification", "Clustering"]
 
@@ -38,7 +38,7 @@ _EXPECTED = (
 
 
 @dataclass(frozen=True)
-class Settings:
+class FolderSettings:
     """Settings of a task from the manifest, or from the ``medteb:`` mapping of the README header."""
 
     name: str | None = None
@@ -67,7 +67,7 @@ class Layout:
     path: Path
     split: str
     tables: dict[str, list[Path]]
-    settings: Settings
+    settings: FolderSettings
     licence: str | None
     edition: Edition | None
 
@@ -174,7 +174,7 @@ def _values(content: Any, seen: dict[int, int]) -> int:
     return seen[id(content)]
 
 
-def _settings(folder: Path, header: dict[str, Any], edition: Edition | None) -> Settings:
+def _settings(folder: Path, header: dict[str, Any], edition: Edition | None) -> FolderSettings:
     declared = header.get("medteb") or {}
     if not isinstance(declared, dict) or set(declared) - set(_SETTING_KEYS):
         raise FolderError(
@@ -206,7 +206,7 @@ def _settings(folder: Path, header: dict[str, Any], edition: Edition | None) -> 
         )
     if wrong:
         raise FolderError(folder, [f"{source}: {key} has the wrong type: {values[key]!r}" for key in wrong])
-    return Settings(**values)
+    return FolderSettings(**values)
 
 
 def _string_list(value: Any) -> list[str] | None:

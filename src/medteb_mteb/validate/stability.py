@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from medteb_mteb.curation.labels.consensus import Rule, consensus
+from medteb_mteb.curation.labels.consensus import ConsensusRule, consensus
 from medteb_mteb.folders.judged import Judged
 from medteb_mteb.measures import score_queries
 from medteb_mteb.validate.findings import Finding, Table, worst
@@ -168,8 +168,12 @@ def _variants(material: Material) -> Iterator[_Labels]:
     if material.judgements:
         judges = sorted({one.judge for one in material.judgements})
         for some in _subsets(judges):
-            yield _labelled(f"judges: {', '.join(some)}", material.judgements, Rule(judges=some))
-        kinds = [Rule("unanimous"), Rule("majority"), Rule("graded")] if len(judges) > 1 else [Rule("graded")]
+            yield _labelled(f"judges: {', '.join(some)}", material.judgements, ConsensusRule(judges=some))
+        kinds = (
+            [ConsensusRule("unanimous"), ConsensusRule("majority"), ConsensusRule("graded")]
+            if len(judges) > 1
+            else [ConsensusRule("graded")]
+        )
         for rule in kinds:
             yield _labelled(f"rule: {rule.kind}", material.judgements, rule)
     if material.ranks is not None:
@@ -190,7 +194,7 @@ def _subsets(judges: Sequence[str]) -> Iterator[tuple[str, ...]]:
         yield from combinations(judges, size)
 
 
-def _labelled(name: str, judgements: Sequence[Judgement], rule: Rule) -> _Labels:
+def _labelled(name: str, judgements: Sequence[Judgement], rule: ConsensusRule) -> _Labels:
     qrels: dict[str, dict[str, int]] = {}
     negatives: dict[str, set[str]] = {}
     disputed: dict[str, set[str]] = {}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from medteb_mteb.curation.diversify import Rule, Search, diversify, measure_disagreement, unit
+from medteb_mteb.curation.diversify import Search, SelectionRule, diversify, measure_disagreement, unit
 from medteb_mteb.curation.diversify.core import make_filter
 from medteb_mteb.curation.diversify.journal import Journal
 from medteb_mteb.curation.diversify.product import Product, keeps_margin
@@ -102,7 +102,7 @@ def test_the_threshold_itself_is_not_above_it():
         for value in (threshold, float(np.nextafter(np.float32(threshold), np.float32(0)))):
             rule = {"threshold": value, "seed_size": 30}
             assert np.array_equal(diversify(vectors, **rule), loop(vectors, **rule))
-    exactly = Rule(threshold=similarities[0])
+    exactly = SelectionRule(threshold=similarities[0])
     pair = np.float32([[1, 0], [similarities[0], (1 - similarities[0] ** 2) ** 0.5]])
     again = float(inner_products(unit(pair), np.array([0]), unit(pair), np.array([1]))[0])
     assert exactly.limit == np.float32(similarities[0])
@@ -166,7 +166,7 @@ def test_a_mapped_file_is_as_good_as_an_array(tmp_path):
 
 def test_the_neighbour_of_a_dropped_vector_is_the_nearest_kept_one():
     vectors = clustered(np.random.default_rng(6), 1200, 32)
-    rule = Rule(0.8, seed_size=100)
+    rule = SelectionRule(0.8, seed_size=100)
     filtered = make_filter(rule, Search(block=97), 32, lambda: vectors, tile=61, neighbours=True)
     parts = [filtered.feed(vectors[start : start + 250]) for start in range(0, 1200, 250)]
     kept, neighbour, similarity = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -185,10 +185,10 @@ def test_the_neighbour_of_a_dropped_vector_is_the_nearest_kept_one():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Rule(1.0), "must be 0.05 or more and below 1"),
-        (lambda: Rule(0.0), "must be 0.05 or more"),
-        (lambda: Rule(0.8, k=2, tolerated=2), "Make k larger"),
-        (lambda: Rule(0.8, seed_size=-1), "negative"),
+        (lambda: SelectionRule(1.0), "must be 0.05 or more and below 1"),
+        (lambda: SelectionRule(0.0), "must be 0.05 or more"),
+        (lambda: SelectionRule(0.8, k=2, tolerated=2), "Make k larger"),
+        (lambda: SelectionRule(0.8, seed_size=-1), "negative"),
         (lambda: Search("hnsw"), "there is exact and ivf"),
         (lambda: Search("ivf", probes=0), "at least 1"),
         (lambda: diversify(np.eye(3), threshold=0.8, k=1), "Make k larger"),
@@ -273,7 +273,7 @@ def test_a_journal_of_something_else_is_refused(tmp_path):
 def test_an_approximate_search_of_an_easy_set_disagrees_nowhere():
     rng = np.random.default_rng(0)
     vectors = np.repeat(np.eye(50, 64), 20, axis=0)[rng.permutation(1000)].astype(np.float32)
-    rule = Rule(0.85, seed_size=60)
+    rule = SelectionRule(0.85, seed_size=60)
     kept = diversify(vectors, threshold=0.85, seed_size=60, search=Search("ivf", lists=50, probes=2))
     assert np.array_equal(kept, loop(vectors, 0.85, seed_size=60))
     measured = measure_disagreement(vectors, kept, rule)
@@ -283,7 +283,7 @@ def test_an_approximate_search_of_an_easy_set_disagrees_nowhere():
 
 def test_looking_everywhere_is_exact_and_looking_nearly_nowhere_is_found_out():
     vectors = clustered(np.random.default_rng(1), 3000, 24, 0.2)
-    rule = Rule(0.7, seed_size=100)
+    rule = SelectionRule(0.7, seed_size=100)
     options = {"threshold": 0.7, "seed_size": 100}
     exact = loop(vectors, **options)
     everywhere = diversify(vectors, **options, search=Search("ivf", lists=30, probes=30))
@@ -303,7 +303,7 @@ def test_looking_everywhere_is_exact_and_looking_nearly_nowhere_is_found_out():
 def test_each_wrong_decision_is_counted():
     vectors = clustered(np.random.default_rng(2), 800, 24, 0.2)
     kept = loop(vectors, 0.8, seed_size=100)
-    rule = Rule(0.8, seed_size=100)
+    rule = SelectionRule(0.8, seed_size=100)
     last_kept, last_dropped = np.flatnonzero(kept)[-1], np.flatnonzero(~kept)[-1]
     for row, field in ((last_kept, "dropped"), (last_dropped, "kept")):
         wrong = kept.copy()

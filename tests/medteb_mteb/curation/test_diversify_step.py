@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from medteb_mteb.commands.diversify import diversify as command
 from medteb_mteb.commands.errors import UserError
-from medteb_mteb.curation.diversify import Diversify, Given, Rule, Search, centres_sample, diversify
+from medteb_mteb.curation.diversify import Diversify, Given, Search, SelectionRule, centres_sample, diversify
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.files.step import run_step
@@ -69,7 +69,7 @@ def test_the_step_keeps_what_the_function_keeps(source, vectors, tmp_path, shard
     kept = diversify(np.load(vectors), threshold=0.8, seed_size=10)
     assert 0 < (~kept).sum() < 80
     given = Given(vectors, [f"t{i}" for i in range(90)])
-    step = Diversify(given, Rule(0.8, seed_size=10), Search())
+    step = Diversify(given, SelectionRule(0.8, seed_size=10), Search())
     report = run_step(step, source, tmp_path / "out", shard=shard, show_progress=False)
     assert report.dropped == {"near-duplicate": (~kept).sum()}
     assert [text.id for text in read_texts(tmp_path / "out")] == [f"t{i}" for i in np.flatnonzero(kept)]
@@ -88,7 +88,9 @@ def run(kind, source, vectors, out, index):
     """The step `kind` in shards of 20, approximate with few lists so that it depends on its centres."""
     search, sample = centres_sample(source, Search(index, lists=8, probes=1, block=16))
     given = Given(vectors, [text.id for text in read_texts(source)])
-    step = kind(given, Rule(0.8, seed_size=10), search, sample=sample, centres_file=f"{out}.centres.npy")
+    step = kind(
+        given, SelectionRule(0.8, seed_size=10), search, sample=sample, centres_file=f"{out}.centres.npy"
+    )
     return run_step(step, source, out, shard=20, show_progress=False)
 
 
@@ -198,9 +200,9 @@ def test_ids_beside_vectors_are_part_of_what_the_step_is(source, vectors, tmp_pa
         (folder / "texts.jsonl").write_text(ids, encoding="utf-8")
         return Given(folder, names)
 
-    step = Diversify(write(names), Rule(0.8, seed_size=10), Search())
+    step = Diversify(write(names), SelectionRule(0.8, seed_size=10), Search())
     run_step(step, source, tmp_path / "out", show_progress=False)
-    step = Diversify(write(names[::-1]), Rule(0.8, seed_size=10), Search())
+    step = Diversify(write(names[::-1]), SelectionRule(0.8, seed_size=10), Search())
     with pytest.raises(BuildError, match="another settings"):
         run_step(step, source, tmp_path / "out", show_progress=False)
     with pytest.raises(BuildError, match="holds 't0' twice"):

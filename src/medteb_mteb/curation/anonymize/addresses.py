@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import regex
 
-from medteb_mteb.curation.anonymize.recogniser import LANGUAGE, Recogniser, Rule
+from medteb_mteb.curation.anonymize.recogniser import LANGUAGE, IdentifierPattern, Recogniser
 from medteb_mteb.curation.anonymize.words import words
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class EnglishAddress(Recogniser):
     kind = "ADDRESS"
     needs = r"\d\s+[A-Z\d]"
     rules = (
-        Rule(
+        IdentifierPattern(
             "street",
             r"(?<![\d./-])\d{1,5}[A-Z]?\s+(?:[NSEW]\.?\s+|(?:North|South|East|West)\s+)?(?:[A-Z][a-z]+|\d{1,3}(?:st|nd|rd|th))"
             r"(?:\s[A-Z][a-z]+){0,3}?\s(?:Street|St|Avenue|Ave|Road|Rd|Lane|Ln|Drive|Dr|Boulevard|Blvd|Court|Ct"

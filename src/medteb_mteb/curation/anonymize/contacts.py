@@ -5,7 +5,7 @@ from __future__ import annotations
 import regex
 
 from medteb_mteb.curation.anonymize.checks import digits_of
-from medteb_mteb.curation.anonymize.recogniser import Recogniser, Rule, of_a_thing
+from medteb_mteb.curation.anonymize.recogniser import IdentifierPattern, Recogniser, of_a_thing
 
 __all__ = ["Account", "Email", "Landline", "Phone", "Url"]
 
@@ -21,29 +21,29 @@ class Phone(Recogniser):
     kind = "PHONE"
     needs = r"\d{3}|[一幺][三四五六七八九]"
     rules = (
-        Rule(
+        IdentifierPattern(
             "mobile",
             rf"(?:(?<![\d.\-A-Za-z_])|(?<=(?i:tel|phone|mobile|call|wx|vx)))"
             r"(?:[+＋]?(?:00)?86[-\s]?)?[1１][3-9３-９]\d(?:[-\s.]?\d{4}){2}"
             rf"(?!\d|\.\d|[×xX*]\s?10|@|{_UNIT})",
         ),
-        Rule(
+        IdentifierPattern(
             "numerals",
             rf"(?<!{_NUMERAL})[一幺][三四五六七八九]{_NUMERAL}(?:[ 　-]?{_NUMERAL}{{4}}){{2}}(?!{_NUMERAL})",
         ),
-        Rule(
+        IdentifierPattern(
             "us",
             r"(?<![\d-])(?:\+?1[-.\s])?(?:\([2-9]\d{2}\)\s?|[2-9]\d{2}[-.])\d{3}[-.]\d{4}"
             r"(?![\d-])",
         ),
-        Rule(
+        IdentifierPattern(
             "abroad",
             r"(?<![\d+])(?:\+|00)(?!86)[1-9]\d{0,2}[-\s.]?\(?\d{1,4}\)?(?:[-\s.]?\d{2,4}){2,4}(?!\d|\.\d)",
             0.6,
         ),
     )
 
-    def check(self, match: regex.Match[str], rule: Rule) -> float:
+    def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
         """Free service numbers (400, 800, 888) are nobody's; a number from abroad must be one that exists."""
         if of_a_thing(match):
             return 0
@@ -73,13 +73,13 @@ class Landline(Recogniser):
     _LOCAL = r"[2-8]\d{2,3}[-\s]?\d{4}(?:\s?(?:转|-|(?i:ext)\.?)\s?\d{1,5})?"
     _AREA = r"(?:10|2[0-57-9]|[3-9]\d{2})"
     rules = (
-        Rule(
+        IdentifierPattern(
             "area code",
             rf"(?<![\d.\-A-Za-z])(?:\+?86[-\s]?)?[（(]?0{_AREA}[)）]?\s?[-—–－]?\s?{_LOCAL}"
             rf"(?!\d|\.\d|{_UNIT})",
         ),
-        Rule("from abroad", rf"(?<!\d)(?:\+|00)86[-\s]?{_AREA}[-\s]{_LOCAL}(?!\d)"),
-        Rule(
+        IdentifierPattern("from abroad", rf"(?<!\d)(?:\+|00)86[-\s]?{_AREA}[-\s]{_LOCAL}(?!\d)"),
+        IdentifierPattern(
             "label",
             r"(?i:电话|座机|固话|家电|宅电|办电|传真|热线|\btel|\bfax)(?:号码?)?\.?\s*(?:[:：]|是|为)?\s*"
             rf"\K(?!400|800){_LOCAL}(?!\d|{_UNIT})",
@@ -87,7 +87,7 @@ class Landline(Recogniser):
         ),
     )
 
-    def check(self, match: regex.Match[str], rule: Rule) -> float:
+    def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
         """No number of a thing."""
         return 0 if of_a_thing(match) else rule.score
 
@@ -98,7 +98,7 @@ class Email(Recogniser):
     kind = "EMAIL"
     needs = "@"
     rules = (
-        Rule(
+        IdentifierPattern(
             "address",
             r"(?<![A-Za-z0-9._%+-])[A-Za-z0-9][A-Za-z0-9._%+-]{0,63}@(?:[A-Za-z0-9-]{1,63}\.){1,6}[A-Za-z]{2,24}"
             r"(?![A-Za-z0-9])",
@@ -113,7 +113,7 @@ class Url(Recogniser):
     kind = "URL"
     needs = r"://|www\.|\.(?:com|cn|net|org)/"
     rules = (
-        Rule(
+        IdentifierPattern(
             "address",
             r"(?i:(?:https?|ftp)://|(?<![a-z0-9.@-])www\.|(?<![a-z0-9.@/-])(?=(?:[a-z0-9-]+\.)+(?:com|cn|net|org)/))"
             r"[A-Za-z0-9\-._~:/?#@!$&'*+,;=%]+(?<![.,;:!?'])",
@@ -127,7 +127,7 @@ class Url(Recogniser):
         r"(?i)(?:^|\.)(?:blog|weibo|space|qzone|douyin|xiaohongshu|facebook|instagram|twitter)\."
     )
 
-    def check(self, match: regex.Match[str], rule: Rule) -> float:
+    def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
         """The host alone says nothing of a person."""
         found = match.group()
         host, slash, path = (
@@ -148,32 +148,32 @@ class Account(Recogniser):
     )
     _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9_]|[-.](?=[A-Za-z0-9])){4,24}(?![A-Za-z0-9_@])"
     rules = (
-        Rule(
+        IdentifierPattern(
             "farther",
             rf"(?i:微\s?信|(?<![a-z])qq)[^\n。！!\d]{{1,20}}?(?:号[是为：:]?|是|[:：])\s*\K(?=[A-Za-z0-9_-]*[\d_-]){_NAME}",
             0.6,
         ),
-        Rule("wxid", r"wxid_[A-Za-z0-9]{6,24}", 1.0),
-        Rule(
+        IdentifierPattern("wxid", r"wxid_[A-Za-z0-9]{6,24}", 1.0),
+        IdentifierPattern(
             "messenger",
             r"(?i:微\s?信|薇信|威信|(?<![a-z])v信|we\s?chat|weixin|(?<![a-z])[vw]x|加\s?v(?=[\s:：]))"
             rf"(?:号码?|(?i:\s?id)|账号|同号)?\s*(?:[:：]|是|为|号)?\s*\K(?=[A-Za-z0-9_-]*[\d_-]){_NAME}",
         ),
-        Rule(
+        IdentifierPattern(
             "reversed",
             rf"(?<![A-Za-z0-9_.-])(?=[A-Za-z0-9_-]*\d){_NAME}(?=[,，\s]?(?:这?是)?我的?(?:微\s?信|QQ|qq))",
         ),
-        Rule(
+        IdentifierPattern(
             "qq",
             r"(?i:(?<![a-z])qq|扣扣|企鹅)(?:号码?|群号?)?\s*(?:吗|[:：？]|是|为|我的?|\s){0,5}\K[1-9]\d{4,11}(?!\d|@)",
         ),
-        Rule(
+        IdentifierPattern(
             "named",
             r"(?:(?:微信|抖音|快手|小红书|支付宝|微博)(?:号|账号|ID)|(?i:we\s?chat\sid))\s*(?:[:：]|是|为)?\s*"
             rf"\K(?=[A-Za-z0-9_.-]{{5}}){_NAME}",
         ),
-        Rule("letter", r"(?<![A-Za-z0-9])[qQ]\s?[:：]?\s?\K[1-9]\d{6,10}(?!\d|@)", 0.6),
-        Rule(
+        IdentifierPattern("letter", r"(?<![A-Za-z0-9])[qQ]\s?[:：]?\s?\K[1-9]\d{6,10}(?!\d|@)", 0.6),
+        IdentifierPattern(
             "account",
             rf"(?:[账帐]号|用户名|(?i:(?<![a-z])line)\s?(?:id|号)?)\s*(?:[:：]|是|为)?\s*"
             rf"\K(?=[A-Za-z0-9_.-]*[A-Za-z])(?=[A-Za-z0-9_.-]*[\d_-]){_NAME}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import regex
 
-from medteb_mteb.curation.anonymize.recogniser import Recogniser, Rule, of_a_thing
+from medteb_mteb.curation.anonymize.recogniser import IdentifierPattern, Recogniser, of_a_thing
 
 __all__ = ["BirthDate"]
 
@@ -36,21 +36,21 @@ class BirthDate(Recogniser):
     kind = "BIRTH_DATE"
     needs = r"出生|生|(?i:dob|d\.o\.b|birth|born)"
     rules = (
-        Rule(
+        IdentifierPattern(
             "label",
             r"(?:出生(?:年月日?|日期|时间)?|生日|生于|(?i:\bDOB\b|\bD\.O\.B\.?|date of birth"
             r"|birth\s?date|birthday|\bborn(?:\son)?))(?:[（(][^（）()\n]{0,6}[)）])?\s*(?:[:：=#]|是|为|于|在|(?i:is|was))?\s*"
             rf"(?:公历|农历|阴历|阳历)?\s*\K{_DATE}",
             0.9,
         ),
-        Rule(
+        IdentifierPattern(
             "born",
             rf"(?<!\d){_DATE}(?=[^，。；！？,;!?\n]{{0,14}}?出生(?!后|时|体重|缺陷|证|帮|圈)|\s?生(?:[，,。；;人的于)）\s]|$))",
         ),
     )
     _more = regex.compile(r"^\s?[~～—至到]")
 
-    def check(self, match: regex.Match[str], rule: Rule) -> float:
+    def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
         """No period."""
         after = match.string[match.end() : match.end() + 2]
         return 0 if self._more.search(after) else rule.score
@@ -65,11 +65,11 @@ class AnyDate(Recogniser):
         r"|(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
     )
     rules = (
-        Rule("full", rf"(?<![\d.A-Za-z]){_DATE}", 0.7),
-        Rule("day", rf"(?<![\d.])(?:\d{{2,4}}\s?年\s?)?{_MONTH}\s?月\s?{_DAY}\s?[日号]", 0.7),
+        IdentifierPattern("full", rf"(?<![\d.A-Za-z]){_DATE}", 0.7),
+        IdentifierPattern("day", rf"(?<![\d.])(?:\d{{2,4}}\s?年\s?)?{_MONTH}\s?月\s?{_DAY}\s?[日号]", 0.7),
     )
     _day = regex.compile(rf"\d\D+\d+\D+\d|\d{{8}}|月.*[\d{_CN[1:-1]}]")
 
-    def check(self, match: regex.Match[str], rule: Rule) -> float:
+    def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
         """No date of a lot, and none without a day."""
         return rule.score if self._day.search(match.group()) and not of_a_thing(match) else 0

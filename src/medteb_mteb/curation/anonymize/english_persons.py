@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from medteb_mteb.curation.anonymize.recogniser import Recogniser, Rule
+from medteb_mteb.curation.anonymize.recogniser import IdentifierPattern, Recogniser
 from medteb_mteb.curation.anonymize.words import words
 
 if TYPE_CHECKING:
@@ -27,8 +27,10 @@ class EnglishName(Recogniser):
     kind = "NAME"
     needs = r"[A-Z][a-z]"
     rules = (
-        Rule("title", rf"\b(?:Dr|Mr|Mrs|Ms|Miss|Prof|Professor|Doctor|Nurse|Sister)\b\.?\s\K{_ANY}{_END}"),
-        Rule(
+        IdentifierPattern(
+            "title", rf"\b(?:Dr|Mr|Mrs|Ms|Miss|Prof|Professor|Doctor|Nurse|Sister)\b\.?\s\K{_ANY}{_END}"
+        ),
+        IdentifierPattern(
             "label",
             r"\b(?i:(?:patient(?:'s)?\s|full\s|last\s|first\s)?name|surgeon|an(?:a)?esthetist|anesthesiologist"
             r"|(?:attending|referring|treating|primary care)?\s?physician|PCP|provider|next of kin|pharmacist"
@@ -36,7 +38,7 @@ class EnglishName(Recogniser):
             r"|(?:patient|pt)(?=:)|(?:signed(?: electronically)?|dictated|reviewed|reported|performed) by)"
             rf"\s?[:：]?\s?\K{_ANY}{_END}",
         ),
-        Rule(
+        IdentifierPattern(
             "role",
             r"\b(?:[Pp]atient|[Pp]t|[Gg]uarantor|[Ss]pouse|[Dd]aughter|[Ss]on|[Hh]usband|[Ww]ife|[Mm]other"
             r"|[Ff]ather|[Bb]rother|[Ss]ister|[Nn]amed|[Mm]y name is"
@@ -44,11 +46,11 @@ class EnglishName(Recogniser):
             r"(?!\s(?:[Dd]isease|[Ss]yndrome|[Ss]core|[Tt]est|[Hh]ospital|[Cc]linic|[Cc]enter))",
             0.6,
         ),
-        Rule("degree", rf"(?<![A-Za-z]|[A-Za-z.] ){_FULL}(?=,?\s\(?{_DEGREE})"),
-        Rule("with", rf"\b(?:by|with|for|from|per|to)\s\K{_FULL}(?=,?\s\(?{_DEGREE})"),
+        IdentifierPattern("degree", rf"(?<![A-Za-z]|[A-Za-z.] ){_FULL}(?=,?\s\(?{_DEGREE})"),
+        IdentifierPattern("with", rf"\b(?:by|with|for|from|per|to)\s\K{_FULL}(?=,?\s\(?{_DEGREE})"),
     )
 
-    def check(self, match: regex.Match[str], rule: Rule) -> float:
+    def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
         """Refuse a first word that begins no name; after a role, any such word, and single words."""
         found = match.group().replace(".", "").split()
         if found[0] in _COMMON or (rule.name == "role" and not _COMMON.isdisjoint(found)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import regex
 
 from medteb_mteb.curation.anonymize.checks import digits_of, id_card_digit, is_id_card, passes_luhn
-from medteb_mteb.curation.anonymize.recogniser import Recogniser, Rule, of_a_thing
+from medteb_mteb.curation.anonymize.recogniser import IdentifierPattern, Recogniser, of_a_thing
 
 __all__ = ["BankCard", "Code", "IdentityCard", "Papers", "Plate", "RecordNumber", "SocialSecurity"]
 
@@ -22,18 +22,18 @@ class IdentityCard(Recogniser):
     kind = "ID_CARD"
     needs = r"\d{6}"
     rules = (
-        Rule(
+        IdentifierPattern(
             "18 digits",
             r"(?<!\d)\d{6}[ -]?\d{8}[ -]?\d{3}[\dXxＸ](?![\dA-Za-z])",
         ),
-        Rule(
+        IdentifierPattern(
             "15 digits",
             r"(?<!\d)\d{15}(?!\d)(?<=(?i:身份证?|证件|证号|户口|旧证|一代证|\bID\b)[^\d\n]{0,16}\d{15})",
             0.9,
         ),
     )
 
-    def check(self, match: regex.Match[str], rule: Rule) -> float:
+    def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
         """1 where the check digit is right, less where only province and date are."""
         number = digits_of(match.group())
         if not is_id_card(number):
@@ -52,8 +52,8 @@ class SocialSecurity(Recogniser):
     kind = "SSN"
     needs = r"\d{2}"
     rules = (
-        Rule("dashes", r"(?<![\d-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])"),
-        Rule(
+        IdentifierPattern("dashes", r"(?<![\d-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])"),
+        IdentifierPattern(
             "label", rf"(?i:\bSSN|social security (?:number|no\.?|#)){SEP}\K(?!000|666|9)\d{{9}}(?!\d)", 0.9
         ),
     )
@@ -67,14 +67,14 @@ class Papers(Recogniser):
         r"(?i:证件|护照|通行证|passport|[台军][胞官人]证|回乡证|士兵证|警官证|居留证|居留许可|驾驶证|驾照)"
     )
     rules = (
-        Rule(
+        IdentifierPattern(
             "label",
             r"(?i:护照|通行证|台胞证|回乡证|居留(?:证|许可)|驾驶证|驾照|(?:军官|士兵|军人|警官)证|passport)号?码?"
             rf"(?i:\s?(?:number|no\.?|#))?{SEP}(?i:(?:number|no\.?)\s*)?(?i:is\s)?"
             r"\K(?=[A-Za-z]*\d)(?=(?:[A-Za-z]*\d){5})[A-Za-z0-9]{6,18}(?![A-Za-z0-9])",
         ),
-        Rule("number", rf"证件号?码?{SEP}\K[A-Z]{{1,2}}\d{{7,9}}(?![A-Za-z0-9])"),
-        Rule(
+        IdentifierPattern("number", rf"证件号?码?{SEP}\K[A-Z]{{1,2}}\d{{7,9}}(?![A-Za-z0-9])"),
+        IdentifierPattern(
             "officer",
             r"[\p{Han}]字第\s?\d{4,10}\s?号(?<=(?:军官|士兵|军人|警官|文职)[^\d\n]{0,12}\d{4,10}\s?号)",
         ),
@@ -94,29 +94,29 @@ class RecordNumber(Recogniser):
     )
     _VALUE = r"\K(?=(?:[A-Za-z-]*\d){4})[A-Za-z0-9](?:[A-Za-z0-9]|[-–_/](?=[A-Za-z0-9])){3,24}(?![A-Za-z0-9])"
     rules = (
-        Rule(
+        IdentifierPattern(
             "chinese",
             rf"(?:(?:{_OF}){{1,3}}(?:卡|证|单|本|档案|手册|凭证)?\s?(?:号码|编号|号|(?i:ID))|(?<![A-Za-z])ID号){SEP}{_VALUE}",
         ),
-        Rule(
+        IdentifierPattern(
             "bare label",
             r"(?:住院|门诊|病案|病历|病案室登记|住院登记|条码|流水)\s?\K(?=[A-Za-z-]{0,3}\d)[A-Za-z]{0,2}\d[\d-]{5,15}(?![\d./年月日-])",
             0.6,
         ),
-        Rule(
+        IdentifierPattern(
             "dashes",
             r"登记\s?\K[A-Za-z]{1,3}-?\d{2,4}-\d{2,8}(?![\d-])",
             0.6,
         ),
-        Rule(
+        IdentifierPattern(
             "card",
             r"(?:就诊|诊疗|医保|社保|健康|病历|就医)卡\s?\K[A-Za-z]{0,2}\d{6,18}(?!\d)|(?:检验|标本|样本|腕带)条码\s?[:：]?\s?\K\d{6,18}(?!\d)",
         ),
-        Rule(
+        IdentifierPattern(
             "pathology",
             r"病[理检](?:诊断|检查|报告|结果|标本)?(?:回?报?示|提示)?\s*[:：]?\s*[（(]\K[A-Za-z]{0,3}(?:\d{6,12}|\d{4}-\d{3,6})(?=[)）])",
         ),
-        Rule(
+        IdentifierPattern(
             "english",
             r"(?i:\b(?:MRN|UHID|acct|(?:medical record|hospital|patient|pt|accession|case|chart|account"
             r"|medicare|medicaid|insurance|policy|member|NHS|encounter|specimen|record|visit|health card)\s?"
@@ -127,7 +127,7 @@ class RecordNumber(Recogniser):
     #: Numbers in registers of clinical trials, which are public.
     _trial = regex.compile(r"(?i:ChiCTR|NCT\d{8}|ISRCTN|CTR20\d{6}|EUCTR)")
 
-    def check(self, match: regex.Match[str], rule: Rule) -> float:
+    def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
         """No number of a trial."""
         return 0 if self._trial.match(match.group()) else rule.score
 
@@ -139,7 +139,7 @@ class Code(Recogniser):
     needs = r"\d"
     last_resort = True
     rules = (
-        Rule(
+        IdentifierPattern(
             "code",
             r"(?<![A-Za-z0-9.:/@_-])(?=(?:[A-Za-z-]*\d){6})[A-Za-z0-9](?:[A-Za-z0-9]|-(?=[A-Za-z0-9])){5,24}"
             r"(?![A-Za-z0-9%/@_-]|\.\d|\s?(?i:m[glm]|g\b|kg|iu|u\b|元|次|例|人|步|个|万|单位))",
@@ -150,7 +150,7 @@ class Code(Recogniser):
         r"(?:19|20)\d{2}-?(?:0[1-9]|1[0-2])-?(?:[0-2]\d|3[01])$|(?:19|20)\d{2}-(?:19|20)\d{2}$"
     )
 
-    def check(self, match: regex.Match[str], rule: Rule) -> float:
+    def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
         """No number of a thing, and no date."""
         return 0 if of_a_thing(match) or self._date.match(match.group()) else rule.score
 
@@ -162,11 +162,11 @@ class BankCard(Recogniser):
     needs = r"\d{4}"
     _GROUPS = r"\d{4}(?:[ -]?\d{4}){2}(?:[ -]?\d{3,4})(?:[ -]?\d{1,3})?"
     rules = (
-        Rule(
+        IdentifierPattern(
             "card",
             rf"(?<![\d.-])(?=62|60|4|5[1-5]|3[457]|2[2-7]){_GROUPS}(?![\d-]|\.\d)",
         ),
-        Rule(
+        IdentifierPattern(
             "label",
             r"(?:银行卡|信用卡|储蓄卡|借记卡|卡号|[账帐][号户])(?:号码?)?[^\d\n，。；]{0,6}?"
             r"\K\d{4}(?:[ -]?\d){8,15}(?![\d-])",
@@ -174,7 +174,7 @@ class BankCard(Recogniser):
         ),
     )
 
-    def check(self, match: regex.Match[str], rule: Rule) -> float:
+    def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
         """1 where Luhn's test is passed; without a label it must be."""
         if rule.name == "card" and of_a_thing(match):
             return 0
@@ -189,7 +189,7 @@ class Plate(Recogniser):
     kind = "PLATE"
     needs = r"[京津沪渝冀豫云辽黑湘皖鲁新苏浙赣鄂桂甘晋蒙陕吉闽贵粤青藏川宁琼][A-HJ-NP-Z]"
     rules = (
-        Rule(
+        IdentifierPattern(
             "plate",
             r"[京津沪渝冀豫云辽黑湘皖鲁新苏浙赣鄂桂甘晋蒙陕吉闽贵粤青藏川宁琼](?!CD\d)[A-HJ-NP-Z][·•・．.\s-]?"
             r"(?:[DF][A-HJ-NP-Z\d]\d{4}|\d{5}[DF]|[A-HJ-NP-Z\d]{5}|[A-HJ-NP-Z\d]{4}[挂学警港澳领使])(?![A-Za-z\d.])",
@@ -197,6 +197,6 @@ class Plate(Recogniser):
     )
     _digits = regex.compile(r"\d")
 
-    def check(self, match: regex.Match[str], rule: Rule) -> float:
+    def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
         """No plate with fewer than two digits."""
         return rule.score if len(self._digits.findall(match.group())) >= 2 else 0

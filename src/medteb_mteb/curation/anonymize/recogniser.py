@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from presidio_analyzer.nlp_engine import NlpArtifacts
 
-__all__ = ["LANGUAGE", "Recogniser", "Rule", "of_a_thing"]
+__all__ = ["LANGUAGE", "IdentifierPattern", "Recogniser", "of_a_thing"]
 
 #: The language that the recognisers are registered under; each reads Chinese and English.
 LANGUAGE = "zh"
@@ -33,7 +33,7 @@ def of_a_thing(match: regex.Match[str]) -> bool:
     return _THING.search(match.string[max(0, start - 24) : start]) is not None
 
 
-class Rule(NamedTuple):
+class IdentifierPattern(NamedTuple):
     r"""One pattern.
 
     Attributes:
@@ -57,7 +57,7 @@ class Recogniser(LocalRecognizer):
     kind: ClassVar[str]
     #: A text without a match of this has no such identifier; empty for any text.
     needs: ClassVar[str] = ""
-    rules: ClassVar[tuple[Rule, ...]] = ()
+    rules: ClassVar[tuple[IdentifierPattern, ...]] = ()
     #: Its finds count only where no other recogniser has found anything.
     last_resort: ClassVar[bool] = False
 
@@ -69,7 +69,7 @@ class Recogniser(LocalRecognizer):
     def load(self) -> None:
         """Nothing to load."""
 
-    def check(self, match: regex.Match[str], rule: Rule) -> float:
+    def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
         """Return the confidence in a match, 0 to reject it; the rule's score unless a checksum decides."""
         del match
         return rule.score

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from medteb_mteb.curation.diversify.core import Search, diversify
 from medteb_mteb.curation.diversify.disagreement import Disagreement, measure_disagreement
-from medteb_mteb.curation.diversify.rule import THRESHOLDS, Rule
+from medteb_mteb.curation.diversify.rule import THRESHOLDS, SelectionRule
 from medteb_mteb.curation.diversify.run import run_diversify
 from medteb_mteb.curation.diversify.sources import Encoded, Given, VectorSource
 from medteb_mteb.curation.diversify.step import Diversify, centres_sample
@@ -16,8 +16,8 @@ __all__ = [
     "Diversify",
     "Encoded",
     "Given",
-    "Rule",
     "Search",
+    "SelectionRule",
     "VectorSource",
     "centres_sample",
     "diversify",

@@ -13,7 +13,7 @@ from medteb_mteb.curation.diversify.filter import BLOCK, Filter
 from medteb_mteb.curation.diversify.inverted import Inverted
 from medteb_mteb.curation.diversify.journal import Journal
 from medteb_mteb.curation.diversify.product import Product
-from medteb_mteb.curation.diversify.rule import Rule
+from medteb_mteb.curation.diversify.rule import SelectionRule
 from medteb_mteb.curation.diversify.vectors import Kept
 from medteb_mteb.curation.files.records import BuildError
 
@@ -78,7 +78,7 @@ def diversify(
     journal: str | Path | None = None,
     show_progress: bool = False,
 ) -> np.ndarray:
-    """Return which vectors the dynamic index filter keeps; see `Rule` for its definition.
+    """Return which vectors the dynamic index filter keeps; see `SelectionRule` for its definition.
 
     With an exact index the decisions equal those of a loop that searches FAISS's `IndexFlatIP` for one vector
     after the other.
@@ -106,7 +106,7 @@ def diversify(
     """
     from tqdm.auto import tqdm
 
-    rule, search = Rule(threshold, k, tolerated, seed_size), search or Search()
+    rule, search = SelectionRule(threshold, k, tolerated, seed_size), search or Search()
     if vectors.ndim != 2 or vectors.dtype.kind != "f" or not vectors.shape[1]:
         raise BuildError(
             f"Vectors are floats of shape (n, dim); these are {vectors.dtype} of shape {vectors.shape}."
@@ -147,7 +147,7 @@ def diversify(
 
 
 def make_filter(
-    rule: Rule,
+    rule: SelectionRule,
     search: Search,
     dim: int,
     centres: Callable[[], np.ndarray],
@@ -176,7 +176,7 @@ def make_filter(
     return Filter(rule, kept, index, product, block=search.block, neighbours=neighbours)
 
 
-def _whole_blocks(decided: int, rule: Rule, search: Search) -> int:
+def _whole_blocks(decided: int, rule: SelectionRule, search: Search) -> int:
     if decided < rule.seed_size:
         return 0
     return decided - (decided - rule.seed_size) % search.block

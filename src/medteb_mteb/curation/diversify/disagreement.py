@@ -13,7 +13,7 @@ from medteb_mteb.curation.diversify.vectors import inner_products, unit
 if TYPE_CHECKING:
     import torch
 
-    from medteb_mteb.curation.diversify.rule import Rule
+    from medteb_mteb.curation.diversify.rule import SelectionRule
     from medteb_mteb.curation.diversify.vectors import Rows
 
 __all__ = ["SAMPLE", "Disagreement", "measure_disagreement"]
@@ -64,7 +64,7 @@ class Disagreement:
 def measure_disagreement(
     vectors: Rows,
     kept: np.ndarray,
-    rule: Rule,
+    rule: SelectionRule,
     *,
     sample: int = SAMPLE,
     seed: int = 42,

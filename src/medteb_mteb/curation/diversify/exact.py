@@ -11,7 +11,7 @@ from medteb_mteb.curation.diversify.product import Candidates, Product, Rounded
 from medteb_mteb.curation.diversify.vectors import Kept, Pairs, inner_products, similarities
 
 if TYPE_CHECKING:
-    from medteb_mteb.curation.diversify.rule import Rule
+    from medteb_mteb.curation.diversify.rule import SelectionRule
 
 __all__ = ["Exact", "within"]
 
@@ -32,7 +32,7 @@ class Exact:
         tile: Vectors that are compared with at once.
     """
 
-    def __init__(self, rule: Rule, kept: Kept, product: Product, *, tile: int = TILE) -> None:
+    def __init__(self, rule: SelectionRule, kept: Kept, product: Product, *, tile: int = TILE) -> None:
         self.rule, self.kept, self.product, self.tile = rule, kept, product, tile
         self._tiles: list[Rounded] = []
         self._filled = 0
@@ -87,7 +87,7 @@ class Exact:
         return _above(pairs, similarity, self.rule.limit)
 
 
-def within(product: Product, rule: Rule, vectors: np.ndarray, *, all_of_them: bool = True) -> Pairs:
+def within(product: Product, rule: SelectionRule, vectors: np.ndarray, *, all_of_them: bool = True) -> Pairs:
     """Pairs of a vector and an earlier one of the same block that are above the threshold.
 
     Args:

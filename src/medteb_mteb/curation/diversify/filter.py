@@ -11,7 +11,7 @@ from medteb_mteb.curation.diversify.vectors import Kept, Pairs, unit
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.diversify.product import Product
-    from medteb_mteb.curation.diversify.rule import Rule
+    from medteb_mteb.curation.diversify.rule import SelectionRule
     from medteb_mteb.curation.diversify.vectors import Rows
 
 __all__ = ["BLOCK", "Decisions", "Filter", "Index"]
@@ -62,7 +62,7 @@ class Filter:
 
     def __init__(
         self,
-        rule: Rule,
+        rule: SelectionRule,
         kept: Kept,
         index: Index,
         product: Product,

@@ -12,7 +12,7 @@ from medteb_mteb.curation.diversify.vectors import Kept, Pairs, import_faiss, si
 if TYPE_CHECKING:
     import torch
 
-    from medteb_mteb.curation.diversify.rule import Rule
+    from medteb_mteb.curation.diversify.rule import SelectionRule
 
 __all__ = ["Inverted"]
 
@@ -35,7 +35,12 @@ class Inverted:
     """
 
     def __init__(
-        self, rule: Rule, kept: Kept, centres: np.ndarray, probes: int, dtype: torch.dtype | None = None
+        self,
+        rule: SelectionRule,
+        kept: Kept,
+        centres: np.ndarray,
+        probes: int,
+        dtype: torch.dtype | None = None,
     ) -> None:
         faiss = import_faiss()
         self.rule, self.kept = rule, kept

@@ -9,7 +9,7 @@ import numpy as np
 
 from medteb_mteb.curation.files.records import BuildError
 
-__all__ = ["THRESHOLDS", "Rule"]
+__all__ = ["THRESHOLDS", "SelectionRule"]
 
 #: Similarity above which a text is too close to a neighbour, by kind of text.
 THRESHOLDS = {"queries": 0.85, "documents": 0.78}
@@ -19,7 +19,7 @@ LOWEST = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SelectionRule:
     """When a text is dropped (MAR, Table 10).
 
     The first `seed_size` texts are kept and make the index. Each further text, in order, is compared with its

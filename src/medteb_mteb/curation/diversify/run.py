@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.diversify.core import Search
     from medteb_mteb.curation.diversify.disagreement import Disagreement
-    from medteb_mteb.curation.diversify.rule import Rule
+    from medteb_mteb.curation.diversify.rule import SelectionRule
     from medteb_mteb.curation.diversify.sources import VectorSource
     from medteb_mteb.curation.files.step import Report
 
@@ -33,7 +33,7 @@ def run_diversify(
     source: str | Path,
     out: Path,
     vectors: VectorSource,
-    rule: Rule,
+    rule: SelectionRule,
     search: Search,
     *,
     columns: dict[str, str] | None = None,
@@ -69,7 +69,7 @@ def _measured(
     source: str | Path,
     out: Path,
     vectors: VectorSource,
-    rule: Rule,
+    rule: SelectionRule,
     columns: dict[str, str] | None,
     sample: int,
 ) -> Disagreement:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.diversify.core import Search
     from medteb_mteb.curation.diversify.filter import Filter
-    from medteb_mteb.curation.diversify.rule import Rule
+    from medteb_mteb.curation.diversify.rule import SelectionRule
     from medteb_mteb.curation.diversify.sources import VectorSource
     from medteb_mteb.curation.diversify.vectors import Rows
 
@@ -48,7 +48,7 @@ class Diversify:
     def __init__(
         self,
         source: VectorSource,
-        rule: Rule,
+        rule: SelectionRule,
         search: Search,
         *,
         sample: Sequence[Text] = (),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.labels.grades import Judgement
 
-__all__ = ["RULES", "Rule", "consensus", "counts"]
+__all__ = ["RULES", "ConsensusRule", "consensus", "counts"]
 
 RULES = ("unanimous", "majority", "weighted", "graded")
 
@@ -28,7 +28,7 @@ SUSPICIOUS = "positive of a passage that may instruct judges"
 
 
 @dataclass(frozen=True)
-class Rule:
+class ConsensusRule:
     """Rule by which grades become a label.
 
     Attributes:
@@ -113,7 +113,7 @@ class Rule:
 
 def consensus(
     judgements: Iterable[Judgement],
-    rule: Rule | None = None,
+    rule: ConsensusRule | None = None,
     *,
     judges: Iterable[str] = (),
     pairs: Iterable[tuple[str, str]] = (),
@@ -130,7 +130,7 @@ def consensus(
     Raises:
         BuildError: A judge that counts has graded nothing.
     """
-    rule, given = rule or Rule(), list(judgements)
+    rule, given = rule or ConsensusRule(), list(judgements)
     suspects = {one.pair for one in given if one.suspicious}
     occur, grades = by_pair(given)
     counted = sorted({*rule.judges, *rule.weights, *(() if rule.judges else {*occur, *judges})})

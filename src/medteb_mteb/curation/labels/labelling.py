@@ -10,13 +10,15 @@ from typing import Any
 from medteb_mteb.curation.files.folder import write_text
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.agreement import agreement
-from medteb_mteb.curation.labels.consensus import Rule, consensus, counts
+from medteb_mteb.curation.labels.consensus import ConsensusRule, consensus, counts
 from medteb_mteb.curation.labels.grades import read_judging
 
 __all__ = ["write_labels"]
 
 
-def write_labels(judgements: str | Path, out: str | Path, rule: Rule | None = None) -> dict[str, Any]:
+def write_labels(
+    judgements: str | Path, out: str | Path, rule: ConsensusRule | None = None
+) -> dict[str, Any]:
     """Write `out/labels.jsonl` and `out/agreement.json`; gives what the latter holds.
 
     Args:
@@ -27,7 +29,7 @@ def write_labels(judgements: str | Path, out: str | Path, rule: Rule | None = No
     Raises:
         BuildError: Judgements that cannot be used, see `read_judging` and `consensus`.
     """
-    rule, folder = rule or Rule(), Path(out)
+    rule, folder = rule or ConsensusRule(), Path(out)
     given = read_judging(judgements)
     pairs = [pair[:2] for pair in given.failed]
     labels = consensus(given.judgements, rule, judges=given.judges, pairs=pairs)

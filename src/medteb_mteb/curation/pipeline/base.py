@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.llm.config import LLM
     from medteb_mteb.curation.pipeline.settings import PipelineSettings
-    from medteb_mteb.curation.pipeline.work import Charge, Outcome, StepJob, StepView
+    from medteb_mteb.curation.pipeline.work import Charge, StepJob, StepOutcome, StepView
 
-__all__ = ["KEEP_AWAY", "Input", "Kind", "ModelKind", "ResolvedInput", "Step", "Texts"]
+__all__ = ["KEEP_AWAY", "Input", "Kind", "ModelKind", "PipelineStep", "ResolvedInput", "Texts"]
 
 #: What a step writes, and another reads.
 Kind: TypeAlias = Literal[
@@ -66,7 +66,7 @@ class ResolvedInput:
 Texts: TypeAlias = Annotated[str, Input(("texts",))]
 
 
-class Step(BaseModel):
+class PipelineStep(BaseModel):
     """Base class of the steps of a pipeline; a subclass is registered by `registry.step`.
 
     Attributes:
@@ -106,7 +106,7 @@ class Step(BaseModel):
         return values
 
     @abstractmethod
-    def run(self, job: StepJob) -> Outcome:
+    def run(self, job: StepJob) -> StepOutcome:
         """Run or resume the step; a finished one returns at once, with the same result.
 
         Raises:

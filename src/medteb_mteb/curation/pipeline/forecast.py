@@ -22,7 +22,7 @@ from medteb_mteb.curation.pipeline.work import Charge, StepView, Volume
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from medteb_mteb.curation.pipeline.base import Kind, ResolvedInput, Step
+    from medteb_mteb.curation.pipeline.base import Kind, PipelineStep, ResolvedInput
 
 __all__ = ["Forecast", "Planned", "forecast"]
 
@@ -126,7 +126,7 @@ class _Counts:
         self.done: dict[str, bool] = {}
         self._counted: dict[tuple[Any, ...], Volume] = {}
 
-    def inputs(self, step: Step, key: str) -> list[Volume]:
+    def inputs(self, step: PipelineStep, key: str) -> list[Volume]:
         """Volumes of the inputs of a key."""
         kind = next(mark.kinds[0] for name, mark, _ in step.inputs() if name == key)
         columns = getattr(step, "columns", {})

@@ -15,8 +15,8 @@ from medteb_mteb.curation.pipeline.work import Workspace
 from medteb_mteb.editions import sha256_of
 
 if TYPE_CHECKING:
-    from medteb_mteb.curation.pipeline.base import ResolvedInput, Step
-    from medteb_mteb.curation.pipeline.state import Record, State
+    from medteb_mteb.curation.pipeline.base import PipelineStep, ResolvedInput
+    from medteb_mteb.curation.pipeline.state import State, StepRecord
 
 __all__ = ["Build", "until_step"]
 
@@ -51,15 +51,15 @@ class Build(Workspace):
         models = {step.name: model_places(step, base) for step in pipeline.steps}
         return cls(pipeline, base, base / Path(pipeline.out).expanduser(), sources, models)
 
-    def folder(self, step: Step) -> Path:
+    def folder(self, step: PipelineStep) -> Path:
         """Folder of a step."""
         return self.root / step.name
 
-    def has_made(self, step: Step, record: Record) -> bool:
+    def has_made(self, step: PipelineStep, record: StepRecord) -> bool:
         """Return True if a step has output to lose: finished, or partial output that it could resume from."""
         return self.folder(step).exists() and (record.finished or not step.ATOMIC)
 
-    def fingerprint(self, step: Step, state: State) -> str:
+    def fingerprint(self, step: PipelineStep, state: State) -> str:
         """Digest of all that a step depends on; the steps before it must be finished."""
         digests = {
             key: [self._digest(one, state) for one in found] for key, found in self.sources[step.name].items()
@@ -75,7 +75,7 @@ class Build(Workspace):
         return self._digests[source]
 
 
-def until_step(pipeline: Pipeline, until: str | None) -> list[Step]:
+def until_step(pipeline: Pipeline, until: str | None) -> list[PipelineStep]:
     """The steps up to one of them, or all.
 
     Raises:

@@ -11,13 +11,13 @@ from medteb_mteb.curation.files.records import BuildError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from medteb_mteb.curation.pipeline.base import ResolvedInput, Step
+    from medteb_mteb.curation.pipeline.base import PipelineStep, ResolvedInput
     from medteb_mteb.curation.pipeline.opened import Build
 
 __all__ = ["check_before"]
 
 
-def check_before(build: Build, steps: Sequence[Step]) -> None:
+def check_before(build: Build, steps: Sequence[PipelineStep]) -> None:
     """Look for keys that are missing, and for texts that would be refused since nobody has anonymised them.
 
     Args:

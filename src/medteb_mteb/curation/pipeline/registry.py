@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 from pydantic import PlainValidator, TypeAdapter
 from pydantic_core import core_schema
 
-from medteb_mteb.curation.pipeline.base import Step
+from medteb_mteb.curation.pipeline.base import PipelineStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 __all__ = ["AnyStep", "registered", "step"]
 
-S = TypeVar("S", bound=Step)
+S = TypeVar("S", bound=PipelineStep)
 
 #: The folder whose modules register the steps.
 _FOLDER = f"{__package__}.steps"
 
 #: Classes by the names that a pipeline file gives them.
-_CLASSES: dict[str, type[Step]] = {}
+_CLASSES: dict[str, type[PipelineStep]] = {}
 #: The step that each is listed after.
 _AFTER: dict[str, str] = {}
 
@@ -56,7 +56,7 @@ def step(name: str, *, after: str = "") -> Callable[[type[S]], type[S]]:
     return register
 
 
-def registered() -> dict[str, type[Step]]:
+def registered() -> dict[str, type[PipelineStep]]:
     """Return the classes of all steps by name, in the order in which messages list them."""
     for module in iter_modules(import_module(_FOLDER).__path__, f"{_FOLDER}."):
         import_module(module.name)
@@ -69,13 +69,13 @@ def _validated(value: Any) -> Any:
 
 
 #: A field that takes any registered step; they are looked up when it is validated.
-AnyStep: TypeAlias = Annotated[Step, PlainValidator(_validated)]
+AnyStep: TypeAlias = Annotated[PipelineStep, PlainValidator(_validated)]
 
 
 class _Tagged:
     """A union of classes told apart by their key `step`."""
 
-    def __init__(self, classes: dict[str, type[Step]]) -> None:
+    def __init__(self, classes: dict[str, type[PipelineStep]]) -> None:
         self.classes = classes
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -85,5 +85,5 @@ class _Tagged:
 
 
 @lru_cache(maxsize=2)
-def _validator(classes: tuple[tuple[str, type[Step]], ...]) -> TypeAdapter[Step]:
+def _validator(classes: tuple[tuple[str, type[PipelineStep]], ...]) -> TypeAdapter[PipelineStep]:
     return TypeAdapter(Annotated[Any, _Tagged(dict(classes))])

@@ -14,7 +14,7 @@ from medteb_mteb.curation.pipeline.base import KEEP_AWAY, ResolvedInput
 from medteb_mteb.curation.pooling.encoders import encoder_source
 
 if TYPE_CHECKING:
-    from medteb_mteb.curation.pipeline.base import Kind, Step
+    from medteb_mteb.curation.pipeline.base import Kind, PipelineStep
     from medteb_mteb.curation.pipeline.schema import Pipeline
 
 __all__ = ["model_places", "resolve"]
@@ -49,7 +49,7 @@ def resolve(pipeline: Pipeline, base: Path) -> dict[str, dict[str, list[Resolved
 
 
 def _inputs(
-    step: Step, place: int, places: dict[str, int], pipeline: Pipeline, base: Path, out: Path
+    step: PipelineStep, place: int, places: dict[str, int], pipeline: Pipeline, base: Path, out: Path
 ) -> dict[str, list[ResolvedInput]]:
     found: dict[str, list[ResolvedInput]] = {}
     for key, mark, value in step.inputs():
@@ -82,7 +82,9 @@ def _inputs(
     return found
 
 
-def _path(step: Step, key: str, kinds: tuple[Kind, ...], value: str, pipeline: Pipeline, base: Path) -> str:
+def _path(
+    step: PipelineStep, key: str, kinds: tuple[Kind, ...], value: str, pipeline: Pipeline, base: Path
+) -> str:
     if value.startswith(HUB):
         if not {"texts", "triples", "pairs"} & {*kinds}:
             raise BuildError(f"Step {step.name!r}, {key}: {value} cannot be read from the Hub; give a path.")
@@ -100,7 +102,7 @@ def _path(step: Step, key: str, kinds: tuple[Kind, ...], value: str, pipeline: P
     return str(path)
 
 
-def model_places(step: Step, base: Path) -> dict[str, str]:
+def model_places(step: PipelineStep, base: Path) -> dict[str, str]:
     """Resolve the models of a step: a folder (relative to the file's), a Hub name, `mar-mini`, or `bm25`.
 
     What a step may name is said by its `MODELS`.

@@ -17,14 +17,14 @@ from medteb_mteb.curation.pipeline.opened import Build, until_step
 from medteb_mteb.curation.pipeline.preflight import check_before
 from medteb_mteb.curation.pipeline.publish import publish, published, withdraw
 from medteb_mteb.curation.pipeline.schema import DATA
-from medteb_mteb.curation.pipeline.state import FILE, Record, State, content_digest
+from medteb_mteb.curation.pipeline.state import FILE, State, StepRecord, content_digest
 from medteb_mteb.curation.pipeline.work import StepJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from medteb_mteb.curation.pipeline.base import Step
+    from medteb_mteb.curation.pipeline.base import PipelineStep
 
 __all__ = ["BuildReport", "StepReport", "build"]
 
@@ -145,7 +145,7 @@ class _Run:
         #: The editions and training sets of all steps.
         self.data = self.opened.root / DATA
 
-    def steps(self, wanted: list[Step]) -> BuildReport:
+    def steps(self, wanted: list[PipelineStep]) -> BuildReport:
         """Do steps."""
         state, opened = self.state, self.opened
         records = state.records
@@ -178,7 +178,7 @@ class _Run:
                 self._discard(step)
             elif before is not None and again:
                 # Killed while it is asked again it must not pass for what it was.
-                state.put(step.name, Record(step.step, mark))
+                state.put(step.name, StepRecord(step.step, mark))
                 with self._writing():
                     (opened.folder(step) / MANIFEST).unlink(missing_ok=True)
             self.say(
@@ -194,9 +194,9 @@ class _Run:
         whole = len(wanted) == len(opened.pipeline.steps)
         return BuildReport(opened.root, tuple(reports), leakage=leak_report(opened) if whole else None)
 
-    def _perform(self, step: Step, mark: str, again: bool) -> StepReport:
+    def _perform(self, step: PipelineStep, mark: str, again: bool) -> StepReport:
         opened, folder = self.opened, self.opened.folder(step)
-        self.state.put(step.name, Record(step.step, mark))
+        self.state.put(step.name, StepRecord(step.step, mark))
         started = time.monotonic()
         paths = {key: [one.path for one in found] for key, found in opened.sources[step.name].items()}
         models = opened.models[step.name]
@@ -216,10 +216,10 @@ class _Run:
         digest = content_digest(folder)
         if step.WRITES == "editions":
             publish(folder, self.data)
-        self.state.put(step.name, Record(step.step, mark, True, digest, outcome.result, seconds))
+        self.state.put(step.name, StepRecord(step.step, mark, True, digest, outcome.result, seconds))
         return StepReport(step.name, step.step, "made", outcome.result, seconds)
 
-    def _changed(self, step: Step, left: list[Step]) -> str:
+    def _changed(self, step: PipelineStep, left: list[PipelineStep]) -> str:
         after = [one.name for one in left[1:] if one.name in self.state.records]
         also = f", and {', '.join(after)} after it" if after else ""
         return (
@@ -227,7 +227,7 @@ class _Run:
             "--redo to make it again (what was paid for stays in the journals), or another 'out'."
         )
 
-    def _set_aside(self, step: Step) -> None:
+    def _set_aside(self, step: PipelineStep) -> None:
         """Move the folder of a step that has changed out of the way."""
         folder = self.opened.folder(step)
         if not folder.exists():
@@ -241,10 +241,10 @@ class _Run:
             folder.rename(aside)
         self.say(f"{step.name} has changed; what was there is in {aside}")
 
-    def _discard(self, step: Step) -> None:
+    def _discard(self, step: PipelineStep) -> None:
         """Remove the folder of a step that is made from the start; its record goes first."""
         before = self.state.records[step.name]
-        self.state.put(step.name, Record(before.step, before.fingerprint))
+        self.state.put(step.name, StepRecord(before.step, before.fingerprint))
         with self._writing():
             if step.WRITES == "editions":
                 withdraw(self.opened.folder(step), self.data)

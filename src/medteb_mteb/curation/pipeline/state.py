@@ -14,17 +14,17 @@ from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.editions import sha256_of
 
 if TYPE_CHECKING:
-    from medteb_mteb.curation.pipeline.base import Step
+    from medteb_mteb.curation.pipeline.base import PipelineStep
     from medteb_mteb.curation.pipeline.settings import PipelineSettings
 
-__all__ = ["FILE", "Record", "State", "content_digest", "fingerprint"]
+__all__ = ["FILE", "State", "StepRecord", "content_digest", "fingerprint"]
 
 FILE = "build.json"
 SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Record:
+class StepRecord:
     """Record of one step.
 
     Attributes:
@@ -53,13 +53,13 @@ class State:
 
     def __init__(self, root: Path) -> None:
         self.path = root / FILE
-        self.records: dict[str, Record] = {}
+        self.records: dict[str, StepRecord] = {}
         if self.path.is_file():
             try:
                 content = read_json(self.path)
                 version = content["schema_version"]
                 if version == SCHEMA_VERSION:
-                    self.records = {name: Record(**row) for name, row in content["steps"].items()}
+                    self.records = {name: StepRecord(**row) for name, row in content["steps"].items()}
             except OSError as error:
                 raise BuildError(f"{self.path} cannot be read ({error.strerror}).") from error
             except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -72,7 +72,7 @@ class State:
                     f"{self.path} is of another version of medteb; give another 'out', or delete the folder."
                 )
 
-    def put(self, name: str, record: Record) -> None:
+    def put(self, name: str, record: StepRecord) -> None:
         """Keep a record."""
         self.records[name] = record
         self._write()
@@ -91,7 +91,7 @@ class State:
 
 
 def fingerprint(
-    step: Step, inputs: dict[str, list[str]], models: dict[str, str], pipeline: PipelineSettings
+    step: PipelineStep, inputs: dict[str, list[str]], models: dict[str, str], pipeline: PipelineSettings
 ) -> str:
     """Digest (64 hex digits) of all that a step's output depends on.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from medteb_mteb.curation.pipeline.base import Input, Step
+from medteb_mteb.curation.pipeline.base import Input, PipelineStep
 from medteb_mteb.curation.training import read_held_out, training_queries
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["TrainingStep", "held_out", "queries_trained_on"]
 
 
-class TrainingStep(Step):
+class TrainingStep(PipelineStep):
     """A step whose training data is kept away from `against`, and from the editions of the steps before."""
 
     TRAINS = True
@@ -26,8 +26,8 @@ class TrainingStep(Step):
     threshold: float = Field(default=0.6, gt=0, le=1)
 
 
-def held_out(step: Step, paths: Mapping[str, Sequence[str]], threshold: float) -> HeldOut:
-    """Return the test queries that a step's training data must not contain, see `Step.tests`.
+def held_out(step: PipelineStep, paths: Mapping[str, Sequence[str]], threshold: float) -> HeldOut:
+    """Return the test queries that a step's training data must not contain, see `PipelineStep.tests`.
 
     Args:
         step: The step.

@@ -1,4 +1,4 @@
-"""Arguments and results of steps: of a run (`StepJob`, `Outcome`) or a forecast (`StepView`, `Charge`)."""
+"""Arguments and results of a step: of its run (`StepJob`, `StepOutcome`) and its forecast (`StepView`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.files.step import Report
     from medteb_mteb.curation.pipeline.settings import PipelineSettings
 
-__all__ = ["Charge", "Outcome", "StepJob", "StepView", "Volume", "Workspace", "counts_of"]
+__all__ = ["Charge", "StepJob", "StepOutcome", "StepView", "Volume", "Workspace", "counts_of"]
 
 
 @dataclass
@@ -90,7 +90,7 @@ class StepJob:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepOutcome:
     """Outcome of a step.
 
     Attributes:
@@ -103,7 +103,7 @@ class Outcome:
 
 
 def counts_of(report: Report) -> dict[str, Any]:
-    """Return the numbers of a report on texts, as an `Outcome` has them."""
+    """Return the numbers of a report on texts, as a `StepOutcome` has them."""
     return {"read": report.read, "kept": report.kept, "dropped": report.dropped}
 
 

@@ -11,8 +11,8 @@ from pydantic import Field
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.llm.budget import tokens_of
 from medteb_mteb.curation.llm.config import LLM  # noqa: TC001 - pydantic needs it
-from medteb_mteb.curation.pipeline.base import Step
-from medteb_mteb.curation.pipeline.work import Charge, Outcome
+from medteb_mteb.curation.pipeline.base import PipelineStep
+from medteb_mteb.curation.pipeline.work import Charge, StepOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["WriterStep", "charge_like", "charge_of", "outcome_of", "text_of_mean_length"]
 
 
-class WriterStep(Step):
+class WriterStep(PipelineStep):
     """A step that asks the pipeline's LLM."""
 
     ASKS = True
@@ -79,7 +79,7 @@ class WriterStep(Step):
         }
 
 
-def outcome_of(job: StepJob, report: Any) -> Outcome:
+def outcome_of(job: StepJob, report: Any) -> StepOutcome:
     """Return the outcome of a report, and say its notes.
 
     Args:
@@ -88,7 +88,7 @@ def outcome_of(job: StepJob, report: Any) -> Outcome:
     """
     for note in report.notes:
         job.say(note)
-    return Outcome(report.to_json(), report.stopped)
+    return StepOutcome(report.to_json(), report.stopped)
 
 
 def charge_of(llm: LLM, cost: Cost) -> list[Charge]:

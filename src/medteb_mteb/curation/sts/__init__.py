@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from medteb_mteb.curation.sts.dictionary import Dictionary, Entry, read_dictionary
-from medteb_mteb.curation.sts.settings import Settings
+from medteb_mteb.curation.sts.settings import StsSettings
 from medteb_mteb.curation.sts.step import Estimate, Report, estimate, sts
 
-__all__ = ["Dictionary", "Entry", "Estimate", "Report", "Settings", "estimate", "read_dictionary", "sts"]
+__all__ = ["Dictionary", "Entry", "Estimate", "Report", "StsSettings", "estimate", "read_dictionary", "sts"]

@@ -9,11 +9,11 @@ from typing import Any
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.texts.split import THRESHOLD
 
-__all__ = ["Settings"]
+__all__ = ["StsSettings"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class StsSettings:
     """Settings of synonym STS.
 
     Attributes:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.llm import Account, Cost, Generation, Prompt
     from medteb_mteb.curation.sts.dictionary import Dictionary
     from medteb_mteb.curation.sts.select import Selection
-    from medteb_mteb.curation.sts.settings import Settings
+    from medteb_mteb.curation.sts.settings import StsSettings
     from medteb_mteb.curation.sts.split import Sides
     from medteb_mteb.curation.training.leaks import HeldOut
     from medteb_mteb.editions import Edition
@@ -113,7 +113,7 @@ def estimate(
     queries: str | Path,
     out: str | Path,
     llm: LLM | str | Path,
-    how: Settings,
+    how: StsSettings,
     *,
     journal: str | Path | None = None,
     retry_failed: bool = False,
@@ -141,7 +141,7 @@ def sts(
     queries: str | Path,
     out: str | Path,
     llm: LLM | str | Path,
-    how: Settings,
+    how: StsSettings,
     *,
     journal: str | Path | None = None,
     already_anonymous: bool = False,
@@ -221,7 +221,7 @@ def _write(
     folder: Path,
     rows: Sequence[Rewritten],
     sides: Sides,
-    how: Settings,
+    how: StsSettings,
     statistics: dict[str, int],
     provenance: Mapping[str, Any],
     dropped: Sequence[Mapping[str, Any]],
@@ -236,7 +236,9 @@ def _write(
     return made["triples"]
 
 
-def _select(dictionary: str | Path, queries: str | Path, how: Settings) -> tuple[Dictionary, Selection, int]:
+def _select(
+    dictionary: str | Path, queries: str | Path, how: StsSettings
+) -> tuple[Dictionary, Selection, int]:
     terms = read_dictionary(dictionary)
     texts = list(read_texts(queries))
     selection = select(
@@ -256,12 +258,12 @@ def _select(dictionary: str | Path, queries: str | Path, how: Settings) -> tuple
     return terms, selection, len(texts)
 
 
-def _prompts(selection: Selection, how: Settings) -> list[Prompt]:
+def _prompts(selection: Selection, how: StsSettings) -> list[Prompt]:
     return [render(one, how.tolerance) for one in selection.candidates]
 
 
 def _checked(
-    selection: Selection, found: Generation[dict[str, str]], terms: Dictionary, how: Settings
+    selection: Selection, found: Generation[dict[str, str]], terms: Dictionary, how: StsSettings
 ) -> list[Rewritten]:
     rows = []
     for one in selection.candidates:
@@ -281,7 +283,7 @@ def _outcomes(rows: Sequence[Rewritten]) -> dict[str, dict[str, int]]:
 
 
 def _split(
-    rows: Sequence[Rewritten], how: Settings, training_queries: Sequence[str], held_out: HeldOut | None
+    rows: Sequence[Rewritten], how: StsSettings, training_queries: Sequence[str], held_out: HeldOut | None
 ) -> Sides:
     """Test and training, of the queries that have a good rewrite."""
     usable = [row for row in rows if row.good]

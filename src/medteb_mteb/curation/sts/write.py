@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from medteb_mteb.curation.sts.select import Candidate
-    from medteb_mteb.curation.sts.settings import Settings
+    from medteb_mteb.curation.sts.settings import StsSettings
     from medteb_mteb.curation.sts.split import Sides
 
 __all__ = ["NAMES", "NEGATIVES", "TASK", "Rewritten", "write_edition", "write_log", "write_training"]
@@ -61,7 +61,7 @@ def write_edition(
     out: Path,
     rows: Sequence[Rewritten],
     sides: Sides,
-    how: Settings,
+    how: StsSettings,
     statistics: Mapping[str, Any],
     **provenance: Any,
 ) -> dict[str, str]:

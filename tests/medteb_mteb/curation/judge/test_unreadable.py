@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge import judge
 from medteb_mteb.curation.judge.schema import Verdict
-from medteb_mteb.curation.labels.consensus import Rule
+from medteb_mteb.curation.labels.consensus import ConsensusRule
 from medteb_mteb.curation.labels.labelling import write_labels
 
 PROSE = "我觉得三个段落都很相关，很难用一个字母来表示。"
@@ -183,5 +183,5 @@ def test_labels_count_the_judges_that_were_asked(make_input, make_server, endpoi
     for path in (folder, folder / "judgements.jsonl"):
         with pytest.raises(BuildError, match=r"'strict' has graded nothing.*--retry-failed.*--judge"):
             write_labels(path, source.folder / "none")
-    two = write_labels(folder, source.folder / "two", Rule(judges=("words", "generous")))
+    two = write_labels(folder, source.folder / "two", ConsensusRule(judges=("words", "generous")))
     assert two["agreement"]["missing"] == {"words": 3, "generous": 0}

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.labels.consensus import Rule, consensus, counts
+from medteb_mteb.curation.labels.consensus import ConsensusRule, consensus, counts
 from medteb_mteb.curation.labels.grades import Judgement, read_judgements
 
 
@@ -41,43 +41,49 @@ def test_the_published_rule_keeps_only_what_all_agree_on():
 
 def test_where_a_positive_begins_is_a_setting():
     given = judged(a="SSA", b="AAB")
-    assert labels(consensus(given, Rule(positive=("S",)))) == {"a": "judges disagree", "b": 0}
-    assert labels(consensus(given, Rule(positive=("S", "A", "B")))) == {"a": 1, "b": 1}
+    assert labels(consensus(given, ConsensusRule(positive=("S",)))) == {"a": "judges disagree", "b": 0}
+    assert labels(consensus(given, ConsensusRule(positive=("S", "A", "B")))) == {"a": 1, "b": 1}
     with pytest.raises(BuildError, match="best ones down to some letter"):
-        Rule(positive=("S", "B"))
+        ConsensusRule(positive=("S", "B"))
     with pytest.raises(BuildError, match="some of S, A, B, C, D; got X"):
-        Rule(positive=("X",))
+        ConsensusRule(positive=("X",))
 
 
 def test_majority_and_ties():
     given = judged(a="SSD", b="SDD", c="SD-")
-    assert labels(consensus(given, Rule("majority"))) == {"a": 1, "b": 0, "c": "a judge is missing"}
-    assert labels(consensus(given, Rule("majority", incomplete=True)))["c"] == "tie"
+    assert labels(consensus(given, ConsensusRule("majority"))) == {"a": 1, "b": 0, "c": "a judge is missing"}
+    assert labels(consensus(given, ConsensusRule("majority", incomplete=True)))["c"] == "tie"
 
 
 def test_weights_decide_and_equal_ones_are_the_majority():
     given = judged(a="SDD", b="SSD", c="DDD")
-    assert labels(consensus(given, Rule("weighted", weights={"judge-0": 3}))) == {"a": 1, "b": 1, "c": 0}
-    assert labels(consensus(given, Rule("weighted"))) == labels(consensus(given, Rule("majority")))
+    assert labels(consensus(given, ConsensusRule("weighted", weights={"judge-0": 3}))) == {
+        "a": 1,
+        "b": 1,
+        "c": 0,
+    }
+    assert labels(consensus(given, ConsensusRule("weighted"))) == labels(
+        consensus(given, ConsensusRule("majority"))
+    )
     # 4 of 5 is the share of b's judges; more than that is asked for.
-    strict = Rule("weighted", weights={"judge-0": 3}, share=0.8)
+    strict = ConsensusRule("weighted", weights={"judge-0": 3}, share=0.8)
     assert labels(consensus(given, strict)) == {"a": "tie", "b": "tie", "c": 0}
 
 
 def test_graded_keeps_the_mean_and_discards_what_is_far_apart():
     given = judged(a="SSA", b="AAA", c="AAB", d="ABB", e="BBC", f="SSB")
-    assert labels(consensus(given, Rule("graded"))) == {
+    assert labels(consensus(given, ConsensusRule("graded"))) == {
         "a": 4, "b": 3, "c": 3, "d": 0, "e": 0, "f": "grades too far apart",
     }  # fmt: skip
-    assert labels(consensus(given, Rule("graded", spread=2)))["f"] == 3
+    assert labels(consensus(given, ConsensusRule("graded", spread=2)))["f"] == 3
 
 
 def test_some_judges_only():
     given = judged(a="SDS", b="DDS")
-    rule = Rule(judges=("judge-0", "judge-2"))
+    rule = ConsensusRule(judges=("judge-0", "judge-2"))
     assert labels(consensus(given, rule)) == {"a": 1, "b": "judges disagree"}
     with pytest.raises(BuildError, match="'gpt' has graded nothing; there is judge-0, judge-1, judge-2"):
-        consensus(given, Rule(judges=("gpt",)))
+        consensus(given, ConsensusRule(judges=("gpt",)))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +97,7 @@ def test_some_judges_only():
 )
 def test_impossible_rules(settings, message):
     with pytest.raises(BuildError, match=message):
-        Rule(**settings)
+        ConsensusRule(**settings)
 
 
 @pytest.mark.parametrize(
@@ -136,5 +142,9 @@ def test_a_positive_that_may_have_raised_itself_is_discarded(tmp_path):
     given = list(read_judgements(tmp_path))
     reason = "positive of a passage that may instruct judges"
     assert labels(consensus(given)) == {"raised": reason, "low": 0, "plain": 1}
-    assert labels(consensus(given, Rule(keep_suspicious=True))) == {"raised": 1, "low": 0, "plain": 1}
+    assert labels(consensus(given, ConsensusRule(keep_suspicious=True))) == {
+        "raised": 1,
+        "low": 0,
+        "plain": 1,
+    }
     assert counts(consensus(given)) == {"positive": 1, "negative": 1, f"discarded: {reason}": 1}

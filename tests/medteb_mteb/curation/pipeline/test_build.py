@@ -289,7 +289,7 @@ def test_a_build_killed_between_a_step_and_its_record_resumes(quiet, write, serv
     for name in ("assemble", "labels", "review"):
         state = running.State(tmp_path / "build")
         record = state.records[name]
-        state.put(name, running.Record(record.step, record.fingerprint))
+        state.put(name, running.StepRecord(record.step, record.fingerprint))
     assert [step.fate for step in quiet(path).steps][5:] == ["made"] * 3
     assert files(tmp_path / "build") == whole
 

@@ -22,7 +22,7 @@ from medteb_mteb.commands.sts import sts as command
 from medteb_mteb.curation.edition.assemble import Assembly, assemble
 from medteb_mteb.curation.files.records import BuildError, Text
 from medteb_mteb.curation.labels.grades import Label
-from medteb_mteb.curation.sts import Settings, estimate, sts
+from medteb_mteb.curation.sts import StsSettings, estimate, sts
 from medteb_mteb.editions import verify
 from medteb_mteb.folders import inspect_folder
 
@@ -44,7 +44,7 @@ ASKED = [
     "家里人都有{}，我以后也会有吗",
 ]
 QUERIES = [asked.format(term) for term, _ in PAIRS for asked in ASKED]
-HOW = Settings("clinic", "cc-by-4.0", test=0.4, threshold=0.9)
+HOW = StsSettings("clinic", "cc-by-4.0", test=0.4, threshold=0.9)
 
 
 def answer(messages):
@@ -263,9 +263,9 @@ def test_a_budget_stops_it_and_a_larger_one_resumes(given):
 def test_no_test_to_be_made(given):
     with serving(answer) as url:
         with pytest.raises(BuildError, match="The test is empty"):
-            make(given, url, Settings("c", "mit", test=2))
+            make(given, url, StsSettings("c", "mit", test=2))
         with pytest.raises(BuildError, match="no correlation exists"):
-            make(given, url, Settings("c", "mit", test=0.4, threshold=0.9, probabilities=(1e-9, 0.5, 0.5)))
+            make(given, url, StsSettings("c", "mit", test=0.4, threshold=0.9, probabilities=(1e-9, 0.5, 0.5)))
         assert files(given[2]) == {".lock": b""}
     other = given[0].with_name("other.tsv")
     other.write_text("origin\treplace\n骨折\t断骨\n")
@@ -285,7 +285,7 @@ def test_no_test_to_be_made(given):
 )
 def test_impossible_settings(settings, message):
     with pytest.raises(BuildError, match=message):
-        Settings("c", "mit", **settings)
+        StsSettings("c", "mit", **settings)
 
 
 def run_command(*arguments):

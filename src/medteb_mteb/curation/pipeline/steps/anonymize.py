@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from medteb_mteb.curation.anonymize.step import anonymize
-from medteb_mteb.curation.pipeline.base import Input, Step, Texts
+from medteb_mteb.curation.pipeline.base import Input, PipelineStep, Texts
 from medteb_mteb.curation.pipeline.registry import step
-from medteb_mteb.curation.pipeline.work import Outcome, counts_of
+from medteb_mteb.curation.pipeline.work import StepOutcome, counts_of
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.pipeline.work import StepJob
 
 
 @step("anonymize")
-class Anonymize(Step):
+class AnonymizeStep(PipelineStep):
     """Options of an anonymize step, as of `medteb anonymize`."""
 
     WRITES = "texts"
@@ -31,7 +31,7 @@ class Anonymize(Step):
     strict: bool = False
     reviewed: Annotated[str | None, Input(("file",))] = None
 
-    def run(self, job: StepJob) -> Outcome:
+    def run(self, job: StepJob) -> StepOutcome:
         """Anonymise the texts."""
         done = anonymize(
             job.path("in"),
@@ -48,4 +48,4 @@ class Anonymize(Step):
             columns=self.columns,
             show_progress=job.show_progress,
         )
-        return Outcome({**counts_of(done.report), "identifiers": done.identifiers})
+        return StepOutcome({**counts_of(done.report), "identifiers": done.identifiers})

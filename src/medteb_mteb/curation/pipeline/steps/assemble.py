@@ -8,10 +8,10 @@ from pydantic import Field
 
 from medteb_mteb.curation.edition.assemble import Assembly, assemble
 from medteb_mteb.curation.labels.grades import read_labels
-from medteb_mteb.curation.pipeline.base import Input, Step, Texts
+from medteb_mteb.curation.pipeline.base import Input, PipelineStep, Texts
 from medteb_mteb.curation.pipeline.registry import step
 from medteb_mteb.curation.pipeline.training_step import held_out, queries_trained_on
-from medteb_mteb.curation.pipeline.work import Outcome
+from medteb_mteb.curation.pipeline.work import StepOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @step("assemble", after="review")
-class Assemble(Step):
+class AssembleStep(PipelineStep):
     """Options of an assemble step, as of `medteb assemble`."""
 
     WRITES = "editions"
@@ -70,7 +70,7 @@ class Assemble(Step):
         del pipeline, inputs
         self.made()
 
-    def run(self, job: StepJob) -> Outcome:
+    def run(self, job: StepJob) -> StepOutcome:
         """Write the editions and the triples of the remaining queries."""
         built = assemble(
             read_labels(job.path("labels")),
@@ -83,7 +83,7 @@ class Assemble(Step):
         )
         for note in built.notes:
             job.say(note)
-        return Outcome(
+        return StepOutcome(
             {
                 "editions": {
                     task: {"digest": edition.digest, "counts": edition.counts}

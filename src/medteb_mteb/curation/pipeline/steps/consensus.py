@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.labels.consensus import Rule
+from medteb_mteb.curation.labels.consensus import ConsensusRule
 from medteb_mteb.curation.labels.labelling import write_labels
-from medteb_mteb.curation.pipeline.base import Input, Step
+from medteb_mteb.curation.pipeline.base import Input, PipelineStep
 from medteb_mteb.curation.pipeline.registry import step
-from medteb_mteb.curation.pipeline.work import Outcome, Volume
+from medteb_mteb.curation.pipeline.work import StepOutcome, Volume
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @step("consensus", after="judge")
-class Consensus(Step):
+class ConsensusStep(PipelineStep):
     """Options of a consensus step, as of `medteb consensus`."""
 
     WRITES = "labels"
@@ -38,13 +38,13 @@ class Consensus(Step):
     #: None does not count as a setting, so that builds of earlier versions stay as they are.
     keep_suspicious: bool | None = None
 
-    def made(self) -> Rule:
+    def made(self) -> ConsensusRule:
         """The rule.
 
         Raises:
             BuildError: An impossible one.
         """
-        return Rule(
+        return ConsensusRule(
             self.rule,
             self.positive,
             self.weights,
@@ -65,9 +65,9 @@ class Consensus(Step):
         if missing:
             raise BuildError(f"Step {self.name!r}: there is no judge {missing[0]!r}, but {', '.join(there)}.")
 
-    def run(self, job: StepJob) -> Outcome:
+    def run(self, job: StepJob) -> StepOutcome:
         """Label the pairs, and measure how well the judges agree."""
-        return Outcome(write_labels(job.path("in"), job.folder, self.made()))
+        return StepOutcome(write_labels(job.path("in"), job.folder, self.made()))
 
     def forecast_volume(self, view: StepView) -> Volume:
         """Every judged pair is labelled."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from medteb_mteb.curation.files.step import run_step
-from medteb_mteb.curation.pipeline.base import Step, Texts
+from medteb_mteb.curation.pipeline.base import PipelineStep, Texts
 from medteb_mteb.curation.pipeline.registry import step
-from medteb_mteb.curation.pipeline.work import Outcome, counts_of
+from medteb_mteb.curation.pipeline.work import StepOutcome, counts_of
 from medteb_mteb.curation.texts.near_duplicates import NearDuplicates
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @step("dedup", after="anonymize")
-class Dedup(Step):
+class DedupStep(PipelineStep):
     """Options of a dedup step, as of `medteb dedup`."""
 
     WRITES = "texts"
@@ -26,7 +26,7 @@ class Dedup(Step):
     width: int = Field(default=3, ge=1)
     columns: dict[str, str] = Field(default_factory=dict)
 
-    def run(self, job: StepJob) -> Outcome:
+    def run(self, job: StepJob) -> StepOutcome:
         """Drop near-duplicates."""
         report = run_step(
             NearDuplicates(self.threshold, self.width),
@@ -35,4 +35,4 @@ class Dedup(Step):
             columns=self.columns,
             show_progress=job.show_progress,
         )
-        return Outcome(counts_of(report))
+        return StepOutcome(counts_of(report))

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from medteb_mteb.curation.pipeline.base import Step, Texts
+from medteb_mteb.curation.pipeline.base import PipelineStep, Texts
 from medteb_mteb.curation.pipeline.registry import step
-from medteb_mteb.curation.pipeline.work import Outcome, counts_of
+from medteb_mteb.curation.pipeline.work import StepOutcome, counts_of
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.pipeline.work import StepJob
 
 
 @step("diversify", after="dedup")
-class Diversify(Step):
+class DiversifyStep(PipelineStep):
     """Options of a diversify step, as of `medteb diversify`."""
 
     WRITES = "texts"
@@ -38,13 +38,13 @@ class Diversify(Step):
         """Names of the models that it loads."""
         return (self.model,)
 
-    def run(self, job: StepJob) -> Outcome:
+    def run(self, job: StepJob) -> StepOutcome:
         """Select diverse texts."""
         from medteb_mteb.curation.diversify import (  # lazy: torch
             THRESHOLDS,
             Encoded,
-            Rule,
             Search,
+            SelectionRule,
             run_diversify,
         )
 
@@ -60,11 +60,11 @@ class Diversify(Step):
             job.path("in"),
             job.folder,
             vectors,
-            Rule(threshold, self.k, self.tolerated, self.seed_size),
+            SelectionRule(threshold, self.k, self.tolerated, self.seed_size),
             Search(self.index, self.lists, self.probes),
             columns=self.columns,
             sample=self.sample,
             show_progress=job.show_progress,
         )
         found = {"disagreement": measured.to_json()} if measured is not None else {}
-        return Outcome({**counts_of(report), **found})
+        return StepOutcome({**counts_of(report), **found})

@@ -8,9 +8,9 @@ from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge import judge
 from medteb_mteb.curation.judge.estimate import at_most, estimate
 from medteb_mteb.curation.llm.config import LLM
-from medteb_mteb.curation.pipeline.base import Input, Step, Texts
+from medteb_mteb.curation.pipeline.base import Input, PipelineStep, Texts
 from medteb_mteb.curation.pipeline.registry import step
-from medteb_mteb.curation.pipeline.work import Charge, Outcome, Volume
+from medteb_mteb.curation.pipeline.work import Charge, StepOutcome, Volume
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @step("judge", after="pool")
-class Judge(Step):
+class JudgeStep(PipelineStep):
     """Options of a judge step, as of `medteb judge`; the judges are those of the pipeline."""
 
     WRITES = "judgements"
@@ -47,7 +47,7 @@ class Judge(Step):
         del inputs
         self._judges(pipeline)
 
-    def run(self, job: StepJob) -> Outcome:
+    def run(self, job: StepJob) -> StepOutcome:
         """Ask the judges."""
         report = judge(
             job.path("queries"),
@@ -64,7 +64,7 @@ class Judge(Step):
         for note in report.notes:
             job.say(note)
         stopped = "; ".join(f"{one.name}: {one.stopped}" for one in report.judges if one.stopped)
-        return Outcome(report.to_json(), stopped)
+        return StepOutcome(report.to_json(), stopped)
 
     def forecast_volume(self, view: StepView) -> Volume:
         """Every pair is judged."""

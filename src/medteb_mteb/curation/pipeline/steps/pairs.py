@@ -10,7 +10,7 @@ from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.pipeline.base import Input
 from medteb_mteb.curation.pipeline.registry import step
 from medteb_mteb.curation.pipeline.training_step import TrainingStep, held_out
-from medteb_mteb.curation.pipeline.work import Outcome, Volume
+from medteb_mteb.curation.pipeline.work import StepOutcome, Volume
 from medteb_mteb.curation.training import Weighted, alignment_sets
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @step("pairs", after="triples")
-class Pairs(TrainingStep):
+class PairsStep(TrainingStep):
     """Options of a pairs step, as of `medteb pairs`."""
 
     WRITES = "alignment"
@@ -47,7 +47,7 @@ class Pairs(TrainingStep):
                     f"Step {self.name!r}: a share is above 0 and up to 1; that of {source!r} is {share:g}."
                 )
 
-    def run(self, job: StepJob) -> Outcome:
+    def run(self, job: StepJob) -> StepOutcome:
         """Write the sets."""
 
         def weighted(key: str, given: tuple[str, ...]) -> list[Weighted]:
@@ -64,7 +64,7 @@ class Pairs(TrainingStep):
             seed=self.seed,
             show_progress=job.show_progress,
         )
-        return Outcome(report.to_json())
+        return StepOutcome(report.to_json())
 
     def forecast_volume(self, view: StepView) -> Volume:
         """Every text is kept."""

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from medteb_mteb.curation.files.folder import read_json
 from medteb_mteb.curation.files.read import MANIFEST
-from medteb_mteb.curation.pipeline.base import ModelKind, Step, Texts
+from medteb_mteb.curation.pipeline.base import ModelKind, PipelineStep, Texts
 from medteb_mteb.curation.pipeline.registry import step
-from medteb_mteb.curation.pipeline.work import Outcome, Volume
+from medteb_mteb.curation.pipeline.work import StepOutcome, Volume
 from medteb_mteb.curation.pooling.pool import Pooling, open_retriever, pool
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @step("pool", after="diversify")
-class Pool(Step):
+class PoolStep(PipelineStep):
     """Options of a pool step, as of `medteb pool`."""
 
     WRITES = "pools"
@@ -37,7 +37,7 @@ class Pool(Step):
         """Names of the models that it loads."""
         return self.retrievers
 
-    def run(self, job: StepJob) -> Outcome:
+    def run(self, job: StepJob) -> StepOutcome:
         """Search with all retrievers and merge their results."""
         queries, documents = list(job.texts("queries").values()), list(job.texts("documents").values())
         ids = ([text.id for text in queries], [text.id for text in documents])
@@ -62,7 +62,7 @@ class Pool(Step):
             say=job.say,
         )
         manifest = read_json(job.folder / MANIFEST)
-        return Outcome(
+        return StepOutcome(
             {key: manifest[key] for key in ("queries", "documents", "pairs", "found by one alone")}
         )
 

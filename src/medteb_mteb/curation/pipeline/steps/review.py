@@ -8,16 +8,16 @@ from pydantic import Field
 
 from medteb_mteb.curation.labels.grades import read_labels
 from medteb_mteb.curation.labels.review import export_review
-from medteb_mteb.curation.pipeline.base import Input, Step, Texts
+from medteb_mteb.curation.pipeline.base import Input, PipelineStep, Texts
 from medteb_mteb.curation.pipeline.registry import step
-from medteb_mteb.curation.pipeline.work import Outcome
+from medteb_mteb.curation.pipeline.work import StepOutcome
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.pipeline.work import StepJob
 
 
 @step("review", after="consensus")
-class Review(Step):
+class ReviewStep(PipelineStep):
     """Options of a review step, as of `medteb review export`."""
 
     WRITES = "sheet"
@@ -29,7 +29,7 @@ class Review(Step):
     positives: float | None = Field(default=None, gt=0, lt=1)
     seed: int = 42
 
-    def run(self, job: StepJob) -> Outcome:
+    def run(self, job: StepJob) -> StepOutcome:
         """Write the sheet."""
         job.folder.mkdir(parents=True, exist_ok=True)
         sheet = job.folder / "sheet.csv"
@@ -42,4 +42,4 @@ class Review(Step):
             seed=self.seed,
             positives=self.positives,
         )
-        return Outcome({"pairs": number, "sheet": str(sheet)})
+        return StepOutcome({"pairs": number, "sheet": str(sheet)})

@@ -9,7 +9,7 @@ from pydantic import Field
 from medteb_mteb.curation.pipeline.base import Input, ModelKind
 from medteb_mteb.curation.pipeline.registry import step
 from medteb_mteb.curation.pipeline.training_step import TrainingStep, held_out
-from medteb_mteb.curation.pipeline.work import Outcome, Volume
+from medteb_mteb.curation.pipeline.work import StepOutcome, Volume
 from medteb_mteb.curation.pooling.pool import open_retriever
 from medteb_mteb.curation.training import RoundTrip as RoundTripSettings
 from medteb_mteb.curation.training import round_trip
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @step("round-trip", after="synthesize-tasks")
-class RoundTrip(TrainingStep):
+class RoundTripStep(TrainingStep):
     """Options of a round-trip step, as of `medteb round-trip`."""
 
     WRITES = "triples"
@@ -55,7 +55,7 @@ class RoundTrip(TrainingStep):
         del pipeline, inputs
         self.settings()
 
-    def run(self, job: StepJob) -> Outcome:
+    def run(self, job: StepJob) -> StepOutcome:
         """Search, and write the pairs that are kept."""
         report = round_trip(
             job.path("pairs"),
@@ -72,7 +72,7 @@ class RoundTrip(TrainingStep):
             held_out=held_out(self, job.inputs, self.threshold),
             show_progress=job.show_progress,
         )
-        return Outcome(report.to_json())
+        return StepOutcome(report.to_json())
 
     def forecast_volume(self, view: StepView) -> Volume:
         """Every pair is kept."""

@@ -10,9 +10,9 @@ from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.pipeline.base import Input, Texts
 from medteb_mteb.curation.pipeline.registry import step
 from medteb_mteb.curation.pipeline.training_step import held_out, queries_trained_on
-from medteb_mteb.curation.pipeline.work import Outcome
+from medteb_mteb.curation.pipeline.work import StepOutcome
 from medteb_mteb.curation.pipeline.writer_step import WriterStep, charge_like, charge_of, text_of_mean_length
-from medteb_mteb.curation.sts import Entry, Settings, estimate, sts
+from medteb_mteb.curation.sts import Entry, StsSettings, estimate, sts
 from medteb_mteb.curation.sts.prompt import prompt_version, render
 from medteb_mteb.curation.sts.select import Candidate
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @step("sts", after="assemble")
-class Sts(WriterStep):
+class StsStep(WriterStep):
     """Options of an sts step, as of `medteb sts`."""
 
     WRITES = "editions"
@@ -47,9 +47,9 @@ class Sts(WriterStep):
         """Version of its prompts."""
         return prompt_version()
 
-    def settings(self) -> Settings:
+    def settings(self) -> StsSettings:
         """Settings of `medteb_mteb.curation.sts.sts`."""
-        return Settings(
+        return StsSettings(
             self.edition,
             self.licence,
             self.version,
@@ -62,7 +62,7 @@ class Sts(WriterStep):
             self.seed,
         )
 
-    def run(self, job: StepJob) -> Outcome:
+    def run(self, job: StepJob) -> StepOutcome:
         """Have the LLM rewrite queries, and write the edition."""
         report = sts(
             job.path("dictionary"),
@@ -77,7 +77,7 @@ class Sts(WriterStep):
         content = report.to_json()
         if "edition" in content:
             content["editions"] = {self.TASKS[0]: content.pop("edition")}
-        return Outcome(content, report.stopped)
+        return StepOutcome(content, report.stopped)
 
     def forecast_charges(self, view: StepView) -> list[Charge]:
         """Exact once the queries are there; before, every query is rewritten."""

@@ -22,11 +22,11 @@ from medteb_mteb.curation.synthetic.forms import draw_forms
 from medteb_mteb.curation.synthetic.query_prompt import query_prompt, query_version
 
 if TYPE_CHECKING:
-    from medteb_mteb.curation.pipeline.work import Charge, Outcome, StepJob, StepView
+    from medteb_mteb.curation.pipeline.work import Charge, StepJob, StepOutcome, StepView
 
 
 @step("synthesize-queries", after="pairs")
-class SynthesizeQueries(WriterStep, TrainingStep):
+class SynthesizeQueriesStep(WriterStep, TrainingStep):
     """Options of a synthesize-queries step, as of `medteb synthesize queries`."""
 
     WRITES = "pairs"
@@ -61,7 +61,7 @@ class SynthesizeQueries(WriterStep, TrainingStep):
             **forms,
         )
 
-    def run(self, job: StepJob) -> Outcome:
+    def run(self, job: StepJob) -> StepOutcome:
         """Ask the LLM, and write the pairs."""
         report = synthesize_queries(
             job.path("documents"),

@@ -17,11 +17,11 @@ from medteb_mteb.curation.synthetic.task_prompts import brainstorm_version, exam
 from medteb_mteb.curation.synthetic.tasks import TASKS
 
 if TYPE_CHECKING:
-    from medteb_mteb.curation.pipeline.work import Charge, Outcome, StepJob, StepView
+    from medteb_mteb.curation.pipeline.work import Charge, StepJob, StepOutcome, StepView
 
 
 @step("synthesize-tasks", after="synthesize-queries")
-class SynthesizeTasks(WriterStep, TrainingStep):
+class SynthesizeTasksStep(WriterStep, TrainingStep):
     """Options of a synthesize-tasks step, as of `medteb synthesize tasks`."""
 
     WRITES = "triples"
@@ -46,7 +46,7 @@ class SynthesizeTasks(WriterStep, TrainingStep):
             source=self.origin,
         )
 
-    def run(self, job: StepJob) -> Outcome:
+    def run(self, job: StepJob) -> StepOutcome:
         """Ask the LLM, and write the triples."""
         settings = self.settings()
         if self.tasks_from is not None:

@@ -22,11 +22,11 @@ from medteb_mteb.curation.training import TwoLists, estimate_triples, make_tripl
 from medteb_mteb.curation.training.prompt import prompt_version, render
 
 if TYPE_CHECKING:
-    from medteb_mteb.curation.pipeline.work import Charge, Outcome, StepJob, StepView
+    from medteb_mteb.curation.pipeline.work import Charge, StepJob, StepOutcome, StepView
 
 
 @step("triples", after="sts")
-class Triples(WriterStep, TrainingStep):
+class TriplesStep(WriterStep, TrainingStep):
     """Options of a triples step, as of `medteb triples`."""
 
     WRITES = "triples"
@@ -57,7 +57,7 @@ class Triples(WriterStep, TrainingStep):
             seed=self.seed,
         )
 
-    def run(self, job: StepJob) -> Outcome:
+    def run(self, job: StepJob) -> StepOutcome:
         """Ask the LLM, and write the triples."""
         report = make_triples(
             job.path("queries"),
