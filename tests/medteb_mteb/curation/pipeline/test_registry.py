@@ -3,58 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import pytest
+import typer
 
+from medteb_mteb.cli import app
 from medteb_mteb.curation import pipeline as building
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.pipeline import registry, steps
-from medteb_mteb.curation.pipeline.base import Input, Step, Texts
-from medteb_mteb.curation.pipeline.work import Charge, Outcome, Volume
+from medteb_mteb.curation.pipeline.base import Input, PipelineStep, Texts
+from medteb_mteb.curation.pipeline.work import Charge, StepOutcome, Volume
 
 CLEAN = {"step": "anonymize", "name": "clean", "in": "queries.jsonl"}
-SHORTEN = '''
-"""Step `shorten`: cuts texts."""
-
-from __future__ import annotations
-
-import json
-
-from pydantic import Field
-
-from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.pipeline.base import Step, Texts
-from medteb_mteb.curation.pipeline.registry import step
-from medteb_mteb.curation.pipeline.work import Outcome, Volume
-
-
-@step("shorten", after="dedup")
-class Shorten(Step):
-    """Options of a shorten step."""
-
-    WRITES = "texts"
-    RESULT = "texts.jsonl"
-    ATOMIC = True
-    source: Texts = Field(alias="in")
-    length: int = Field(default=4, ge=1)
-
-    def check(self, pipeline, inputs):
-        if self.length == 13:
-            raise BuildError(f"Step {self.name!r}: 13 is unlucky.")
-
-    def run(self, job):
-        job.folder.mkdir(parents=True)
-        texts = job.texts("in")
-        rows = [json.dumps({"_id": id, "text": text.text[: self.length]}) for id, text in texts.items()]
-        (job.folder / self.RESULT).write_text("\\n".join(rows) + "\\n")
-        return Outcome({"read": len(rows), "kept": len(rows)})
-
-    def forecast_volume(self, view):
-        items = view.volume("in").items
-        return Volume(items, items * self.length, exact=False)
-'''
+#: Steps whose command is not called as they are.
+COMMANDS = {
+    "review": ["review", "export"],
+    "synthesize-queries": ["synthesize", "queries"],
+    "synthesize-tasks": ["synthesize", "tasks"],
+}
 
 
 @pytest.fixture
@@ -66,10 +36,12 @@ def registering(monkeypatch):
 
 @pytest.fixture
 def shorten(registering, tmp_path, monkeypatch):
-    """The step `shorten`, added by a file among the steps."""
+    """The example of the documentation, added as a file among the steps."""
+    page = (Path(__file__).parents[4] / "docs/concepts/architecture.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     folder = tmp_path / "more-steps"
     folder.mkdir()
-    (folder / "shorten.py").write_text(SHORTEN)
+    (folder / "shorten.py").write_text(example, encoding="utf-8")
     monkeypatch.setattr(steps, "__path__", [*steps.__path__, str(folder)])
     yield
     sys.modules.pop(f"{steps.__name__}.shorten", None)
@@ -77,7 +49,7 @@ def shorten(registering, tmp_path, monkeypatch):
 
 
 def test_a_new_file_is_a_new_step(shorten, write, medteb, quiet, tmp_path):
-    both = [CLEAN, {"step": "shorten", "in": "clean"}]
+    both = [CLEAN, {"step": "shorten", "in": "clean", "length": 4}]
     path = write(steps=[*both, {"step": "dedup", "in": "shorten"}])
     code, out, err = medteb("build", path, "--dry-run")
     assert code == 0, err
@@ -94,7 +66,7 @@ def test_a_new_file_is_a_new_step(shorten, write, medteb, quiet, tmp_path):
         quiet(write(steps=[CLEAN, {**both[1], "length": 5}]))
 
 
-def test_a_new_step_is_validated_and_checked(shorten, write, quiet, tmp_path):
+def test_a_new_step_is_validated(shorten, write, quiet, tmp_path):
     def refused(match, **step):
         with pytest.raises(BuildError, match=match):
             quiet(write(steps=[CLEAN, {"in": "clean", **step}]))
@@ -103,14 +75,13 @@ def test_a_new_step_is_validated_and_checked(shorten, write, quiet, tmp_path):
         r"steps\.1\.shorten\.length: Input should be greater than or equal to 1", step="shorten", length=0
     )
     refused(r"steps\.1\.shorten\.long: Extra inputs", step="shorten", long=2)
-    refused("13 is unlucky", step="shorten", length=13)
     refused(r"there is 'anonymize', 'dedup', .*'shorten'", step="shortened")
     assert not (tmp_path / "build").exists()
 
 
-def test_requests_and_texts_of_a_new_step_are_looked_at(registering, write, quiet):
+def test_checks_requests_and_privacy_of_a_new_step(registering, write, quiet):
     @registry.step("comment")
-    class Comment(Step):
+    class Comment(PipelineStep):
         """Sends texts under a key of its own."""
 
         WRITES = "file"
@@ -118,17 +89,23 @@ def test_requests_and_texts_of_a_new_step_are_looked_at(registering, write, quie
         remarks: Texts
         names: Annotated[str | None, Input(("file",))] = None
 
+        def check(self, pipeline, inputs):
+            if inputs["remarks"][0].step != "clean":
+                raise BuildError("remarks are taken from 'clean' alone")
+
         def run(self, job):
             job.folder.mkdir()
-            return Outcome()
+            return StepOutcome()
 
         def forecast_charges(self, view):
             requests = view.volume("remarks").items
             return [Charge("commentator", requests, 10 * requests, requests, 0.5)]
 
-    raw = write(steps=[{"step": "comment", "remarks": "queries.jsonl", "names": "documents.jsonl"}])
-    with pytest.raises(BuildError, match=r"Step 'comment' sends remarks of .*queries\.jsonl to an LLM"):
-        quiet(raw)
+    with pytest.raises(BuildError, match="remarks are taken from 'clean' alone"):
+        quiet(write(steps=[{"step": "comment", "remarks": "queries.jsonl"}]))
+    raw = {"step": "dedup", "name": "clean", "in": "queries.jsonl"}
+    with pytest.raises(BuildError, match="Step 'comment' sends remarks of clean to an LLM"):
+        quiet(write(steps=[raw, {"step": "comment", "remarks": "clean", "names": "documents.jsonl"}]))
     path = write(steps=[CLEAN, {"step": "comment", "remarks": "clean", "names": "documents.jsonl"}])
     found = building.forecast(path).to_json()
     assert (found["requests"], found["tokens_in"], found["cost"]) == (36, 360, 0.5)
@@ -136,11 +113,11 @@ def test_requests_and_texts_of_a_new_step_are_looked_at(registering, write, quie
 
 
 def test_a_name_is_registered_once(registering):
-    class Again(Step):
+    class Again(PipelineStep):
         WRITES = "texts"
 
         def run(self, job):
-            return Outcome()
+            return StepOutcome()
 
     with pytest.raises(ValueError, match=r"two steps 'dedup': medteb_mteb\.curation\.pipeline\.steps\.dedup"):
         registry.step("dedup")(Again)
@@ -148,12 +125,12 @@ def test_a_name_is_registered_once(registering):
 
 
 def test_a_class_without_a_run_is_no_step(registering):
-    class Idle(Step):
+    class Idle(PipelineStep):
         WRITES = "texts"
 
-    class Mute(Step):
+    class Mute(PipelineStep):
         def run(self, job):
-            return Outcome()
+            return StepOutcome()
 
     for cls in (Idle, Mute):
         with pytest.raises(TypeError, match=f"Step 'idle': {cls.__name__} has to define 'WRITES' and 'run'"):
@@ -166,13 +143,29 @@ def test_steps_are_listed_in_the_order_of_a_build(registering):
     assert before[:6] == ["anonymize", "dedup", "diversify", "pool", "judge", "consensus"]
 
     @registry.step("extra", after="round-trip")
-    class Extra(Step):
+    class Extra(PipelineStep):
         WRITES = "texts"
 
         def run(self, job):
-            return Outcome()
+            return StepOutcome()
 
         def forecast_volume(self, view):
             return Volume(0)
 
     assert list(registry.registered()) == [*before, "extra"]
+
+
+@pytest.mark.parametrize("name", list(registry.registered()))
+def test_options_have_the_defaults_of_the_command(name):
+    command = typer.main.get_command(app)
+    for word in COMMANDS.get(name, [name]):
+        command = command.commands[word]
+    defaults = {one.name: one.default for one in command.params}
+    fields = registry.registered()[name].model_fields
+    given = {
+        key: field.default
+        for key, field in fields.items()
+        if key in defaults and key != "name" and isinstance(field.default, int | float | str)
+    }
+    assert given == {key: defaults[key] for key in given}
+    assert given or name == "judge"
