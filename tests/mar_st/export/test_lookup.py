@@ -175,8 +175,8 @@ def test_mismatched_inputs_are_refused(family, tmp_path):  # noqa: F811
         ({}, "made of Transformer, Pooling"),
         ({"query": "query-lookup", "form": "lookup-json"}, "give --documents CORPUS and --vectors"),
         ({"query": "query-lookup", **both}, "give --format lookup-json"),
-        ({"query": "query-lookup", "form": "lookup-json", "precision": "fp16", **both}, "reads int8"),
-        ({"query": "query-lookup", "precision": "bf16"}, "int8, fp16, fp32; got bf16"),
+        ({"query": "query-lookup", "form": "lookup-json", "weight_format": "fp16", **both}, "reads int8"),
+        ({"query": "query-lookup", "weight_format": "bf16"}, "int8, fp16, fp32; got bf16"),
     ]
     for options, message in cases:
         with pytest.raises(ExportError, match=message):

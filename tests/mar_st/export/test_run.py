@@ -133,7 +133,7 @@ def test_a_folder_in_the_way_is_kept(exported, gte_folder, tmp_path):
 
 
 def test_wrong_arguments(gte_folder, tmp_path):
-    with pytest.raises(ExportError, match="precision is one of fp32, bf16, int8; got int4"):
+    with pytest.raises(ExportError, match="weight format is one of fp32, bf16, int8; got int4"):
         export(gte_folder, tmp_path / "out", weight_formats=("int4",))
     with pytest.raises(ExportError, match="format is one of"):
         export(gte_folder, tmp_path / "out", formats=())
