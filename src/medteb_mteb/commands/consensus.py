@@ -94,6 +94,72 @@ def export_command(
     typer.echo(f"{number} pairs in {sheet}; the labels are in {key_of(sheet)}, which stays with you")
 
 
+@review_app.command("plan")
+def plan_command(
+    edition: Annotated[str, typer.Argument(help="Name of a task, or a retrieval or reranking folder.")],
+    sheet: Annotated[Path, typer.Argument(help="CSV or JSONL file to write to.")],
+    budget: Annotated[int, typer.Option(help="Number of pairs that the experts can look at.", min=1)],
+    minimum: Annotated[int, typer.Option(help="Least number of pairs of each stratum.", min=1)] = 30,
+    by: Annotated[
+        str | None,
+        typer.Option(help="Field of the queries, such as their type, that divides the strata further."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random sample.")] = 42,
+    split: Annotated[str, typer.Option(help="Split to draw from.")] = "test",
+    as_json: JsonFlag = False,
+) -> None:
+    """Write a sheet with a stratified sample of an edition's labels for experts.
+
+    Positives, negatives and disputed pairs are drawn separately. The probabilities are stored beside the
+    sheet, so that 'medteb validate' weights the answers.
+    """
+    from dataclasses import asdict
+
+    from medteb_mteb.commands.edition import resolve
+    from medteb_mteb.curation.labels.sampling import plan_sheet
+    from medteb_mteb.curation.labels.sheet import key_of
+    from medteb_mteb.folders.fields import query_field
+    from medteb_mteb.folders.layout import inspect_folder
+    from medteb_mteb.folders.problems import FolderError, Problems
+    from medteb_mteb.folders.retrieval import read_retrieval
+
+    folder = Path(edition).expanduser()
+    layout = inspect_folder(folder if folder.exists() else resolve(edition).path, split)
+    if "corpus" not in layout.tables:
+        raise FolderError(layout.path, ["holds no corpus; labels of retrieval and reranking are reviewed"])
+    data = read_retrieval(layout, Problems(layout.path))
+    types = None if by is None else query_field(layout, by)
+    strata = plan_sheet(data, sheet, budget, minimum=minimum, types=types, seed=seed)
+    if as_json:
+        typer.echo(json.dumps([asdict(one) for one in strata], ensure_ascii=False, indent=2))
+        return
+    from mar_st.files import printable
+
+    typer.echo(f"{'stratum':40} {'pairs':>9} {'drawn':>7} {'probability':>12}")
+    for one in strata:
+        typer.echo(f"{printable(one.name):40} {one.pairs:9,} {one.drawn:7,} {one.drawn / one.pairs:12.4f}")
+    typer.echo(
+        f"{sum(one.drawn for one in strata)} pairs in {sheet}; the labels are in {key_of(sheet)}, which "
+        "stays with you"
+    )
+    kinds = {one.name.partition(",")[0] for one in strata}
+    for missing in sorted({"positive", "negative"} - kinds):
+        typer.echo(f"medteb: the edition lists no {missing}s, so nothing will be known about them", err=True)
+
+
+@review_app.command("adjudicate")
+def adjudicate_command(
+    sheet: Annotated[Path, typer.Argument(help="Sheet as it was exported.")],
+    answered: Annotated[list[Path], typer.Argument(help="Filled-in sheets, one file per expert.")],
+    out: Annotated[Path, typer.Option(help="CSV or JSONL file to write to.")],
+) -> None:
+    """Write the pairs on which experts differ, with a column for the decision."""
+    from medteb_mteb.curation.labels.experts import write_disagreements
+
+    number = write_disagreements(sheet, _by_name(answered), out)
+    typer.echo(f"{number} pairs in {out}; fill in the column 'decision'")
+
+
 @review_app.command("import")
 def import_command(
     sheet: Annotated[Path, typer.Argument(help="Sheet as it was exported.")],
@@ -101,13 +167,9 @@ def import_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Compare the answers of clinicians with the labels."""
-    from medteb_mteb.curation.files.records import BuildError
     from medteb_mteb.curation.labels.review import import_review
 
-    names = {path.stem: path for path in answered}
-    if len(names) < len(answered):
-        raise BuildError("Two of the files have one name; name each after its reviewer.")
-    found = import_review(sheet, names)
+    found = import_review(sheet, _by_name(answered))
     if as_json:
         typer.echo(json.dumps(found.to_json(), ensure_ascii=False, indent=2))
         return
@@ -123,6 +185,15 @@ def import_command(
     for what, confirmed in shares.items():
         if confirmed is not None:
             typer.echo(f"{what} confirmed {confirmed:.1%}")
+
+
+def _by_name(answered: list[Path]) -> dict[str, Path]:
+    from medteb_mteb.curation.files.records import BuildError
+
+    names = {path.stem: path for path in answered}
+    if len(names) < len(answered):
+        raise BuildError("Two of the files have one name; name each after its reviewer.")
+    return names
 
 
 def _weight(entry: str) -> tuple[str, float]:

@@ -35,16 +35,25 @@ def validate(
         Path | None, typer.Option(help="Judgements of the same judges, asked a second time: file or folder.")
     ] = None,
     review: Annotated[
-        Path | None, typer.Option(help="Sheet written by 'medteb review export', its key beside it.")
+        Path | None,
+        typer.Option(help="Sheet written by 'medteb review plan' or 'export', its key beside it."),
     ] = None,
     answered: Annotated[
         list[Path] | None, typer.Option(help="Sheet that an expert filled in; may be repeated.")
+    ] = None,
+    decided: Annotated[
+        Path | None,
+        typer.Option(help="Sheet of disagreements, written by 'medteb review adjudicate' and filled in."),
     ] = None,
     against: Annotated[
         list[str] | None,
         typer.Option(
             "--against", help="Training set to check for test queries: file or folder; may be repeated."
         ),
+    ] = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option(help="Field of the queries to compare scores by, such as department; may be repeated."),
     ] = None,
     split: Annotated[str, typer.Option(help="Split to validate.")] = "test",
     html: Annotated[bool, typer.Option("--html", help="Print HTML instead of Markdown.")] = False,
@@ -74,7 +83,9 @@ def validate(
         second=second,
         review=review,
         answered=tuple(answered or ()),
+        decided=decided,
         against=against or (),
+        by=tuple(by or ()),
         split=split,
     )
     if build is not None:

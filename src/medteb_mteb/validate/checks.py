@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from medteb_mteb.validate.accuracy import accuracy_of_labels
 from medteb_mteb.validate.bias import length_bias, position_bias
 from medteb_mteb.validate.card import card
 from medteb_mteb.validate.duplicates import duplicate_documents, duplicate_queries
@@ -40,6 +41,7 @@ CHECKS: tuple[Callable[[Material], Finding], ...] = (
     position_bias,
     length_bias,
     order_of_systems,
+    accuracy_of_labels,
     precision_of_systems,
     leaks,
     slices,

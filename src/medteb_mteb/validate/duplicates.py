@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from mar_st.text.normalisation import normalise
@@ -10,7 +10,6 @@ from medteb_mteb.curation.files.records import BuildError, Dropped, Text
 from medteb_mteb.curation.labels.intervals import smallest_difference
 from medteb_mteb.curation.texts.near_duplicates import THRESHOLD as DOCUMENTS_THRESHOLD
 from medteb_mteb.curation.texts.near_duplicates import NearDuplicates
-from medteb_mteb.curation.texts.split import THRESHOLD, clusters
 from medteb_mteb.validate.findings import Finding
 
 if TYPE_CHECKING:
@@ -31,12 +30,12 @@ def duplicate_queries(material: Material) -> Finding:
     """Queries that are equal, and clusters of near-duplicates, which count as one."""
     texts = [row["text"] for row in material.data.queries]
     equal = len(texts) - len({normalise(text) or text for text in texts})
-    groups = clusters(texts, threshold=THRESHOLD)
+    groups = Counter(material.clusters.values())
     repeated = len(texts) - len(groups)
     numbers: dict[str, Number] = {
         "equal to another": equal,
         "clusters of near-duplicates": len(groups),
-        "largest cluster": max(map(len, groups)),
+        "largest cluster": max(groups.values()),
         "smallest detectable difference by clusters": round(smallest_difference(len(groups)), 4),
     }
     key, title = "duplicate queries", "Queries are different questions"

@@ -14,6 +14,7 @@ from medteb_mteb.validate.findings import Finding, Table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from medteb_mteb.curation.labels.experts import Experts
     from medteb_mteb.validate.findings import Number
     from medteb_mteb.validate.material import Material
 
@@ -43,17 +44,25 @@ class Corrected:
     high: float
 
 
-def corrected_mean(labels: Sequence[Sequence[int]], sampled: Mapping[int, Sequence[int]]) -> Corrected:
+def corrected_mean(
+    labels: Sequence[Sequence[int]],
+    sampled: Mapping[int, Sequence[int]],
+    weights: Mapping[int, Sequence[float]] | None = None,
+) -> Corrected:
     """Prediction-powered estimate of a mean (Angelopoulos et al., Science 2023, section "Mean estimation").
 
     The mean of the labels plus the mean error of the sampled ones. The sample was drawn by label, so each
     label has its own error, weighted by its share: `sum over labels f of share(f) * (f + mean(truth - f))`.
     The variance is that of the clusters' mean labels plus, for each label, share(f)^2 times that of its mean
     error, with one success and one failure added, so that a sample without an error is not taken for certain.
+    Where pairs of a label were not drawn alike (strata by type of query), each counts by how many it stands
+    for (Hajek's form of the Horvitz-Thompson estimate), and the sample is as large as its weights say,
+    `sum(w)^2 / sum(w^2)` (L. Kish, Survey Sampling, 1965).
 
     Args:
         labels: Labels 0 or 1 of everything, in clusters (the documents of a query).
         sampled: Truth, 0 or 1, of the sampled ones, by label; a label that occurs has to have some.
+        weights: How many each of them stands for; without it all count alike.
     """
     means = np.array([np.mean(row) for row in labels])
     judged = float(means.mean())
@@ -62,9 +71,12 @@ def corrected_mean(labels: Sequence[Sequence[int]], sampled: Mapping[int, Sequen
     for label, share in shares.items():
         if share:
             truth = np.asarray(sampled[label], dtype=float)
-            value += share * float(truth.mean())
-            rate = (truth.sum() + 1) / (len(truth) + 2)
-            variance += share**2 * float(rate * (1 - rate)) / len(truth)
+            weight = np.ones(len(truth)) if weights is None else np.asarray(weights[label], dtype=float)
+            mean = float(truth @ weight / weight.sum())
+            size = float(weight.sum() ** 2 / (weight**2).sum())
+            value += share * mean
+            rate = (mean * size + 1) / (size + 2)
+            variance += share**2 * rate * (1 - rate) / size
     spread = _Z * math.sqrt(variance)
     return Corrected(judged, value, max(0.0, value - spread), min(1.0, value + spread))
 
@@ -78,16 +90,16 @@ def precision_of_systems(material: Material) -> Finding:
     if material.experts is None:
         reason = "no sheet that experts have filled in was given (--review with --answered)"
         return Finding(key, title, "not known", reason)
-    numbers: dict[str, Number] = {"pairs seen by experts": len(material.experts)}
+    numbers: dict[str, Number] = {"pairs seen by experts": len(material.experts.answers)}
     rows, gaps = [], {}
     for name, run in material.runs.items():
-        labels, sampled = _first(material, run)
+        labels, sampled, weights = _first(material, material.experts, run)
         count = f"{len(sampled[1])} + {len(sampled[0])}"
         occurring = {label for row in labels for label in row}
         if not labels or any(len(sampled[label]) < FEWEST for label in occurring):
             rows.append((name, count, "-", "not known"))
             continue
-        found = corrected_mean(labels, sampled)
+        found = corrected_mean(labels, sampled, weights)
         gaps[name] = abs(found.value - found.judged)
         numbers[f"{name}, judged precision@{DEPTH}"] = round(found.judged, 4)
         numbers[f"{name}, corrected precision@{DEPTH}"] = round(found.value, 4)
@@ -106,12 +118,13 @@ def precision_of_systems(material: Material) -> Finding:
 
 
 def _first(
-    material: Material, run: Mapping[str, Mapping[str, float]]
-) -> tuple[list[list[int]], dict[int, list[int]]]:
-    """Labels of the first documents by query, and the experts' answers to those that they saw, by label."""
-    experts, judged = material.experts or {}, material.data.judged
+    material: Material, experts: Experts, run: Mapping[str, Mapping[str, float]]
+) -> tuple[list[list[int]], dict[int, list[int]], dict[int, list[float]]]:
+    """Labels of the first documents by query; the answers to those that experts saw, and their weights."""
+    judged = material.data.judged
     labels: list[list[int]] = []
     sampled: dict[int, list[int]] = {0: [], 1: []}
+    weights: dict[int, list[float]] = {0: [], 1: []}
     for query, found in sorted(without_disputed(run, judged).items()):
         positives = material.qrels.get(query, {})
         known = {**dict.fromkeys(judged.negatives.get(query, ()), 0), **dict.fromkeys(positives, 1)}
@@ -119,6 +132,7 @@ def _first(
         if row:
             labels.append([label for _, label in row])
         for document, label in row:
-            if (query, document) in experts:
-                sampled[label].append(experts[query, document])
-    return labels, sampled
+            if (query, document) in experts.answers:
+                sampled[label].append(experts.answers[query, document])
+                weights[label].append(experts.weight((query, document)))
+    return labels, sampled, weights

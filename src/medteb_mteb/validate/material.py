@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from medteb_mteb.editions import MANIFEST_NAME, leads_outside
+from medteb_mteb.folders.fields import query_field
 from medteb_mteb.folders.layout import inspect_folder
 from medteb_mteb.folders.problems import FolderError, Problems
 from medteb_mteb.folders.reader import detect_type
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from medteb_mteb.curation.labels.experts import Experts
     from medteb_mteb.curation.labels.grades import Judgement
     from medteb_mteb.folders.layout import Layout
     from medteb_mteb.folders.retrieval import RetrievalData
@@ -43,7 +45,9 @@ class Sources:
         second: Judgements of the same judges asked a second time; or None.
         review: Sheet of `medteb review`; or None.
         answered: Files of it that experts have filled in.
+        decided: Sheet of their disagreements, filled in; or None.
         against: Training sets that must not hold the test.
+        by: Fields of the queries to compare scores by.
         split: The split to look at.
     """
 
@@ -53,7 +57,9 @@ class Sources:
     second: Path | None = None
     review: Path | None = None
     answered: Sequence[Path] = ()
+    decided: Path | None = None
     against: Sequence[str] = ()
+    by: Sequence[str] = ()
     split: str = "test"
 
 
@@ -74,7 +80,8 @@ class Material:
         places: Where in their prompts the passages of the judgements stood, or None.
         second_places: The same of the second asking.
         training: Texts of the training sets, or None.
-        experts: 1 or 0 by query and document, of the pairs that experts looked at, or None.
+        experts: What experts say of the pairs that they looked at, or None.
+        fields: Value by query of each field to compare scores by.
     """
 
     layout: Layout
@@ -89,12 +96,22 @@ class Material:
     places: Places | None = None
     second_places: Places | None = None
     training: tuple[str, ...] | None = None
-    experts: Mapping[tuple[str, str], int] | None = None
+    experts: Experts | None = None
+    fields: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @cached_property
     def scores(self) -> dict[str, dict[str, QueryScores]]:
         """Scores by run and query, of the queries that have a positive."""
         return {name: score_queries(self.qrels, self.data.judged, run) for name, run in self.runs.items()}
+
+    @cached_property
+    def clusters(self) -> dict[str, int]:
+        """Number of the cluster of near-duplicates of every query."""
+        from medteb_mteb.curation.texts.split import THRESHOLD, clusters
+
+        names = [row["id"] for row in self.data.queries]
+        groups = clusters([row["text"] for row in self.data.queries], threshold=THRESHOLD)
+        return {names[row]: number for number, group in enumerate(groups) for row in group}
 
     def problems_of(self, *kinds: str) -> int:
         """Number of rows with problems of some kinds."""
@@ -143,6 +160,7 @@ def read_material(folder: Path, sources: Sources) -> Material:
         second_places=None if sources.second is None else read_places(sources.second, queries),
         training=_training(sources.against),
         experts=_experts(sources),
+        fields={name: query_field(layout, name) for name in sources.by},
     )
 
 
@@ -178,15 +196,19 @@ def _judgements(source: Path | None, queries: set[str]) -> tuple[Judgement, ...]
     return tuple(one for one in read_judgements(source) if one.query_id in queries)
 
 
-def _experts(sources: Sources) -> dict[tuple[str, str], int] | None:
+def _experts(sources: Sources) -> Experts | None:
     from medteb_mteb.curation.files.records import BuildError
-    from medteb_mteb.curation.labels.review import read_experts
+    from medteb_mteb.curation.labels.experts import read_experts
 
     if (sources.review is None) != (not sources.answered):
         raise BuildError(
             "Give the sheet (--review) and the files that experts filled in (--answered) together."
         )
-    return None if sources.review is None else read_experts(sources.review, sources.answered)
+    if sources.review is None:
+        if sources.decided is not None:
+            raise BuildError("Decisions (--decided) belong to a sheet; give --review and --answered too.")
+        return None
+    return read_experts(sources.review, sources.answered, sources.decided)
 
 
 def _training(sources: Sequence[str]) -> tuple[str, ...] | None:

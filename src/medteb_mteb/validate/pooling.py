@@ -6,12 +6,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from medteb_mteb.curation.labels.intervals import interval
 from medteb_mteb.folders.judged import Judged
 from medteb_mteb.measures import ENOUGH_JUDGED, means, score_queries
-from medteb_mteb.report.intervals import MeanSample
+from medteb_mteb.validate.clusters import mean_of_queries
 from medteb_mteb.validate.findings import Finding, Table, worst
 
 if TYPE_CHECKING:
@@ -59,10 +56,10 @@ def _table(material: Material, known: bool) -> Table:
         if not found:
             continue
         mean = means(found.values())
-        low, high = interval(MeanSample(np.array([one.ndcg for one in found.values()])))
+        ndcg = mean_of_queries(material, {query: one.ndcg for query, one in found.items()})
         share = "not known" if mean.judged is None or not known else f"{mean.judged:.1%}"
         others = [f"{mean.condensed:.4f}", f"{mean.bpref:.4f}"] if known else ["-", "-"]
-        rows.append((name, f"{mean.ndcg:.4f} [{low:.4f}, {high:.4f}]", share, *others))
+        rows.append((name, f"{mean.ndcg:.4f} [{ndcg.low:.4f}, {ndcg.high:.4f}]", share, *others))
     return Table(("run", "nDCG@10 [95 %]", "judged@10", "condensed nDCG@10", "bpref"), tuple(rows))
 
 

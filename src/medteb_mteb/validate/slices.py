@@ -1,55 +1,121 @@
-"""Does a score hold for short and for long queries?"""
+"""Do scores hold for all kinds of queries?"""
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from medteb_mteb.curation.labels.intervals import interval
+from mar_st.evaluation.statistics import holm
 from medteb_mteb.measures import means
-from medteb_mteb.report.intervals import MeanSample
+from medteb_mteb.validate.clusters import cluster_means, mean_of_queries
 from medteb_mteb.validate.findings import Finding, Table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from medteb_mteb.validate.findings import Number
     from medteb_mteb.validate.material import Material
 
 __all__ = ["FEWEST", "slices"]
 
-PARTS = 3
+PARTS = 4
 #: Queries of a slice below which its score says little.
 FEWEST = 50
+#: Values of a field that get a slice each; rarer ones share one.
+MOST_VALUES = 20
+LEVEL = 0.05
 
 
 def slices(material: Material) -> Finding:
-    """Scores by the length of the query, in thirds; queries of one length stay together."""
-    key, title = "slices", "Scores hold for short and long queries"
-    lengths = {row["id"]: len(row["text"]) for row in material.data.queries if row["id"] in material.qrels}
-    if not lengths or not material.scores:
+    """Scores by length of the query in quarters, and by every field that was asked for.
+
+    Each slice is compared with all other queries (Welch's test), and the p-values of a run are adjusted for
+    the number of its slices (Holm). Near-duplicates of a query count as one, here and in the intervals.
+    """
+    key, title = "slices", "Scores hold for all kinds of queries"
+    parts = _parts(material)
+    if not parts or not material.scores:
         return Finding(key, title, "not known", "no query has a positive")
-    bounds = np.quantile(list(lengths.values()), np.arange(1, PARTS) / PARTS)
-    parts: dict[int, list[str]] = {}
-    for query, length in lengths.items():
-        parts.setdefault(int(np.searchsorted(bounds, length)), []).append(query)
     known = material.data.judged.known
-    rows = []
+    rows, different = [], []
     numbers: dict[str, Number] = {}
     for name, scores in material.scores.items():
-        for _, queries in sorted(parts.items()):
-            found = [scores[query] for query in queries]
-            mean = means(found)
-            low, high = interval(MeanSample(np.array([one.ndcg for one in found])))
-            here = [lengths[query] for query in queries]
-            label = f"{min(here)} to {max(here)} characters"
-            numbers[f"{name}, {label}, nDCG@10"] = round(mean.ndcg, 4)
-            share = f"{mean.judged:.1%}" if known and mean.judged is not None else "not known"
-            score = f"{mean.ndcg:.4f} [{low:.4f}, {high:.4f}]"
-            rows.append((name, label, str(len(queries)), score, share))
-    table = Table(("run", "queries of", "queries", "nDCG@10 [95 %]", "judged@10"), tuple(rows))
+        ndcg = {query: one.ndcg for query, one in scores.items()}
+        tested = {label: _differs(material, ndcg, queries) for label, queries in parts.items()}
+        adjusted = holm({label: p_value for label, p_value in tested.items() if p_value is not None})
+        for label, queries in parts.items():
+            p_value = adjusted.get(label)
+            found = mean_of_queries(material, {query: ndcg[query] for query in queries})
+            judged = means([scores[query] for query in queries]).judged
+            numbers[f"{name}, {label}, nDCG@10"] = round(found.value, 4)
+            ends = "-" if found.low != found.low else f"{found.low:.4f}, {found.high:.4f}"
+            share = f"{judged:.1%}" if known and judged is not None else "not known"
+            shown = "-" if p_value is None else f"{p_value:.3f}"
+            rows.append((name, label, str(len(queries)), f"{found.value:.4f} [{ends}]", share, shown))
+            if p_value is not None and p_value < LEVEL:
+                different.append((p_value, name, label))
+    header = ("run", "queries", "number", "nDCG@10 [95 %]", "judged@10", "p against the others (Holm)")
+    table = Table(header, tuple(rows))
     fewest = min(map(len, parts.values()))
     numbers["queries of the smallest slice"] = fewest
-    reason = f"{len(parts)} slices by query length, the smallest of {fewest} queries"
+    numbers["slices that differ from the others"] = len(different)
+    reason = f"{len(parts)} slices by {_dimensions(material)}, the smallest of {fewest} queries"
+    if different:
+        p_value, name, label = min(different)
+        reason += (
+            f"; {len(different)} scores differ from those of the other queries, most of all {name} on "
+            f"{label} (p = {p_value:.3f}, Holm). Report the slices"
+        )
+        return Finding(key, title, "warning", reason, numbers, table)
     if fewest < FEWEST:
         return Finding(key, title, "warning", f"{reason}: too few to compare slices", numbers, table)
     return Finding(key, title, "ok", reason, numbers, table)
+
+
+def _parts(material: Material) -> dict[str, list[str]]:
+    """Queries with a positive, by slice."""
+    lengths = {row["id"]: len(row["text"]) for row in material.data.queries if row["id"] in material.qrels}
+    if not lengths:
+        return {}
+    bounds = np.quantile(list(lengths.values()), np.arange(1, PARTS) / PARTS)
+    by_length: dict[int, list[str]] = {}
+    for query, length in lengths.items():
+        by_length.setdefault(int(np.searchsorted(bounds, length)), []).append(query)
+    parts = {}
+    for _, queries in sorted(by_length.items()):
+        here = [lengths[query] for query in queries]
+        parts[f"{min(here)} to {max(here)} characters"] = queries
+    for field, values in material.fields.items():
+        counts = Counter(values[query] for query in lengths if query in values)
+        kept = {value for value, _ in counts.most_common(MOST_VALUES)}
+        by_value: dict[str, list[str]] = {}
+        for query in lengths:
+            value = values.get(query, "not stated")
+            by_value.setdefault(value if value in kept or query not in values else "others", []).append(query)
+        for value in sorted(by_value, key=lambda value: (-len(by_value[value]), value)):
+            parts[f"{field}: {value}"] = by_value[value]
+    return parts
+
+
+def _dimensions(material: Material) -> str:
+    return " and ".join(["query length", *material.fields])
+
+
+def _differs(material: Material, scores: Mapping[str, float], queries: Sequence[str]) -> float | None:
+    """P-value of the slice against all other queries; None where nothing can be tested."""
+    from scipy.stats import ttest_ind
+
+    inside = set(queries)
+    one = cluster_means(material, {query: scores[query] for query in queries})
+    rest = {query: score for query, score in scores.items() if query not in inside}
+    other = cluster_means(material, rest) if rest else np.zeros(0)
+    if min(len(one), len(other)) < 2:
+        return None
+    if not one.std() and not other.std():  # no deviation to compare with
+        return 1.0 if one[0] == other[0] else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # nearly equal scores lose precision
+        return float(ttest_ind(one, other, equal_var=False).pvalue)

@@ -10,7 +10,7 @@ from medteb_mteb.report.intervals import bootstrap_interval
 if TYPE_CHECKING:
     from medteb_mteb.report.intervals import Sample
 
-__all__ = ["exact_interval", "interval", "rounded", "smallest_difference"]
+__all__ = ["exact_interval", "finite_interval", "interval", "rounded", "smallest_difference"]
 
 
 def interval(sample: Sample) -> tuple[float, float]:
@@ -30,6 +30,41 @@ def exact_interval(successes: int, trials: int, level: float = 0.95) -> tuple[fl
         return float("nan"), float("nan")
     found = binomtest(successes, trials).proportion_ci(level, method="exact")
     return float(found.low), float(found.high)
+
+
+def finite_interval(successes: int, drawn: int, population: int, level: float = 0.95) -> tuple[float, float]:
+    """Exact interval of a share of a population of which some were drawn without replacement.
+
+    The shares that neither tail of the hypergeometric distribution refuses (W. Cochran, Sampling Techniques,
+    1977, section 3.6): narrower than Clopper-Pearson's, and one point where all were drawn.
+
+    Args:
+        successes: Successes among those drawn.
+        drawn: How many were drawn.
+        population: How many there are.
+        level: Confidence level.
+    """
+    from scipy.stats import hypergeom
+
+    if not drawn:
+        return float("nan"), float("nan")
+    tail = (1 - level) / 2
+    fewest, most = successes, population - (drawn - successes)
+    low, high = fewest, most  # the fewest that make so many successes likely enough
+    while low < high:
+        middle = (low + high) // 2
+        if hypergeom.sf(successes - 1, population, middle, drawn) > tail:
+            high = middle
+        else:
+            low = middle + 1
+    first, low, high = low, low, most  # the most that make so few of them likely enough
+    while low < high:
+        middle = (low + high + 1) // 2
+        if hypergeom.cdf(successes, population, middle, drawn) > tail:
+            low = middle
+        else:
+            high = middle - 1
+    return first / population, low / population
 
 
 def smallest_difference(queries: int, deviation: float = 0.3) -> float:

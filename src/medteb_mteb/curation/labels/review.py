@@ -5,9 +5,6 @@ Source: the validation of the benchmark, where clinicians labelled 5,000 pairs a
 
 from __future__ import annotations
 
-import csv
-import hashlib
-import json
 import math
 import random
 from dataclasses import asdict, dataclass
@@ -17,8 +14,8 @@ import numpy as np
 
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.agreement import fleiss_kappa
-from medteb_mteb.curation.labels.grades import GRADES, POSITIVE
 from medteb_mteb.curation.labels.intervals import exact_interval
+from medteb_mteb.curation.labels.sheet import Drawn, check_free, key_of, read_answers, read_sheet, write_sheet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,12 +24,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.files.records import Text
     from medteb_mteb.curation.labels.grades import Label
 
-__all__ = ["Review", "export_review", "import_review", "key_of", "read_experts"]
-
-COLUMNS = ("row", "query", "document", "answer", "comment")
-YES, NO = ("1", "yes", "y", "是"), ("0", "no", "n", "否")
-#: Cells that begin so are formulas to a spreadsheet.
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+__all__ = ["Review", "export_review", "import_review", "key_of"]
 
 
 @dataclass(frozen=True)
@@ -40,11 +32,11 @@ class Review:
     """Agreement of clinicians with a sample of labels.
 
     Attributes:
-        pairs: Pairs that all of them have answered.
+        pairs: Pairs with a label that all of them have answered.
         unanswered: Pairs left out because someone has not.
         agreement: Share of their answers that equal the labels, over all pairs that were labelled: positives
             and negatives count by their shares there, not by those in the sample.
-        low: Lower end of its 95 % interval, from exact (Clopper-Pearson) ones of positives and of negatives.
+        low: Lower end of its 95 % interval, from exact (Clopper-Pearson) ones of each stratum.
         high: Upper end.
         kappa: Fleiss' kappa of the clinicians among themselves; `None` for one clinician.
         kappa_with_labels: The same with the labels as one more rater.
@@ -67,11 +59,6 @@ class Review:
     def to_json(self) -> dict[str, Any]:
         """JSON-ready content."""
         return asdict(self)
-
-
-def key_of(sheet: Path) -> Path:
-    """Return the path of the labels of a sheet; reviewers must not see this file."""
-    return sheet.with_name(sheet.stem + ".key.json")
 
 
 def export_review(
@@ -103,8 +90,7 @@ def export_review(
     Raises:
         BuildError: No labels, an id without a text, a share that the labels cannot give, or the file exists.
     """
-    if sheet.exists() or key_of(sheet).exists():
-        raise BuildError(f"{sheet} is there already; give another name, so that no answers are lost.")
+    check_free(sheet)
     sides = {
         1: [label for label in labels if label.relevance],
         0: [label for label in labels if label.relevance == 0],
@@ -132,35 +118,25 @@ def export_review(
     rng = random.Random(seed)
     drawn = [label for side in (1, 0) for label in rng.sample(sides[side], wanted[side])]
     rng.shuffle(drawn)
-    rows, key = [], []
-    for number, label in enumerate(drawn, start=1):
-        query, document = _text(queries, label.query_id), _text(documents, label.document_id)
-        rows.append([number, _cell(query), _cell(document), "", ""])
-        key.append(
-            {
-                "row": number,
-                "query-id": label.query_id,
-                "corpus-id": label.document_id,
-                "label": int(bool(label.relevance)),
-                "sha256": hashlib.sha256(f"{query}\n{document}".encode()).hexdigest(),
-            }
+    rows = [
+        Drawn(
+            number,
+            label.query_id,
+            label.document_id,
+            int(bool(label.relevance)),
+            "positive" if label.relevance else "negative",
         )
-    content = {"seed": seed, "labelled": {"positive": len(sides[1]), "negative": len(sides[0])}, "rows": key}
-    sheet.parent.mkdir(parents=True, exist_ok=True)
-    key_of(sheet).write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
-    with sheet.open(
-        "w", encoding="utf-8-sig", newline=""
-    ) as stream:  # the mark tells spreadsheets it is UTF-8
-        writer = csv.writer(stream)
-        writer.writerow(COLUMNS)
-        writer.writerows(rows)
+        for number, label in enumerate(drawn, start=1)
+    ]
+    pairs = {"positive": len(sides[1]), "negative": len(sides[0])}
+    write_sheet(sheet, rows, pairs, queries, documents, seed)
     return len(rows)
 
 
 def import_review(sheet: Path, answered: Mapping[str, Path]) -> Review:
     """Compare the answers of clinicians with the labels.
 
-    An answer is a grade (S and A are positive), or 1 / 0, yes / no, 是 / 否.
+    Disputed pairs have no label to compare with; `medteb validate` tells what answers to them say.
 
     Args:
         sheet: The sheet as it was exported; its key lies beside it.
@@ -170,22 +146,20 @@ def import_review(sheet: Path, answered: Mapping[str, Path]) -> Review:
         BuildError: The key is missing, rows are missing, doubled or unknown, an answer is invalid, or nobody
             has answered anything.
     """
-    path = key_of(sheet)
-    if not path.is_file():
-        raise BuildError(f"There is no {path}, which holds the labels of {sheet.name}.")
-    key = json.loads(path.read_text(encoding="utf-8"))
-    labels = {entry["row"]: entry["label"] for entry in key["rows"]}
-    answers = {name: _answers(file, labels) for name, file in answered.items()}
+    key = read_sheet(sheet)
+    labels = {row: one.label for row, one in key.rows.items() if one.label is not None}
+    answers = {name: read_answers(file, key) for name, file in answered.items()}
     if not answers:
         raise BuildError("Give the file of at least one reviewer.")
     rows = [row for row in labels if all(row in found for found in answers.values())]
     if not rows:
         raise BuildError("There is no pair that all reviewers have answered.")
     truth = np.array([labels[row] for row in rows])
+    strata = np.array([key.rows[row].stratum for row in rows])
     given = np.array([[found[row] for row in rows] for found in answers.values()])
     equal = (given == truth).mean(0)
-    weights = _weights(truth, key["labelled"])
-    low, high = _interval(equal, truth, weights)
+    weights = _weights(strata, key.pairs)
+    low, high = _interval(equal, strata, weights)
     voters = np.vstack([given, truth])
     majority = given.mean(0)
     return Review(
@@ -205,89 +179,25 @@ def import_review(sheet: Path, answered: Mapping[str, Path]) -> Review:
     )
 
 
-def read_experts(sheet: Path, answered: Sequence[Path]) -> dict[tuple[str, str], int]:
-    """Read what most experts say of each pair of a sheet, by query and document; 0 where they are split.
-
-    Args:
-        sheet: The sheet as it was exported; its key lies beside it.
-        answered: The files that came back. Pairs that one of them leaves out are left out.
-
-    Raises:
-        BuildError: As of `import_review`.
-    """
-    path = key_of(sheet)
-    if not path.is_file():
-        raise BuildError(f"There is no {path}, which holds the labels of {sheet.name}.")
-    entries = {entry["row"]: entry for entry in json.loads(path.read_text(encoding="utf-8"))["rows"]}
-    labels = {row: entry["label"] for row, entry in entries.items()}
-    given = [_answers(file, labels) for file in answered]
-    rows = [row for row in labels if all(row in found for found in given)]
-    if not rows or not given:
-        raise BuildError("There is no pair that all reviewers have answered.")
-    return {
-        (entries[row]["query-id"], entries[row]["corpus-id"]): int(
-            2 * sum(one[row] for one in given) > len(given)
-        )
-        for row in rows
-    }
-
-
-def _answers(file: Path, labels: Mapping[int, int]) -> dict[int, int]:
-    """The answers of one reviewer, by row; rows without one are left out."""
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as stream:
-            rows = list(csv.DictReader(stream))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise BuildError(f"{file} cannot be read as CSV in UTF-8 ({error}). Save it so.") from error
-    seen: set[int] = set()
-    found = {}
-    for line, row in enumerate(rows, start=2):
-        try:
-            number = int(row["row"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise BuildError(f"{file}:{line}: expected the columns {', '.join(COLUMNS)}.") from error
-        if number not in labels or number in seen:
-            what = "is there twice" if number in seen else "is not of this sheet"
-            raise BuildError(f"{file}:{line}: row {number} {what}.")
-        seen.add(number)
-        answer = (row.get("answer") or "").strip()
-        if answer:
-            found[number] = _positive(answer, f"{file}:{line}")
-    missing = len(labels) - len(seen)
-    if missing:
-        raise BuildError(f"{file} lacks {missing} of the {len(labels)} rows; leave unanswered ones in.")
-    return found
-
-
-def _positive(answer: str, where: str) -> int:
-    if answer.upper() in GRADES:
-        return int(answer.upper() in POSITIVE)
-    if answer.lower() in YES:
-        return 1
-    if answer.lower() in NO:
-        return 0
-    raise BuildError(f"{where}: {answer!r} is not a valid answer; give one of {', '.join(GRADES)}, 1 or 0.")
-
-
-def _weights(truth: np.ndarray, labelled: Mapping[str, int]) -> np.ndarray:
-    """Weight of each sampled pair, so that positives and negatives count as they do among all labels."""
-    weights = np.zeros(len(truth))
-    for side, name in ((1, "positive"), (0, "negative")):
-        drawn = truth == side
-        if drawn.any():
-            weights[drawn] = labelled[name] / drawn.sum()
+def _weights(strata: np.ndarray, pairs: Mapping[str, int]) -> np.ndarray:
+    """Weight of each sampled pair, so that strata count as they do among all labels."""
+    weights = np.zeros(len(strata))
+    for name in np.unique(strata):
+        drawn = strata == name
+        weights[drawn] = pairs[str(name)] / drawn.sum()
     return weights
 
 
-def _interval(equal: np.ndarray, truth: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """95 % interval of the weighted share of equal answers, from exact ones of positives and of negatives.
+def _interval(equal: np.ndarray, strata: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """95 % interval of the weighted share of equal answers, from exact ones of each stratum.
 
-    Each has the level that lets both hold together (Bonferroni), so it is rather too wide than too narrow.
+    Each has the level that lets all hold together (Bonferroni), so it is rather too wide than too narrow.
     """
-    sides = [truth == side for side in (0, 1) if (truth == side).any()]
+    names = np.unique(strata)
     bounds = np.zeros(2)
-    for drawn in sides:
-        share, level = weights[drawn].sum() / weights.sum(), 1 - 0.05 / len(sides)
+    for name in names:
+        drawn = strata == name
+        share, level = weights[drawn].sum() / weights.sum(), 1 - 0.05 / len(names)
         number, right = int(drawn.sum()), float(equal[drawn].sum())
         low = exact_interval(math.floor(right), number, level)[0]
         bounds += share * np.array([low, exact_interval(math.ceil(right), number, level)[1]])
@@ -297,13 +207,3 @@ def _interval(equal: np.ndarray, truth: np.ndarray, weights: np.ndarray) -> tupl
 def _votes(given: np.ndarray) -> np.ndarray:
     positive = given.sum(0)
     return np.stack([len(given) - positive, positive], axis=1)
-
-
-def _text(texts: Mapping[str, Text], name: str) -> str:
-    if name not in texts:
-        raise BuildError(f"The labels name {name!r}, and no text has this id.")
-    return texts[name].full
-
-
-def _cell(text: str) -> str:
-    return f"'{text}" if text.startswith(FORMULA) else text

@@ -6,7 +6,8 @@ import pytest
 
 from medteb_mteb.curation.files.records import BuildError, Text
 from medteb_mteb.curation.labels.grades import Label
-from medteb_mteb.curation.labels.review import COLUMNS, export_review, import_review, key_of
+from medteb_mteb.curation.labels.review import export_review, import_review, key_of
+from medteb_mteb.curation.labels.sheet import COLUMNS
 
 QUERIES = {f"q{i}": Text(f"q{i}", f"发烧第{i}天怎么办") for i in range(10)}
 DOCUMENTS = {f"d{i}": Text(f"d{i}", f"多休息，方案{i}。", "发热") for i in range(10)}

@@ -1,0 +1,154 @@
+"""Answers of experts to a sheet: decided where they differ, and weighted by how the pairs were drawn."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.labels.agreement import fleiss_kappa
+from medteb_mteb.curation.labels.sheet import (
+    check_free,
+    read_answers,
+    read_rows,
+    read_sheet,
+    write_rows,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from medteb_mteb.curation.labels.sheet import Drawn
+
+__all__ = ["DECISION", "Experts", "read_experts", "write_disagreements"]
+
+#: Column of the decisions in a sheet of disagreements.
+DECISION = "decision"
+
+
+@dataclass(frozen=True)
+class Experts:
+    """What experts say of a sample of labels.
+
+    Attributes:
+        answers: 1 or 0 by pair: what most experts say, or what was decided.
+        drawn: The pairs, with label and stratum.
+        pairs: Number of pairs of each stratum, drawn or not.
+        number: Number of experts.
+        differing: Pairs that had no majority.
+        undecided: Of these, those without a decision; they have no answer.
+        unanswered: Pairs that some expert has not answered; they have no answer.
+        kappa: Fleiss' kappa of the experts before decisions; None for one expert.
+    """
+
+    answers: Mapping[tuple[str, str], int]
+    drawn: Mapping[tuple[str, str], Drawn]
+    pairs: Mapping[str, int]
+    number: int = 1
+    differing: int = 0
+    undecided: int = 0
+    unanswered: int = 0
+    kappa: float | None = None
+
+    @cached_property
+    def seen(self) -> Counter[str]:
+        """Number of answers in each stratum."""
+        return Counter(self.drawn[pair].stratum for pair in self.answers)
+
+    def weight(self, pair: tuple[str, str]) -> float:
+        """Pairs of its stratum that an answered pair stands for: one over its probability to be answered.
+
+        Pairs without an answer are taken for a random part of their stratum.
+        """
+        stratum = self.drawn[pair].stratum
+        return self.pairs[stratum] / self.seen[stratum]
+
+
+def read_experts(sheet: Path, answered: Sequence[Path], decided: Path | None = None) -> Experts:
+    """Read what experts say of the pairs of a sheet.
+
+    Args:
+        sheet: The sheet as it was exported; its key lies beside it.
+        answered: The files that came back, one per expert.
+        decided: The filled-in sheet of disagreements, see `write_disagreements`.
+
+    Raises:
+        BuildError: A file is not of this sheet, an answer is invalid, or there is no pair with an answer.
+    """
+    key = read_sheet(sheet)
+    given = [read_answers(file, key) for file in answered]
+    rows = [row for row in key.rows if all(row in found for found in given)]
+    if not rows or not given:
+        raise BuildError("There is no pair that all reviewers have answered.")
+    decisions = {} if decided is None else read_answers(decided, key, DECISION)
+    votes = {row: sum(found[row] for found in given) for row in rows}
+    split = [row for row in rows if 2 * votes[row] == len(given)]
+    answers = {row: int(2 * votes[row] > len(given)) for row in rows if row not in set(split)} | {
+        row: decisions[row] for row in split if row in decisions
+    }
+    if stray := sorted(decisions.keys() - set(split)):
+        raise BuildError(
+            f"{decided} decides row {stray[0]}, on which the experts do not differ. Write the sheet of "
+            "disagreements again (medteb review adjudicate)."
+        )
+    counts = np.array([[len(given) - votes[row], votes[row]] for row in rows])
+    return Experts(
+        answers={key.rows[row].pair: answer for row, answer in answers.items()},
+        drawn={one.pair: one for one in key.rows.values()},
+        pairs=key.pairs,
+        number=len(given),
+        differing=len(split),
+        undecided=len(split) - len(decisions),
+        unanswered=len(key.rows) - len(rows),
+        kappa=fleiss_kappa(counts) if len(given) > 1 else None,
+    )
+
+
+def write_disagreements(sheet: Path, answered: Mapping[str, Path], out: Path) -> int:
+    """Write the pairs on which experts have no majority, with their answers and an empty column `decision`.
+
+    Args:
+        sheet: The sheet as it was exported; its key lies beside it.
+        answered: Name of each expert and the file that came back; two or more.
+        out: File to write, `.csv` or `.jsonl`.
+
+    Returns:
+        Number of pairs.
+
+    Raises:
+        BuildError: Fewer than two experts, names that the sheet needs itself, or as `read_experts`.
+    """
+    if len(answered) < 2:
+        raise BuildError("Disagreements need the files of two experts or more.")
+    own = ("row", "query", "document", DECISION, "comment")
+    if taken := sorted(set(answered) & set(own)):
+        raise BuildError(f"A file is called {taken[0]!r}, which is a column of the sheet; rename it.")
+    check_free(out)
+    key = read_sheet(sheet)
+    texts = _texts(sheet)
+    given = {name: read_answers(file, key) for name, file in answered.items()}
+    rows = []
+    for number in sorted(key.rows):
+        votes = [found[number] for found in given.values() if number in found]
+        if len(votes) < len(given) or 2 * sum(votes) != len(votes):
+            continue
+        said = {name: str(found[number]) for name, found in given.items()}
+        rows.append({"row": number, **texts[number], **said, DECISION: "", "comment": ""})
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_rows(out, ("row", "query", "document", *given, DECISION, "comment"), rows)
+    return len(rows)
+
+
+def _texts(sheet: Path) -> dict[int, dict[str, str]]:
+    try:
+        return {
+            int(row["row"]): {"query": row["query"], "document": row["document"]}
+            for _, row in read_rows(sheet)
+        }
+    except (KeyError, TypeError, ValueError):
+        raise BuildError(f"{sheet} is not as it was exported; give the sheet without answers.") from None

@@ -1,0 +1,167 @@
+"""Which pairs experts should look at: a stratified sample of the labels of an edition.
+
+Strata are positives, negatives and disputed pairs, by type of query where there is one. Every stratum gets
+a minimum, and the rest of the budget is shared by the square root of its size (power allocation, M. Bankier,
+The American Statistician 42, 1988): the negatives, nearly all of the pairs, do not take all of it, and
+positives among them are still found.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from medteb_mteb.curation.files.records import BuildError, Text
+from medteb_mteb.curation.labels.sheet import Drawn, write_sheet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from medteb_mteb.folders.retrieval import RetrievalData
+
+__all__ = ["MINIMUM", "Stratum", "allocate", "draw", "plan_sheet"]
+
+#: Pairs that each stratum gets at least.
+MINIMUM = 30
+#: Type of queries that state none.
+NO_TYPE = "not stated"
+
+
+def allocate(sizes: Mapping[str, int], budget: int, minimum: int = MINIMUM) -> dict[str, int]:
+    """How many pairs to draw from each stratum.
+
+    Args:
+        sizes: Pairs of each stratum.
+        budget: Pairs in all; where there are fewer, all are drawn.
+        minimum: Pairs of each stratum at least; all of a smaller one.
+
+    Raises:
+        BuildError: The budget does not allow for the minimum.
+    """
+    least = {name: min(size, minimum) for name, size in sizes.items()}
+    if sum(least.values()) > budget:
+        raise BuildError(
+            f"{len(sizes)} strata with at least {minimum} pairs each take {sum(least.values())} pairs, and "
+            f"the budget is {budget}. Raise --budget, lower --minimum, or leave out --by."
+        )
+    budget = min(budget, sum(sizes.values()))
+    low, high = 0.0, float(sum(sizes.values()) + 1)
+    for _ in range(200):  # the scale at which the shares, cut to what is possible, take the budget
+        scale = (low + high) / 2
+        if sum(_cut(scale, sizes[name], least[name]) for name in sizes) < budget:
+            low = scale
+        else:
+            high = scale
+    shares = {name: _cut(low, size, least[name]) for name, size in sizes.items()}
+    found = {name: int(share) for name, share in shares.items()}
+    by_rest = sorted(sizes, key=lambda name: (found[name] - shares[name], name))
+    while sum(found.values()) < budget:
+        for name in by_rest:
+            if found[name] < sizes[name] and sum(found.values()) < budget:
+                found[name] += 1
+    return found
+
+
+def _cut(scale: float, size: int, least: int) -> float:
+    return min(float(size), max(float(least), scale * math.sqrt(size)))
+
+
+def draw(
+    pairs: Mapping[str, Sequence[tuple[str, str, int | None]]], numbers: Mapping[str, int], seed: int
+) -> list[Drawn]:
+    """Draw pairs without replacement from each stratum, and shuffle them.
+
+    Strata are drawn one by one, so another stratum or a larger number elsewhere changes no other sample.
+
+    Args:
+        pairs: Query, document and label of the pairs of each stratum.
+        numbers: How many to draw of each.
+        seed: Seed of the draw.
+    """
+    found = []
+    for name in sorted(pairs):
+        ordered = sorted(pairs[name], key=lambda pair: pair[:2])
+        # The first of a shuffled list, so that a larger number holds a smaller one.
+        random.Random(f"{seed}\0{name}").shuffle(ordered)
+        found += [(*pair, name) for pair in ordered[: numbers[name]]]
+    random.Random(seed).shuffle(found)
+    return [
+        Drawn(row, query, document, label, stratum)
+        for row, (query, document, label, stratum) in enumerate(found, start=1)
+    ]
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """A part of the labels.
+
+    Attributes:
+        name: Kind of label, and type of query where there is one.
+        pairs: Number of pairs.
+        drawn: How many of them are on the sheet.
+    """
+
+    name: str
+    pairs: int
+    drawn: int
+
+
+def plan_sheet(
+    data: RetrievalData,
+    sheet: Path,
+    budget: int,
+    *,
+    minimum: int = MINIMUM,
+    types: Mapping[str, str] | None = None,
+    seed: int = 42,
+) -> list[Stratum]:
+    """Write a sheet with a stratified sample of the labels of an edition, and its key beside it.
+
+    Args:
+        data: The edition.
+        sheet: File to write, `.csv` or `.jsonl`.
+        budget: Pairs that experts can look at.
+        minimum: Pairs of each stratum at least.
+        types: Type by query; without it strata are kinds of labels.
+        seed: Seed of the draw.
+
+    Returns:
+        The strata, sorted.
+
+    Raises:
+        BuildError: No labels, a budget below the minimum of all strata, or the file exists.
+    """
+    pairs = _strata(data, types)
+    if not pairs:
+        raise BuildError("The edition has no labelled pairs, so there is nothing to draw from.")
+    sizes = {name: len(pairs[name]) for name in sorted(pairs)}
+    numbers = allocate(sizes, budget, minimum)
+    queries = {row["id"]: Text(row["id"], row["text"]) for row in data.queries}
+    documents = {row["id"]: Text(row["id"], row["text"], row["title"]) for row in data.corpus}
+    write_sheet(sheet, draw(pairs, numbers, seed), sizes, queries, documents, seed)
+    return [Stratum(name, size, numbers[name]) for name, size in sizes.items()]
+
+
+def _strata(
+    data: RetrievalData, types: Mapping[str, str] | None
+) -> dict[str, list[tuple[str, str, int | None]]]:
+    kinds: list[tuple[str, int | None, Mapping[str, Iterable[str]]]] = [
+        (
+            "positive",
+            1,
+            {query: [d for d, score in row.items() if score > 0] for query, row in data.qrels.items()},
+        ),
+        ("negative", 0, data.judged.negatives),
+        ("disputed", None, data.judged.disputed),
+    ]
+    queries = {row["id"] for row in data.queries}
+    found: dict[str, list[tuple[str, str, int | None]]] = {}
+    for kind, label, by_query in kinds:
+        for query, documents in by_query.items():
+            if query in queries:
+                name = kind if types is None else f"{kind}, {types.get(query, NO_TYPE)}"
+                found.setdefault(name, []).extend((query, document, label) for document in documents)
+    return {name: rows for name, rows in found.items() if rows}

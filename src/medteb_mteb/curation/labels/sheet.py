@@ -1,0 +1,268 @@
+"""Sheets of pairs for clinicians: written without the labels, with a key that stays behind, and read back.
+
+The key holds the label of each row, the stratum it was drawn from and the probability of being drawn, so that
+shares in the sample become shares among all labels.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.labels.grades import GRADES, POSITIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from medteb_mteb.curation.files.records import Text
+
+__all__ = [
+    "COLUMNS",
+    "Drawn",
+    "Sheet",
+    "guarded",
+    "key_of",
+    "read_answers",
+    "read_rows",
+    "read_sheet",
+    "write_rows",
+    "write_sheet",
+]
+
+COLUMNS = ("row", "query", "document", "answer", "comment")
+YES, NO = ("1", "yes", "y", "是"), ("0", "no", "n", "否")
+#: Cells that begin so, blanks aside, are formulas to some spreadsheet (OWASP, "CSV Injection").
+FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+_CONTROLS = ("\t", "\r", "\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A pair of a sheet.
+
+    Attributes:
+        row: Its row in the sheet, from 1.
+        query_id: The query.
+        document_id: The document.
+        label: 1 for a positive, 0 for a negative, None where the judges do not agree.
+        stratum: What it was drawn from.
+    """
+
+    row: int
+    query_id: str
+    document_id: str
+    label: int | None
+    stratum: str
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Query and document."""
+        return self.query_id, self.document_id
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Rows of a sheet, and what they were drawn from.
+
+    Attributes:
+        rows: Pairs by row.
+        pairs: Number of pairs that each stratum has, drawn or not.
+    """
+
+    rows: dict[int, Drawn]
+    pairs: dict[str, int]
+
+    def drawn(self, stratum: str) -> int:
+        """Number of pairs drawn from a stratum."""
+        return sum(row.stratum == stratum for row in self.rows.values())
+
+
+def key_of(sheet: Path) -> Path:
+    """Return the path of the labels of a sheet; reviewers must not see this file."""
+    return sheet.with_name(sheet.stem + ".key.json")
+
+
+def write_sheet(
+    path: Path,
+    drawn: Sequence[Drawn],
+    pairs: Mapping[str, int],
+    queries: Mapping[str, Text],
+    documents: Mapping[str, Text],
+    seed: int,
+) -> None:
+    """Write a sheet with an empty column `answer`, and its key beside it.
+
+    Args:
+        path: File to write: `.csv`, or `.jsonl` for tools.
+        drawn: The pairs, in the order of the rows.
+        pairs: Number of pairs that each stratum has.
+        queries: Queries by id.
+        documents: Documents by id.
+        seed: Seed of the draw.
+
+    Raises:
+        BuildError: A pair has no text, or the file exists.
+    """
+    check_free(path)
+    sheet = Sheet({one.row: one for one in drawn}, dict(pairs))
+    rows, key = [], []
+    for one in drawn:
+        query, document = _text(queries, one.query_id), _text(documents, one.document_id)
+        rows.append(dict(zip(COLUMNS, (one.row, query, document, "", ""), strict=True)))
+        key.append(
+            {
+                "row": one.row,
+                "query-id": one.query_id,
+                "corpus-id": one.document_id,
+                "label": one.label,
+                "stratum": one.stratum,
+                "probability": sheet.drawn(one.stratum) / pairs[one.stratum],
+                "sha256": hashlib.sha256(f"{query}\n{document}".encode()).hexdigest(),
+            }
+        )
+    strata = {name: {"pairs": number, "drawn": sheet.drawn(name)} for name, number in pairs.items()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {"seed": seed, "strata": strata, "rows": key}
+    key_of(path).write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
+    write_rows(path, COLUMNS, rows)
+
+
+def check_free(path: Path) -> None:
+    """Refuse a sheet that exists: answers could be lost.
+
+    Raises:
+        BuildError: The sheet or its key is there.
+    """
+    if path.exists() or key_of(path).exists():
+        raise BuildError(f"{path} is there already; give another name, so that no answers are lost.")
+
+
+def write_rows(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows as CSV, whose cells no spreadsheet takes for formulas, or as JSONL by the suffix."""
+    if path.suffix == ".jsonl":
+        lines = [json.dumps({name: row[name] for name in columns}, ensure_ascii=False) for row in rows]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return
+    # The mark tells spreadsheets that it is UTF-8.
+    with path.open("w", encoding="utf-8-sig", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow([guarded(name) for name in columns])
+        writer.writerows(
+            [guarded(cell) if isinstance(cell := row[name], str) else cell for name in columns]
+            for row in rows
+        )
+
+
+def guarded(cell: str) -> str:
+    """A text as a cell of CSV: an apostrophe goes before what a spreadsheet would take for a formula."""
+    return f"'{cell}" if cell.startswith(_CONTROLS) or cell.lstrip().startswith(FORMULA) else cell
+
+
+def read_sheet(sheet: Path) -> Sheet:
+    """The rows of a sheet, from its key.
+
+    Raises:
+        BuildError: The key is missing or is not one.
+    """
+    path = key_of(sheet)
+    if not path.is_file():
+        raise BuildError(f"There is no {path}, which holds the labels of {sheet.name}.")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if "strata" in content:
+            pairs = {str(name): int(entry["pairs"]) for name, entry in content["strata"].items()}
+        else:  # a key of an earlier version: positives and negatives
+            pairs = {name: int(content["labelled"][name]) for name in ("positive", "negative")}
+        found = [
+            Drawn(
+                entry["row"],
+                entry["query-id"],
+                entry["corpus-id"],
+                entry["label"],
+                entry.get("stratum") or ("positive" if entry["label"] else "negative"),
+            )
+            for entry in content["rows"]
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+        raise BuildError(f"{path} is not the key of a sheet ({error!r}). Export the sheet again.") from None
+    if any(one.stratum not in pairs for one in found):
+        raise BuildError(f"{path} has rows of strata that it does not list. Export the sheet again.")
+    return Sheet({one.row: one for one in found}, pairs)
+
+
+def read_answers(file: Path, sheet: Sheet, column: str = "answer") -> dict[int, int]:
+    """The answers of one reviewer, 1 or 0 by row; rows without one are left out.
+
+    An answer is a grade (S and A are positive), or 1 / 0, yes / no, 是 / 否.
+
+    Args:
+        file: The sheet as it came back, CSV or JSONL.
+        sheet: The rows.
+        column: Where the answers are.
+
+    Raises:
+        BuildError: Rows are missing, doubled or unknown, or an answer is invalid.
+    """
+    seen: set[int] = set()
+    found = {}
+    for line, row in read_rows(file):
+        where = f"{file}:{line}"
+        try:
+            number = int(row["row"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise BuildError(f"{where}: expected the columns {', '.join(COLUMNS)}.") from error
+        if column not in row:
+            raise BuildError(f"{where}: there is no column {column!r}.")
+        if number not in sheet.rows or number in seen:
+            what = "is there twice" if number in seen else "is not of this sheet"
+            raise BuildError(f"{where}: row {number} {what}.")
+        seen.add(number)
+        given = row[column]
+        answer = "" if given is None else str(given).strip()
+        if answer:
+            found[number] = _positive(answer, where)
+    missing = len(sheet.rows) - len(seen)
+    if missing and column == "answer":
+        raise BuildError(f"{file} lacks {missing} of the {len(sheet.rows)} rows; leave unanswered ones in.")
+    return found
+
+
+def read_rows(file: Path) -> list[tuple[int, dict[str, Any]]]:
+    """Rows of a sheet with their lines.
+
+    Raises:
+        BuildError: The file is neither CSV nor JSONL in UTF-8.
+    """
+    try:
+        if file.suffix == ".jsonl":
+            lines = file.read_text(encoding="utf-8-sig").split("\n")
+            parsed = [(n, json.loads(line)) for n, line in enumerate(lines, start=1) if line.strip()]
+            if not all(isinstance(row, dict) for _, row in parsed):
+                raise ValueError("a line is not an object")
+            return parsed
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            return list(enumerate(csv.DictReader(stream), start=2))
+    except (OSError, ValueError, csv.Error, RecursionError) as error:
+        kind = "JSONL" if file.suffix == ".jsonl" else "CSV"
+        raise BuildError(f"{file} cannot be read as {kind} in UTF-8 ({error}). Save it so.") from error
+
+
+def _positive(answer: str, where: str) -> int:
+    if answer.upper() in GRADES:
+        return int(answer.upper() in POSITIVE)
+    if answer.lower() in YES:
+        return 1
+    if answer.lower() in NO:
+        return 0
+    raise BuildError(f"{where}: {answer!r} is not a valid answer; give one of {', '.join(GRADES)}, 1 or 0.")
+
+
+def _text(texts: Mapping[str, Text], name: str) -> str:
+    if name not in texts:
+        raise BuildError(f"The labels name {name!r}, and no text has this id.")
+    return texts[name].full

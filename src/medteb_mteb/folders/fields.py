@@ -1,0 +1,52 @@
+"""Further columns of the queries, such as their department or type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.folders.problems import FolderError, Problems
+from medteb_mteb.folders.rows import as_id, read_rows
+
+if TYPE_CHECKING:
+    from medteb_mteb.folders.layout import Layout
+
+__all__ = ["query_field"]
+
+#: Columns that are no field.
+_OWN = ("_id", "id", "text", "title")
+
+
+def query_field(layout: Layout, name: str) -> dict[str, str]:
+    """Value of a field by query id, as text; queries without one are left out.
+
+    Args:
+        layout: The folder.
+        name: A column of the queries, or a key of their `metadata`.
+
+    Raises:
+        FolderError: No query has it.
+    """
+    known: set[str] = set()
+    found: dict[str, str] = {}
+    # What is wrong with the rows is recorded where the texts are read.
+    for row in read_rows(layout.tables["queries"], Problems(layout.path)):
+        fields = _fields(row.values)
+        known |= fields.keys()
+        query = as_id(row.values.get("_id", row.values.get("id")))
+        if query is not None and name in fields:
+            found[query] = fields[name]
+    if not found:
+        there = f"the fields are {', '.join(sorted(known))}" if known else "queries have no further fields"
+        raise FolderError(layout.path, [f"no query has a field {name!r}; {there}"])
+    return found
+
+
+def _fields(values: dict[str, Any]) -> dict[str, str]:
+    """Fields of a row that hold one value."""
+    nested = values.get("metadata")
+    everything = {**(nested if isinstance(nested, dict) else {}), **values}
+    return {
+        key: text
+        for key, value in everything.items()
+        if key not in _OWN and isinstance(value, str | int | float) and (text := " ".join(str(value).split()))
+    }

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import hypergeom
+
+from medteb_mteb.curation.labels.experts import Experts
+from medteb_mteb.curation.labels.intervals import exact_interval, finite_interval
+from medteb_mteb.curation.labels.sheet import Drawn
+from medteb_mteb.validate.accuracy import Part, accuracy_of_labels, stratified
+from medteb_mteb.validate.experts import corrected_mean
+
+
+@pytest.mark.parametrize(
+    ("successes", "drawn", "population"), [(0, 7, 30), (5, 7, 30), (7, 7, 9), (3, 8, 400)]
+)
+def test_the_interval_holds_what_neither_tail_refuses(successes, drawn, population):
+    kept = [
+        k / population
+        for k in range(population + 1)
+        if hypergeom.sf(successes - 1, population, k, drawn) > 0.025
+        and hypergeom.cdf(successes, population, k, drawn) > 0.025
+    ]
+    low, high = finite_interval(successes, drawn, population)
+    assert (low, high) == (kept[0], kept[-1])
+    wide = exact_interval(successes, drawn)
+    assert wide[0] <= low + 1 / population
+    assert high - 1 / population <= wide[1]
+
+
+def test_nobody_doubts_what_all_were_asked_for():
+    assert finite_interval(3, 10, 10) == (0.3, 0.3)
+    assert np.isnan(finite_interval(0, 0, 10)[0])
+
+
+def test_strata_count_by_their_sizes():
+    found = stratified([Part("a", 0, 900, 30, 3), Part("b", 0, 100, 50, 40)])
+    assert found.value == pytest.approx(0.9 * 0.1 + 0.1 * 0.8)
+    assert found.low < found.value < found.high
+    alone = Part("a", 0, 900, 30, 3)
+    assert stratified([alone]) == alone.share()
+
+
+def test_intervals_of_strata_hold_the_truth_as_often_as_they_say():
+    draw, inside, sizes, rates = np.random.default_rng(5), 0, (300, 5000), (0.3, 0.05)
+    for _ in range(500):
+        truth = [draw.random(size) < rate for size, rate in zip(sizes, rates, strict=True)]
+        parts = [
+            Part(str(i), 0, len(one), 60, int(draw.choice(one, 60, replace=False).sum()))
+            for i, one in enumerate(truth)
+        ]
+        found = stratified(parts)
+        inside += found.low <= np.concatenate(truth).mean() <= found.high
+    assert inside / 500 > 0.93
+
+
+def test_weights_take_out_what_unequal_draws_put_in():
+    """A type of query with wrong labels is sampled ten times as often as the others."""
+    draw, plain, weighted, inside = np.random.default_rng(6), [], [], 0
+    for _ in range(300):
+        odd = np.repeat(draw.random(200) < 0.2, 5)  # queries of the type, five documents each
+        truth = np.where(odd, draw.random(1000) < 0.3, draw.random(1000) < 0.9).astype(int)
+        seen, weights = [], []
+        for kind, number in ((True, 60), (False, 30)):
+            there = np.flatnonzero(odd == kind)
+            seen += truth[draw.choice(there, number, replace=False)].tolist()
+            weights += [len(there) / number] * number
+        labels = [[1] * 5] * 200  # every label says positive
+        plain.append(corrected_mean(labels, {1: seen}).value - truth.mean())
+        found = corrected_mean(labels, {1: seen}, {1: weights})
+        weighted.append(found.value - truth.mean())
+        inside += found.low <= truth.mean() <= found.high
+    assert abs(np.mean(weighted)) < 0.01 < 0.2 < abs(np.mean(plain))
+    assert inside / 300 > 0.93
+
+
+def test_equal_weights_change_nothing():
+    labels, sampled = [[1, 0], [1, 1], [0, 0]], {1: [1, 1, 0], 0: [0, 0, 1, 0]}
+    assert corrected_mean(labels, sampled, {1: [2.0] * 3, 0: [9.0] * 4}) == corrected_mean(labels, sampled)
+
+
+def experts(**strata):
+    """Answers by stratum: `positive=(pairs, seen, positive by the experts)`."""
+    labels = {"positive": 1, "negative": 0, "disputed": None}
+    drawn, answers, pairs = {}, {}, {}
+    for name, (size, seen, positive) in strata.items():
+        pairs[name] = size
+        for i in range(seen):
+            pair = (f"{name} q{i}", f"d{i}")
+            drawn[pair] = Drawn(len(drawn) + 1, *pair, labels[name.partition("_")[0]], name)
+            answers[pair] = int(i < positive)
+    return Experts(answers, drawn, pairs)
+
+
+class Stub:
+    """Material of which only the experts are looked at."""
+
+    def __init__(self, found):
+        self.experts = found
+
+
+def test_misses_among_negatives_are_weighed_up():
+    found = accuracy_of_labels(
+        Stub(experts(positive=(200, 40, 38), negative=(10_000, 50, 1), disputed=(30, 30, 6)))
+    )
+    assert found.verdict == "warning"
+    assert found.numbers["positives confirmed"] == 0.95
+    assert found.numbers["negatives confirmed"] == 0.98
+    # 190 of the positives, 200 of the negatives and 6 disputed pairs answer their queries.
+    assert found.numbers["share of the experts' positives that the labels find"] == round(190 / 396, 4)
+    assert found.numbers["accuracy of the labels, estimated"] == round((190 + 9800) / 10_200, 4)
+    assert found.numbers["positive by the experts among the disputed pairs, estimated"] == "6 [6, 6]"
+    assert "find 48.0% of what experts call positive" in found.reason
+    assert [row[0] for row in found.table.rows] == ["positive", "negative", "disputed"]
+
+
+@pytest.mark.parametrize(("confirmed", "verdict"), [(38, "ok"), (33, "warning"), (20, "fail")])
+def test_the_share_of_confirmed_positives_decides(confirmed, verdict):
+    found = accuracy_of_labels(Stub(experts(positive=(200, 40, confirmed), negative=(200, 40, 0))))
+    assert found.verdict == verdict
+
+
+def test_a_total_stands_below_strata_of_one_label():
+    found = accuracy_of_labels(
+        Stub(experts(positive_drug=(30, 30, 30), positive_diet=(300, 30, 24), negative=(500, 30, 0)))
+    )
+    assert [row[0] for row in found.table.rows][-1] == "all positives"
+    assert found.numbers["positives confirmed"] == round((30 + 240) / 330, 4)
+
+
+def test_what_is_not_known():
+    assert accuracy_of_labels(Stub(None)).verdict == "not known"
+    few = accuracy_of_labels(Stub(experts(positive=(200, 10, 10), negative=(200, 19, 0))))
+    assert (few.verdict, "fewer than 20" in few.reason) == ("not known", True)
