@@ -264,7 +264,7 @@ def edition_verify(
 @edition_app.command("write")
 def edition_write(
     folder: Annotated[Path, typer.Argument(help="Folder of the data files.")],
-    licence: Annotated[str, typer.Option(help="Licence of the data, e.g. cc-by-4.0.")],
+    licence: Annotated[str, typer.Option("--license", help="Licence of the data, e.g. cc-by-4.0.")],
     task: Annotated[str | None, typer.Option(help="Task name; default: the folder's name.")] = None,
     name: Annotated[str, typer.Option(help="Name of the edition.")] = "local",
     edition_version: Annotated[str, typer.Option(help="Version of the edition.")] = "1",

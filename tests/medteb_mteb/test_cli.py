@@ -280,7 +280,7 @@ def test_predictions_are_kept_on_request(medteb, make_folder, encoder_folder, tm
 
 def test_what_an_edition_says_gives_the_terminal_no_orders(medteb, make_folder):
     folder = make_folder("STS")
-    medteb("edition", "write", folder, "--task", "Mine", "--licence", "mit\x1b[2J", "--name", "n\x9b1m")
+    medteb("edition", "write", folder, "--task", "Mine", "--license", "mit\x1b[2J", "--name", "n\x9b1m")
     said = medteb("edition", "show", folder)[1]
     assert not set(said) & set("\x1b\x9b")
     assert r"mit\x1b[2J" in said
@@ -288,7 +288,7 @@ def test_what_an_edition_says_gives_the_terminal_no_orders(medteb, make_folder):
 
 def test_editions_are_written_listed_shown_and_verified(medteb, make_folder, monkeypatch):
     folder = make_folder("Retrieval", "data/Mine")
-    code, out, err = medteb("edition", "write", folder, "--licence", "mit", "--name", "own")
+    code, out, err = medteb("edition", "write", folder, "--license", "mit", "--name", "own")
     assert code == 0, err
     edition = load_edition(folder)
     assert out.split()[:2] == ["Mine", edition.digest]
@@ -307,7 +307,7 @@ def test_editions_are_written_listed_shown_and_verified(medteb, make_folder, mon
     code, _, err = medteb("edition", "verify", "Mine")
     assert code == 2
     assert "queries.jsonl has" in err
-    code, _, err = medteb("edition", "write", folder, "--licence", "mit")
+    code, _, err = medteb("edition", "write", folder, "--license", "mit")
     assert code == 2
     assert "query 'q4' has no judgement" in err
     assert load_edition(folder) == edition  # a refused write changes nothing

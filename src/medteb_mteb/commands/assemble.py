@@ -19,7 +19,7 @@ def assemble(
     documents: Annotated[str, typer.Argument(help="Documents: a file, a folder, or hub:ORG/NAME.")],
     out: Annotated[Path, typer.Argument(help="Folder to write to; set MEDTEB_DATA=OUT to evaluate on it.")],
     name: Annotated[str, typer.Option(help="Name of the edition.")],
-    licence: Annotated[str, typer.Option(help="Licence of the data, e.g. cc-by-4.0.")],
+    licence: Annotated[str, typer.Option("--license", help="Licence of the data, e.g. cc-by-4.0.")],
     version: Annotated[str, typer.Option(help="Version of the edition.")] = "1.0.0",
     test: Annotated[float, typer.Option(help="Number of test queries, or their share if below 1.")] = 0.2,
     corpus: Annotated[

@@ -27,7 +27,7 @@ def sts(
     out: Annotated[Path, typer.Argument(help="Folder to write to; set MEDTEB_DATA=OUT to evaluate on it.")],
     llm: Annotated[Path, typer.Option(help="YAML file of the LLM.")],
     name: Annotated[str, typer.Option(help="Name of the edition.")],
-    licence: Annotated[str, typer.Option(help="Licence of the data, e.g. cc-by-4.0.")],
+    licence: Annotated[str, typer.Option("--license", help="Licence of the data, e.g. cc-by-4.0.")],
     version: Annotated[str, typer.Option(help="Version of the edition.")] = "1.0.0",
     test: Annotated[float, typer.Option(help="Number of test queries, or their share if below 1.")] = 0.2,
     probabilities: Annotated[

@@ -30,7 +30,7 @@ def write(name, rows):
 
 
 GIVEN = ["labels.jsonl", "queries.jsonl", "documents.jsonl"]
-NAMED = ["--name", "clinic", "--licence", "cc-by-4.0", "--threshold", "0.9"]
+NAMED = ["--name", "clinic", "--license", "cc-by-4.0", "--threshold", "0.9"]
 
 
 def test_labels_become_editions_and_triples(medteb, tmp_path):

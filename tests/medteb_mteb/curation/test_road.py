@@ -94,7 +94,7 @@ def test_from_texts_to_editions_and_triples(succeed, texts, tmp_path):
         succeed(*judging, "-q", code=2)  # the texts have passed no anonymiser
         succeed(*judging, "-q", "--already-anonymous")
     succeed("consensus", "judged", "labels")
-    given = ["labels", "queries.jsonl", "documents.jsonl", "data", "--name", "road", "--licence", "mit"]
+    given = ["labels", "queries.jsonl", "documents.jsonl", "data", "--name", "road", "--license", "mit"]
     found = json.loads(succeed("assemble", *given, "--test", "0.4", "--json"))
     counts = found["editions"]["MedTEBRetrieval"]["counts"]
     assert counts["queries"] > 3

@@ -86,7 +86,7 @@ def test_a_build_is_what_its_commands_are(quiet, medteb, write, server, tmp_path
     run("judge", *both, "by-hand/pool/pools.jsonl", "by-hand/judge", "--judges", judges, "-q")
     run("consensus", "by-hand/judge", "by-hand/labels")
     run(
-        "assemble", "by-hand/labels", *both, "by-hand/assemble", "--name", "clinic", "--licence", "mit",
+        "assemble", "by-hand/labels", *both, "by-hand/assemble", "--name", "clinic", "--license", "mit",
         "--test", "0.4",
     )  # fmt: skip
     for name in (

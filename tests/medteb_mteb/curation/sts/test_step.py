@@ -177,7 +177,7 @@ def test_killed_and_started_again(given, tmp_path):
             "import sys, typer\nfrom medteb_mteb.commands.sts import sts\n"
             "app = typer.Typer(); app.command()(sts); app(sys.argv[1:])"
         )
-        options = ["--name", "clinic", "--licence", "cc-by-4.0", "--test", "0.4", "--threshold", "0.9"]
+        options = ["--name", "clinic", "--license", "cc-by-4.0", "--test", "0.4", "--threshold", "0.9"]
         paths = [str(path) for path in given]
         args = [*paths, "--llm", str(llm), *options, "--already-anonymous", "-q"]
         return subprocess.Popen([sys.executable, "-c", code, *args], stdout=subprocess.PIPE, text=True)
@@ -299,7 +299,7 @@ def options(given):
     def write(url, **settings):
         file = given[2].with_name("llm.yaml")
         file.write_text(yaml.safe_dump({"llm": llm_at(url, **settings).model_dump()}), encoding="utf-8")
-        return [*given, "--llm", file, "--name", "clinic", "--licence", "cc-by-4.0", "--test", "0.4", "-q"]
+        return [*given, "--llm", file, "--name", "clinic", "--license", "cc-by-4.0", "--test", "0.4", "-q"]
 
     return write
 
