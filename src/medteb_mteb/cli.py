@@ -234,6 +234,22 @@ def edition_croissant(
     print(json.dumps(croissant(commands.resolve(name), url=url), ensure_ascii=False, indent=2))
 
 
+@edition_app.command("datasheet")
+def edition_datasheet(
+    name: Annotated[str, typer.Argument(help="Task name or edition folder.")],
+    build: Annotated[Path | None, typer.Option(help="Folder of the build that made the edition.")] = None,
+) -> None:
+    """Print how an edition was made, as Markdown.
+
+    Judges, rule, agreement, retrievers, anonymiser, licences and leaks, as far as they were recorded.
+    """
+    from medteb_mteb.commands import edition as commands
+    from medteb_mteb.validate.datasheet import datasheet
+
+    for line in datasheet(commands.resolve(name), build).split("\n")[:-1]:
+        _print_line(line)
+
+
 @edition_app.command("verify")
 def edition_verify(
     names: Annotated[

@@ -108,10 +108,10 @@ def plan_command(
     split: Annotated[str, typer.Option(help="Split to draw from.")] = "test",
     as_json: JsonFlag = False,
 ) -> None:
-    """Write a sheet with a stratified sample of an edition's labels for experts.
+    """Draw labels of an edition for experts to check.
 
-    Positives, negatives and disputed pairs are drawn separately. The probabilities are stored beside the
-    sheet, so that 'medteb validate' weights the answers.
+    Writes a sheet with a stratified sample: positives, negatives and disputed pairs are drawn separately. The
+    probabilities are stored beside the sheet, so that 'medteb validate' weights the answers.
     """
     from dataclasses import asdict
 
@@ -153,7 +153,10 @@ def adjudicate_command(
     answered: Annotated[list[Path], typer.Argument(help="Filled-in sheets, one file per expert.")],
     out: Annotated[Path, typer.Option(help="CSV or JSONL file to write to.")],
 ) -> None:
-    """Write the pairs on which experts differ, with a column for the decision."""
+    """List the pairs on which experts differ.
+
+    Writes a sheet with their answers and a column for the decision.
+    """
     from medteb_mteb.curation.labels.experts import write_disagreements
 
     number = write_disagreements(sheet, _by_name(answered), out)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.validate.material import Sources
 
-__all__ = ["of_build"]
+__all__ = ["of_build", "steps_of"]
 
 
 def of_build(root: Path, sources: Sources) -> Sources:
@@ -27,9 +27,7 @@ def of_build(root: Path, sources: Sources) -> Sources:
     Raises:
         BuildError: The folder is not a build, or has several steps of a kind.
     """
-    steps = _steps(root)
-    if not steps:
-        raise BuildError(f"{root} holds no step of a build. Give the folder that medteb build wrote ('out').")
+    steps = steps_of(root)
     train = root / "data" / "train"
     return replace(
         sources,
@@ -39,8 +37,12 @@ def of_build(root: Path, sources: Sources) -> Sources:
     )
 
 
-def _steps(root: Path) -> dict[str, list[Path]]:
-    """Folders of steps, by kind."""
+def steps_of(root: Path) -> dict[str, list[Path]]:
+    """Folders of the steps of a build, by kind.
+
+    Raises:
+        BuildError: The folder is not a build, or a `step.json` cannot be read.
+    """
     found: dict[str, list[Path]] = {}
     for file in sorted(root.glob(f"*/{STEP}")) if root.is_dir() else []:
         try:
@@ -49,6 +51,8 @@ def _steps(root: Path) -> dict[str, list[Path]]:
             raise BuildError(f"{file} cannot be read as JSON. Run the build again, or take it out.") from None
         kind = content.get("step") if isinstance(content, dict) else None
         found.setdefault(str(kind), []).append(file.parent)
+    if not found:
+        raise BuildError(f"{root} holds no step of a build. Give the folder that medteb build wrote ('out').")
     return found
 
 

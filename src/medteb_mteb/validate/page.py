@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.validate.findings import Finding, Number, Report, Table
 
-__all__ = ["to_html", "to_markdown"]
+__all__ = ["markdown_table", "plain", "to_html", "to_markdown"]
 
 _COLOURS = {"ok": "#1a7f37", "warning": "#9a6700", "fail": "#cf222e", "not known": "#57606a"}
 _STYLE = (
@@ -26,24 +26,24 @@ _STYLE = (
 def to_markdown(report: Report) -> str:
     """The page as GitHub Markdown; it ends with a line break."""
     lines = [
-        f"# Validation of {_plain(report.name)}",
+        f"# Validation of {plain(report.name)}",
         "",
-        f"{_plain(_head(report))}, data `{report.revision}`.",
+        f"{plain(_head(report))}, data `{report.revision}`.",
         "",
     ]
     lines += [f"**{_summary(report)}**", ""]
     rows = [
         (f.title, f"**{f.verdict}**" if f.verdict == "fail" else f.verdict, f.reason) for f in report.findings
     ]
-    lines += _markdown_table(("point", "verdict", "reason"), rows)
+    lines += markdown_table(("point", "verdict", "reason"), rows)
     for finding in report.findings:
         if not finding.numbers and finding.table is None:
             continue
-        lines += ["", f"## {_plain(finding.title)}", ""]
+        lines += ["", f"## {plain(finding.title)}", ""]
         if finding.table is not None and finding.table.rows:
-            lines += [*_markdown_table(finding.table.header, finding.table.rows), ""]
+            lines += [*markdown_table(finding.table.header, finding.table.rows), ""]
         numbers = [(name, _number(value)) for name, value in _left(finding)]
-        lines += _markdown_table(("number", "value"), numbers) if numbers else []
+        lines += markdown_table(("number", "value"), numbers) if numbers else []
         while not lines[-1]:
             lines.pop()
     return "\n".join(lines) + "\n"
@@ -105,19 +105,21 @@ def _number(value: Number) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text from a folder in which nothing is Markdown or HTML, on one line."""
     flat = " ".join(text.split())
     flat = "".join(char if char.isprintable() else "?" for char in flat)
     return re.sub(r"([\\`*<>|]|(?<=\])\()", r"\\\1", flat)
 
 
-def _markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a GitHub table whose cells hold no Markdown."""
+
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cells) + " |"
 
     def cell(text: str) -> str:
-        return text if text == "**fail**" else _plain(text)
+        return text if text == "**fail**" else plain(text)
 
     rule = "|" + "---|" * len(header)
     return [line(header), rule, *(line([cell(text) for text in row]) for row in rows)]
