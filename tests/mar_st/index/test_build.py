@@ -228,7 +228,7 @@ def test_a_build_that_stopped_anywhere_gives_the_same_bytes(library, tmp_path, m
     def stop(*args, **options):
         raise StoppedError
 
-    for step in ("write_documents", "construct", "calibrate", "trial", "segment_entry"):
+    for step in ("write_documents", "construct", "calibrate", "exact_results", "segment_entry"):
         with monkeypatch.context() as patched:
             patched.setattr(building, step, stop)
             with pytest.raises(StoppedError):
