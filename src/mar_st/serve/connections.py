@@ -6,10 +6,10 @@ caller instead of the silent ones. Here a connection has a time for its head and
 are taken, the one that has waited longest without a request makes room. And where requests come faster than
 the application could even refuse them, they are refused here, without a task for each.
 
-Throughput is .87 of that with uvicorn's own connections (1,560 of 1,784 searches per second). With 5,000 silent
-callers uvicorn answers every other one with 503 where this answers 1,109 searches per second, and of the limits
-of `benchmarks/limits.py` it misses those of heads, trailers, pipelined requests, unread responses and silent
-connections (`--app connections`).
+Throughput is .87 of that with uvicorn's own connections (1,560 of 1,784 searches per second). With 5,000
+silent callers uvicorn answers every other one with 503 where this answers 1,109 searches per second, and it
+misses the limits of heads, trailers, pipelined requests, unread responses and silent connections
+(`benchmarks/limits.py --app connections`).
 """
 
 from __future__ import annotations
