@@ -174,7 +174,7 @@ def _dict(value: Any) -> dict[str, Any]:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    """What a step has recorded; the manifest has all that `step.json` has, once the step is complete."""
+    """Return the record of a step; the manifest has all that `step.json` has, once the step is complete."""
     return _json(folder / MANIFEST if (folder / MANIFEST).is_file() else folder / STEP)
 
 

@@ -33,7 +33,7 @@ DECISION = "decision"
 
 @dataclass(frozen=True)
 class Experts:
-    """What experts say of a sample of labels.
+    """Answers of experts on a sample of labels.
 
     Attributes:
         answers: 1 or 0 by pair: what most experts say, or what was decided.
