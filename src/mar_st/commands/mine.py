@@ -127,6 +127,8 @@ def mine(
         consistent=consistent,
         seed=seed,
     )
+    if form == "texts":
+        raise MiningError(f"Mining needs pairs, and texts have no positives; the forms are {FORMS}.")
     values: dict[str, list[str]] = {}
     for name, value in _pairs(where, "--where COLUMN=VALUE"):
         values.setdefault(name, []).append(value)
@@ -138,9 +140,11 @@ def mine(
     try:
         entry = Data.model_validate(content)
     except ValidationError as error:
-        raise MiningError("; ".join(f"{item['loc']}: {item['msg']}" for item in error.errors())) from error
-    if entry.form == "texts":
-        raise MiningError(f"Mining needs pairs; the forms are {FORMS}.")
+        problems = (
+            f"{'.'.join(map(str, item['loc'])) or 'the options'}: {item['msg'].removeprefix('Value error, ')}"
+            for item in error.errors()
+        )
+        raise MiningError("; ".join(problems)) from error
     manifest = mine_to(
         entry,
         out,

@@ -103,8 +103,9 @@ def test_the_corpus_may_be_a_folder(command, pairs, tmp_path):
     [
         (("--range-min", "9", "--range-max", "5"), "got range_min 9, range_max 5"),
         (("--where", "source"), "--where COLUMN=VALUE is meant"),
-        (("--column", "questoin=query"), "did you mean 'question'|which no form reads"),
-        (("--form", "texts"), "role|pairs"),
+        (("--column", "questoin=query"), "'columns' names 'questoin', which no form reads"),
+        (("--form", "texts"), "Mining needs pairs, and texts have no positives; the forms are auto, triples"),
+        (("--form", "rows"), "^mar: error: form: Input should be 'auto', 'triples'"),
         (("--num-negatives", "0"), "Nothing to do"),
     ],
 )
