@@ -20,16 +20,17 @@ def prepare(_: Path) -> Target:
         text = data.decode("utf-8", "replace")
         for cut in (False, True):
             spoken(text, cut=cut)
-        values = json_values(spoken(text))
+        said = spoken(text)
+        values = json_values(said)
         for value in values:
             assert isinstance(value.content, Members | list)
             # A JSON string that holds JSON is taken out of its quotation marks first.
             wide = "｛" in text or "｝" in text  # braces of Chinese keyboards are taken for those of JSON
-            assert value.repaired in spoken(text) or wide or spoken(text)[:1] == '"'
+            assert value.repaired in said or wide or said[:1] == '"'
         found = json_object(text)
         assert isinstance(found, dict)
         try:  # plain JSON is read as it stands, unless a server's tokens or thoughts are in it
-            plain = json.loads(text, strict=False) if spoken(text) == text.strip() else None
+            plain = json.loads(text, strict=False) if said == text.strip() else None
         except (ValueError, RecursionError):
             plain = None
         if isinstance(plain, dict):
