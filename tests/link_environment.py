@@ -13,7 +13,7 @@ import argparse
 import os
 import shutil
 from email.parser import Parser
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -47,7 +47,10 @@ def closure(wanted: list[Requirement], skipped: set[str]) -> dict[str, Distribut
         if key in seen:
             continue
         seen.add(key)
-        found = distribution(name) if name not in skipped else None
+        try:
+            found = distribution(name) if name not in skipped else None
+        except PackageNotFoundError:
+            found = None  # pip will fetch it
         if found is None:
             continue
         needed[name] = found
