@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -74,11 +75,15 @@ def _find(name: str | Path, beside: Path | None = None) -> Path:
         path = RECIPES / f"{name}.yaml"
     elif beside is not None:
         path = beside / path
-    if not path.is_file():
+    there = False
+    with suppress(OSError):  # a name that is too long for a file
+        there = path.is_file()
+    if not there:
         near = get_close_matches(str(name), recipe_names())
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise RecipeError(
-            f"No recipe {str(name)!r}.{hint} Shipped: {', '.join(recipe_names())}; or give a .yaml file."
+            f"No recipe {str(name)[:200]!r}.{hint} Shipped: {', '.join(recipe_names())}; "
+            "or give a .yaml file."
         )
     return path
 

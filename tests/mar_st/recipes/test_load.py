@@ -290,3 +290,10 @@ def test_extending_in_a_circle_is_refused(tmp_path):
     (tmp_path / "b.yaml").write_text("extends: a.yaml\n")
     with pytest.raises(RecipeError, match="extends itself"):
         load_recipe(tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "x" * 5000 + ".yaml", "a/" * 3000])
+def test_a_name_too_long_for_a_file_is_no_recipe(name):
+    with pytest.raises(RecipeError, match=r"No recipe '[xa]") as caught:
+        load_recipe(name)
+    assert len(str(caught.value)) < 2000
