@@ -66,7 +66,7 @@ class IndexGroup(TyperGroup):
         """Find a command; see click's `Group`.
 
         Raises:
-            RenamedError: There is no such command.
+            RenamedError: The first argument is not a command of the group.
         """
         if args and args[0] not in self.commands:
             raise RenamedError(_index_commands(self.commands))

@@ -89,7 +89,7 @@ class Index(ABC):
                 each maybe followed by `/COLLECTION`.
 
         Raises:
-            IndexingError: There is no index, or it is damaged, or a package is missing.
+            IndexingError: The index does not exist or is damaged, or a package is not installed.
         """
         if str(target).startswith(MILVUS):
             from mar_st.index.milvus import MilvusIndex

@@ -278,7 +278,7 @@ def _journal(folder: Path, found: Verified) -> None:
 
 def _check_keys(shard: Path) -> None:
     """Make sure that the arrays of a shard of teacher vectors fit each other and its name."""
-    from mar_st.teachers.store import KEY, Part
+    from mar_st.teachers.vectors import KEY, Part
 
     keys, vectors = load_array(shard / "keys.npy"), Part.npy(shard / "vectors.npy")
     digest = hashlib.sha256(keys.tobytes()).hexdigest()

@@ -12,7 +12,7 @@ from mar_st.evaluation.statistics import Scores, bootstrap
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mar_st.teachers.store import Vectors
+    from mar_st.teachers.vectors import Vectors
 
 #: Documents that are ranked at most.
 MOST_DOCUMENTS = 100_000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mar_st.files import write_text
 from mar_st.spaces.space import SpaceError
 from mar_st.spaces.students import DONE
-from mar_st.teachers.store import text_keys
+from mar_st.teachers.vectors import text_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

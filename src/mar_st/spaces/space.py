@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from mar_st.recipes.schema import Side
     from mar_st.spaces.options import Options
-    from mar_st.teachers.store import Vectors
+    from mar_st.teachers.vectors import Vectors
 
 #: How far from 1 the length of a vector may be that counts as normalised (half precision rounds).
 UNIT = 1e-2

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mar_st.recipes.schema import AlignStage, Side
     from mar_st.stages.settings import StageSettings
     from mar_st.teachers import Teacher
-    from mar_st.teachers.store import Vectors
+    from mar_st.teachers.vectors import Vectors
 
 
 #: Column of the second text of a row.

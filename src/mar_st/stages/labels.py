@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
     from mar_st.recipes.schema import Side
-    from mar_st.teachers.store import Vectors
+    from mar_st.teachers.vectors import Vectors
 
 __all__ = ["labelled", "with_scores", "with_vectors"]
 

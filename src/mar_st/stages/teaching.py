@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from mar_st.data import Source
     from mar_st.recipes.schema import Data, DistillStage, JointStage, Side
     from mar_st.stages.settings import StageSettings
-    from mar_st.teachers.store import TeacherStore, Vectors
+    from mar_st.teachers.store import TeacherStore
+    from mar_st.teachers.vectors import Vectors
 
 
 class DistillError(MarError):

@@ -1,8 +1,8 @@
 """Teachers: sources of the vectors that a query encoder is aligned to.
 
 A teacher is anything that returns vectors of texts: a local model (`ModelTeacher`), vectors encoded earlier
-(`FolderTeacher`), an embeddings endpoint (`EndpointTeacher`). All return a `teachers.store.Vectors`: rows on
-disk, whatever their number. A `CrossEncoderTeacher` returns scores of pairs instead.
+(`FolderTeacher`), an embeddings endpoint (`EndpointTeacher`). All return a `teachers.vectors.Vectors`: rows
+on disk, whatever their number. A `CrossEncoderTeacher` returns scores of pairs instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mar_st.recipes.schema import Side
-    from mar_st.teachers.store import Vectors
+    from mar_st.teachers.vectors import Vectors
 
 __all__ = [
     "Ask",

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
 
     from mar_st.recipes.schema import Side
-    from mar_st.teachers.store import TeacherStore, Vectors
+    from mar_st.teachers.store import TeacherStore
+    from mar_st.teachers.vectors import Vectors
 
 
 class CrossEncoderTeacher:

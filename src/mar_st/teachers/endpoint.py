@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from mar_st.errors import MarError
 from mar_st.teachers.journal import Journal, JournalError
-from mar_st.teachers.store import Vectors, text_keys
+from mar_st.teachers.vectors import Vectors, text_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

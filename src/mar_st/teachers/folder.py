@@ -11,7 +11,7 @@ import numpy as np
 from mar_st.encode.folder import SHARDS, VectorFolder
 from mar_st.encode.shards import shard_name
 from mar_st.errors import MarError
-from mar_st.teachers.store import KeyIndex, Part, Vectors, text_keys
+from mar_st.teachers.vectors import KeyIndex, Part, Vectors, text_keys
 from mar_st.text.texts import read_rows
 
 if TYPE_CHECKING:

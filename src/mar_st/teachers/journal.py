@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from mar_st.errors import MarError
 from mar_st.files import write_text
-from mar_st.teachers.store import KEY, KeyIndex, Part
+from mar_st.teachers.vectors import KEY, KeyIndex, Part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from mar_st.model.mar import MAR
     from mar_st.recipes.schema import Side
-    from mar_st.teachers.store import TeacherStore, Vectors
+    from mar_st.teachers.store import TeacherStore
+    from mar_st.teachers.vectors import Vectors
 
 
 @dataclass(frozen=True)

@@ -11,23 +11,21 @@ once written they stay.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import logging
 import os
 import shutil
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from mar_st.errors import MarError
 from mar_st.files import move_folder, one_line, write_digests, write_text
 from mar_st.files.arrays import load_array
+from mar_st.teachers.vectors import KEY, KeyIndex, Part, StoreError, Vectors, text_keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,19 +41,8 @@ VECTORS_VARIABLE = "MAR_STORE"
 SHARD = 4096
 #: Texts that are handed to the teacher at once.
 BLOCK = 512
-#: Bytes of a text's key (sha256, cut).
-KEY = 16
-
-#: Texts whose keys are made at once.
-BLOCK_KEYS = 4096
-#: Files that one array keeps open at most.
-OPEN_FILES = 256
 
 StoredType: TypeAlias = Literal["float32", "float16"]
-
-
-class StoreError(MarError):
-    """Vectors that cannot be stored or found; the message says which and what to do."""
 
 
 class Encoder(Protocol):
@@ -72,168 +59,6 @@ def store_root(run: str | Path) -> Path:
     """Return the folder of vectors for a run: `$MAR_STORE`, else `teacher-store` beside the run folder."""
     named = os.environ.get(VECTORS_VARIABLE)
     return Path(named).expanduser() if named else Path(run).resolve().parent / "teacher-store"
-
-
-def text_keys(texts: Sequence[str]) -> np.ndarray:
-    """Digests of texts, `(len(texts),)` of dtype `S16`."""
-    rest, digests = iter(texts), bytearray()
-    while block := list(itertools.islice(rest, BLOCK_KEYS)):
-        digests += b"".join(hashlib.sha256(text.encode()).digest()[:KEY] for text in block)
-    return np.frombuffer(bytes(digests), dtype=f"S{KEY}")
-
-
-class KeyIndex:
-    """Positions of keys in a long list of keys; of equal keys the first.
-
-    Args:
-        keys: Keys, `(n,)` of dtype `S16`.
-    """
-
-    def __init__(self, keys: np.ndarray) -> None:
-        self._sorted, self._first = np.unique(keys, return_index=True)
-
-    def find(self, keys: np.ndarray) -> np.ndarray:
-        """Position of each key, `(len(keys),)` int64; -1 where there is none."""
-        if not len(self._sorted):
-            return np.full(len(keys), -1, dtype=np.int64)
-        places = np.minimum(np.searchsorted(self._sorted, keys), len(self._sorted) - 1)
-        return np.where(self._sorted[places] == keys, self._first[places], -1)
-
-
-@dataclass(frozen=True)
-class Part:
-    """An array in a file.
-
-    Attributes:
-        path: The file.
-        dtype: Type of its elements; with `field` that of a record.
-        shape: `(rows, width)`; with `field` `(rows,)`.
-        offset: Bytes before the first element.
-        field: Name of the vector's field in a record.
-    """
-
-    path: Path
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    offset: int = 0
-    field: str | None = None
-
-    @classmethod
-    def npy(cls, path: Path) -> Self:
-        """The array of an `.npy` file.
-
-        Raises:
-            StoreError: Not a matrix of floats, row after row.
-        """
-        try:
-            array: Any = load_array(path, mapped=True)
-        except (OSError, ValueError) as error:
-            raise StoreError(f"{path} cannot be read as an array of vectors ({error}).") from error
-        if array.ndim != 2 or array.dtype.kind != "f" or not array.flags.c_contiguous:
-            raise StoreError(
-                f"{path} holds {array.dtype} of shape {array.shape}; vectors are floats of shape (texts, "
-                "dim), in C order. Save them with numpy.save(path, numpy.ascontiguousarray(vectors))."
-            )
-        return cls(Path(path), array.dtype, array.shape, int(array.offset))
-
-    @property
-    def width(self) -> int:
-        """Width of its vectors."""
-        return int(self.dtype[self.field].shape[0] if self.field else self.shape[1])
-
-    def open(self) -> np.ndarray:
-        """The vectors, `(rows, width)`, mapped into memory."""
-        array: np.ndarray = np.memmap(
-            self.path, dtype=self.dtype, mode="r", shape=self.shape, offset=self.offset
-        )
-        return array[self.field] if self.field else array
-
-
-class Vectors:
-    """Vectors in files, read row by row; nothing is loaded before it is asked for.
-
-    Indexing with a number gives `(dim,)`, with a slice or a sequence of row numbers `(rows, dim)`, float32 in
-    both cases. It can be pickled (for the workers of a data loader): it then carries names of files, no
-    vectors.
-
-    Args:
-        parts: The files.
-        places: Part and row of each vector, `(n, 2)` int64.
-        width: Width of the vectors, where there are no parts.
-        dim: Keep the first `dim` dimensions.
-        normalised: Bring what is kept to length 1.
-    """
-
-    def __init__(
-        self,
-        parts: Sequence[Part],
-        places: np.ndarray,
-        *,
-        width: int | None = None,
-        dim: int | None = None,
-        normalised: bool = False,
-    ) -> None:
-        self.parts, self.places = tuple(parts), places
-        self._width = parts[0].width if parts else int(width or 0)
-        self.dim, self.normalised = dim or self._width, normalised
-        if self.dim > self._width:
-            raise StoreError(f"The vectors have {self._width} dimensions; {self.dim} of them cannot be kept.")
-        self._open: dict[int, np.ndarray] = {}
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """`(n, dim)`."""
-        return len(self.places), self.dim
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def __getitem__(self, rows: int | slice | Sequence[int] | np.ndarray) -> np.ndarray:
-        places = self.places[rows]
-        single = places.ndim == 1
-        places = places[None] if single else places
-        found = np.empty((len(places), self.dim), dtype=np.float32)
-        for part in np.unique(places[:, 0]):
-            here = np.flatnonzero(places[:, 0] == part)
-            found[here] = self._part(int(part))[places[here, 1], : self.dim]
-        if self.normalised:
-            found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
-        return found[0] if single else found
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        del copy
-        return self[:].astype(dtype or np.float32, copy=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_open": {}}
-
-    def blocks(self, rows: int = 8192) -> Iterator[np.ndarray]:
-        """All vectors in order, `rows` at a time."""
-        for start in range(0, len(self), rows):
-            yield self[start : start + rows]
-
-    def select(self, rows: np.ndarray) -> Vectors:
-        """Some of the vectors, by row number."""
-        return Vectors(
-            self.parts, self.places[rows], width=self._width, dim=self.dim, normalised=self.normalised
-        )
-
-    def cut(self, dim: int | None, *, normalised: bool = False) -> Vectors:
-        """The same vectors, their first `dim` dimensions alone (`None`: all), maybe brought to length 1."""
-        return Vectors(
-            self.parts,
-            self.places,
-            width=self._width,
-            dim=min(dim or self.dim, self.dim),
-            normalised=normalised,
-        )
-
-    def _part(self, number: int) -> np.ndarray:
-        if number not in self._open:
-            if len(self._open) >= OPEN_FILES:
-                del self._open[next(iter(self._open))]
-            self._open[number] = self.parts[number].open()
-        return self._open[number]
 
 
 class TeacherStore:

@@ -13,7 +13,7 @@ from mar_st.index.segment import _rows
 from mar_st.online.front import EmbeddingTable
 from mar_st.online.native_runtime import _weights
 from mar_st.online.protocol import EncoderError
-from mar_st.teachers.store import Part, StoreError
+from mar_st.teachers.vectors import Part, StoreError
 from tests.fuzz.engine import Target
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 from mar_st.errors import MarError
 from mar_st.integrity.verify import verify
 from mar_st.teachers.journal import CHECKS, HEADER, RECORDS, Journal
-from mar_st.teachers.store import text_keys
+from mar_st.teachers.vectors import text_keys
 from medteb_mteb.curation.diversify.journal import Journal as Decisions
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.journals import repair_found, verify_journal

@@ -5,7 +5,7 @@ import pytest
 
 from mar_st.spaces import agreement as module
 from mar_st.spaces.agreement import agreement, mean_cosine, overlaps, ranked
-from mar_st.teachers.store import Part, Vectors
+from mar_st.teachers.vectors import Part, Vectors
 
 
 @pytest.fixture

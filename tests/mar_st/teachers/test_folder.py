@@ -9,7 +9,7 @@ from safetensors.numpy import save_file
 from mar_st.encode import write_vectors
 from mar_st.teachers import FolderTeacher
 from mar_st.teachers.folder import FolderError
-from mar_st.teachers.store import StoreError
+from mar_st.teachers.vectors import StoreError
 from mar_st.text.texts import TextsError
 
 TEXTS = ["头疼", "发热", "咳嗽", "头疼"]

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from mar_st.cli import app
 from mar_st.integrity.verify import verify
 from mar_st.teachers.journal import CHECKS, HEADER, RECORDS, Journal, JournalError
-from mar_st.teachers.store import text_keys
+from mar_st.teachers.vectors import text_keys
 
 TEXTS = [f"文本{number}" for number in range(20)]
 VECTORS = np.random.default_rng(0).standard_normal((20, 8)).astype(np.float32)

@@ -10,7 +10,8 @@ import threading
 import numpy as np
 import pytest
 
-from mar_st.teachers.store import StoreError, TeacherStore, Vectors, store_root, text_keys
+from mar_st.teachers.store import TeacherStore, store_root
+from mar_st.teachers.vectors import StoreError, Vectors, text_keys
 from tests.mar_st.teachers.digits import TEXTS, Digits
 
 
@@ -84,7 +85,7 @@ def test_rows_are_read_from_the_disk_when_asked_for(tmp_path):
 
 
 def test_few_files_are_open_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr("mar_st.teachers.store.OPEN_FILES", 3)
+    monkeypatch.setattr("mar_st.teachers.vectors.OPEN_FILES", 3)
     teacher = Digits()
     vectors = TeacherStore(tmp_path, shard=5).vectors(teacher, TEXTS, "document")
     np.testing.assert_array_equal(vectors[::-1], teacher.live(TEXTS)[::-1])

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mar_st.teachers import ModelTeacher
-    from mar_st.teachers.store import TeacherStore, Vectors
+    from mar_st.teachers.store import TeacherStore
+    from mar_st.teachers.vectors import Vectors
     from medteb_mteb.curation.diversify.vectors import Rows
     from medteb_mteb.curation.files.records import Text
 
@@ -89,7 +90,7 @@ class Given:
     """
 
     def __init__(self, path: str | Path, ids: Sequence[str]) -> None:
-        from mar_st.teachers.store import Part
+        from mar_st.teachers.vectors import Part
 
         path = Path(path)
         self.path = path / "vectors.npy" if path.is_dir() else path
@@ -121,7 +122,7 @@ class Given:
 
     def vectors(self, texts: Sequence[Text]) -> Rows:
         """Vectors of texts, read where they lie."""
-        from mar_st.teachers.store import Part, Vectors
+        from mar_st.teachers.vectors import Part, Vectors
 
         rows = np.array([self._row[text.id] for text in texts], dtype=np.int64)
         return Vectors([Part.npy(self.path)], np.stack([np.zeros_like(rows), rows], axis=1))

@@ -9,7 +9,7 @@ import numpy as np
 from medteb_mteb.curation.files.records import BuildError
 
 if TYPE_CHECKING:
-    from mar_st.teachers.store import Vectors
+    from mar_st.teachers.vectors import Vectors
 
 __all__ = ["Kept", "NotFiniteError", "Pairs", "Rows", "inner_products", "unit"]
 

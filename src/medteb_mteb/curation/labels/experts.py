@@ -12,6 +12,7 @@ import numpy as np
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.agreement import fleiss_kappa
 from medteb_mteb.curation.labels.sheet import (
+    answered_by_all,
     check_free,
     read_answers,
     read_rows,
@@ -78,13 +79,11 @@ def read_experts(sheet: Path, answered: Sequence[Path], decided: Path | None = N
         decided: The filled-in sheet of disagreements, see `write_disagreements`.
 
     Raises:
-        BuildError: A file is not of this sheet, an answer is invalid, or there is no pair with an answer.
+        BuildError: A file belongs to another sheet, an answer is invalid, or no pair has all answers.
     """
     key = read_sheet(sheet)
     given = [read_answers(file, key) for file in answered]
-    rows = [row for row in key.rows if all(row in found for found in given)]
-    if not rows or not given:
-        raise BuildError("There is no pair that all reviewers have answered.")
+    rows = answered_by_all(key.rows, given)
     decisions = {} if decided is None else read_answers(decided, key, DECISION)
     votes = {row: sum(found[row] for found in given) for row in rows}
     split = [row for row in rows if 2 * votes[row] == len(given)]

@@ -15,7 +15,15 @@ import numpy as np
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.agreement import fleiss_kappa
 from medteb_mteb.curation.labels.intervals import exact_interval
-from medteb_mteb.curation.labels.sheet import Drawn, check_free, key_of, read_answers, read_sheet, write_sheet
+from medteb_mteb.curation.labels.sheet import (
+    Drawn,
+    answered_by_all,
+    check_free,
+    key_of,
+    read_answers,
+    read_sheet,
+    write_sheet,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -143,17 +151,15 @@ def import_review(sheet: Path, answered: Mapping[str, Path]) -> Review:
         answered: Name of each clinician and the file that came back.
 
     Raises:
-        BuildError: The key is missing, rows are missing, doubled or unknown, an answer is invalid, or nobody
-            has answered anything.
+        BuildError: The key is missing, rows are missing, doubled or unknown, an answer is invalid, or no pair
+            has an answer of every clinician.
     """
     key = read_sheet(sheet)
     labels = {row: one.label for row, one in key.rows.items() if one.label is not None}
     answers = {name: read_answers(file, key) for name, file in answered.items()}
     if not answers:
         raise BuildError("Give the file of at least one reviewer.")
-    rows = [row for row in labels if all(row in found for found in answers.values())]
-    if not rows:
-        raise BuildError("There is no pair that all reviewers have answered.")
+    rows = answered_by_all(labels, answers.values())
     truth = np.array([labels[row] for row in rows])
     strata = np.array([key.rows[row].stratum for row in rows])
     given = np.array([[found[row] for row in rows] for found in answers.values()])

@@ -16,7 +16,7 @@ from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.grades import GRADES, POSITIVE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Container, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from medteb_mteb.curation.files.records import Text
@@ -25,6 +25,7 @@ __all__ = [
     "COLUMNS",
     "Drawn",
     "Sheet",
+    "answered_by_all",
     "guarded",
     "key_of",
     "read_answers",
@@ -217,7 +218,7 @@ def read_answers(file: Path, sheet: Sheet, column: str = "answer") -> dict[int, 
         except (KeyError, TypeError, ValueError) as error:
             raise BuildError(f"{where}: expected the columns {', '.join(COLUMNS)}.") from error
         if column not in row:
-            raise BuildError(f"{where}: there is no column {column!r}.")
+            raise BuildError(f"{where}: the column {column!r} is missing. Use the sheet as it was written.")
         if number not in sheet.rows or number in seen:
             what = "is there twice" if number in seen else "is not of this sheet"
             raise BuildError(f"{where}: row {number} {what}.")
@@ -266,3 +267,15 @@ def _text(texts: Mapping[str, Text], name: str) -> str:
     if name not in texts:
         raise BuildError(f"The labels name {name!r}, and no text has this id.")
     return texts[name].full
+
+
+def answered_by_all(rows: Iterable[int], answers: Collection[Container[int]]) -> list[int]:
+    """Return the rows that every reviewer has answered.
+
+    Raises:
+        BuildError: No row has an answer of every reviewer.
+    """
+    found = [row for row in rows if answers and all(row in given for given in answers)]
+    if not found:
+        raise BuildError("No pair has answers of all reviewers. Fill in more rows of the sheets.")
+    return found

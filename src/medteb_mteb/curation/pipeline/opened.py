@@ -79,11 +79,11 @@ def until_step(pipeline: Pipeline, until: str | None) -> list[PipelineStep]:
     """The steps up to one of them, or all.
 
     Raises:
-        BuildError: There is no such step.
+        BuildError: The pipeline has no step of this name.
     """
     names = [step.name for step in pipeline.steps]
     if until is not None and until not in names:
-        raise BuildError(f"There is no step {until!r}; there is {', '.join(names)}.")
+        raise BuildError(f"The pipeline has no step {until!r}. Its steps are {', '.join(names)}.")
     return list(pipeline.steps[: names.index(until) + 1 if until is not None else None])
 
 

@@ -103,7 +103,7 @@ def test_what_cannot_be_decided(sheet, fill, tmp_path):
         write_disagreements(sheet, {"comment": one, "one": one}, tmp_path / "x.csv")
     with pytest.raises(BuildError, match="is there already"):
         write_disagreements(sheet, {"a": one, "one": one}, one)
-    with pytest.raises(BuildError, match="no column 'decision'"):
+    with pytest.raises(BuildError, match="the column 'decision' is missing"):
         read_experts(sheet, [one, fill("two", "0" * 12)], one)
 
 

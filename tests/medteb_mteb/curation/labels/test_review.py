@@ -81,7 +81,7 @@ def test_unanswered_rows_are_counted_and_left_out(sheet):
     some = answer(sheet, "a.csv", lambda label, row: "" if row % 5 == 0 else label)
     found = import_review(sheet, {"a": some, "b": answer(sheet, "b.csv", lambda label, row: label)})
     assert (found.pairs, found.unanswered) == (40, 10)
-    with pytest.raises(BuildError, match="no pair that all reviewers have answered"):
+    with pytest.raises(BuildError, match="No pair has answers of all reviewers"):
         import_review(sheet, {"n": answer(sheet, "n.csv", lambda label, row: "")})
 
 

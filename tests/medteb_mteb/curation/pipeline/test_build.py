@@ -395,7 +395,7 @@ def test_an_invalid_pipeline_file_is_refused(medteb, texts, tmp_path, content, m
 def test_an_unknown_last_step_is_named(medteb, write):
     code, _, err = medteb("build", write(), "--until", "judged")
     assert code == 2
-    assert "There is no step 'judged'; there is queries, anonymous" in err
+    assert "The pipeline has no step 'judged'. Its steps are queries, anonymous" in err
 
 
 def test_the_step_that_fails_is_named(quiet, write, tmp_path):
