@@ -11,6 +11,13 @@ from mar_st.online.waiting import EncodeRequest
 from tests.mar_st.serve.fakes import FakeEncoder, hits_of
 
 
+async def until(true):
+    """Waits until the function returns a true value."""
+    async with asyncio.timeout(20):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
 def test_concurrent_searches_are_batched_and_not_mixed_up(client, encoder):
     import threading
 
@@ -41,16 +48,28 @@ def test_one_failing_caller_fails_alone(client, caplog):
 
 
 def test_a_slow_encoder_is_a_504_and_a_full_queue_a_429(make_client):
-    client = make_client(encoder=FakeEncoder(), timeout=2.0, max_queue=2)
-    encoder = client.app.state.generations.current.encoding.encoder
-    encoder.seconds = 2.5
-    answers = asyncio.run(client.many(*(("POST", "/search", {"json": {"query": str(n)}}) for n in range(12))))
-    codes = sorted(answer.status_code for answer in answers)
-    assert set(codes) == {429, 504}
-    assert codes.count(429) >= 9
-    refused = next(answer for answer in answers if answer.status_code == 429)
-    assert int(refused.headers["retry-after"]) >= 1
-    assert refused.json()["error"]["code"] == "overloaded"
+    encoder = FakeEncoder()
+    client = make_client(encoder=encoder, timeout=3.0, max_queue=2, max_batch=1)
+    engine = client.app.state.generations.current
+    encoder.gate = threading.Event()
+
+    async def ask():
+        search = ("POST", "/search", {"json": {"query": "头疼"}})
+        before = len(encoder.batches)
+        first = asyncio.ensure_future(client.many(search))
+        await until(lambda: len(encoder.batches) > before)  # the encoder has the first, and holds it
+        waiting = [asyncio.ensure_future(client.many(search)) for _ in range(2)]
+        await until(lambda: engine.waiting == 2)
+        refused = await client.many(*[search] * 9)
+        slow = [answer.status_code for found in await asyncio.gather(first, *waiting) for answer in found]
+        encoder.gate.set()
+        return slow, refused
+
+    slow, refused = asyncio.run(ask())
+    assert slow == [504] * 3
+    assert [answer.status_code for answer in refused] == [429] * 9
+    assert int(refused[0].headers["retry-after"]) >= 1
+    assert refused[0].json()["error"]["code"] == "overloaded"
 
 
 def test_an_engine_is_full_when_it_refuses_a_search(make_client):
@@ -59,11 +78,6 @@ def test_an_engine_is_full_when_it_refuses_a_search(make_client):
     engine = client.app.state.generations.current
     assert (engine.full(), engine.waiting) == (None, 0)
     encoder.gate = threading.Event()
-
-    async def until(true):
-        async with asyncio.timeout(20):
-            while not true():
-                await asyncio.sleep(0.005)
 
     async def ask(number):
         search = ("POST", "/search", {"json": {"query": "头疼"}})
@@ -104,9 +118,7 @@ def test_queries_encoded_together_are_searched_together(make_client, monkeypatch
     async def ask():
         search = ("POST", "/search", {"json": {"query": "头疼"}})
         answers = [asyncio.ensure_future(client.many(*[search] * 6))]
-        async with asyncio.timeout(20):
-            while engine.waiting + sum(encoder.batches) < 6:
-                await asyncio.sleep(0.005)
+        await until(lambda: engine.waiting + sum(encoder.batches) >= 6)
         encoder.gate.set()
         await asyncio.gather(*answers)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from tests.mar_st.serve.browser import NO_BROWSER, ask
+from tests.mar_st.serve.browser import NO_BROWSER, ask, wait_for
 from tests.mar_st.serve.fakes import DOCUMENTS, FakeEncoder
 
 KEY = "a-key-of-enough-characters"
@@ -119,7 +119,7 @@ def test_a_document_is_read_in_full_and_the_focus_comes_back(library, visit):
     # The text is scrolled with keys, the rest of the page is out of reach, and Escape leads back.
     page.locator("#document-text").focus()
     page.keyboard.press("End")
-    page.wait_for_function("document.getElementById('document-text').scrollTop > 0")
+    wait_for(page, "document.getElementById('document-text').scrollTop > 0")
     for _ in range(4):
         page.keyboard.press("Tab")
         inside = (
