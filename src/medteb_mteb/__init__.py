@@ -13,7 +13,7 @@ TYPE_CHECKING = False  # importing typing would cost more than everything else h
 if TYPE_CHECKING:
     from typing import Any
 
-    from medteb_mteb.registry import (
+    from medteb_mteb.plugin.registry import (
         RegistryError,
         register,
         register_tasks,
@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(
             f"module 'medteb_mteb' has no attribute {name!r}; it offers {', '.join(__all__)}"
         )
-    from medteb_mteb import registry
+    from medteb_mteb.plugin import registry
 
     return getattr(registry, name)
 
@@ -44,4 +44,10 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-_autoload.arm()
+def _register() -> None:
+    from medteb_mteb.plugin.registry import register
+
+    register()
+
+
+_autoload.arm(_register)

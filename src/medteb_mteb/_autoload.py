@@ -4,6 +4,10 @@ mteb has no plugin mechanism. ``medteb_autoload.pth`` imports this package at in
 well under 2 ms: all that happens is that a finder is placed in front of ``sys.meta_path``. It lets the other
 finders look for mteb and has registration run right after mteb's own code. ``MEDTEB_AUTOLOAD=0`` switches
 the ``.pth`` off; importing ``medteb_mteb`` by hand still registers.
+
+Registration imports most of this package. If one of its modules is what pulled mteb in, that module is still
+half-way through its own import when mteb is done; registration then waits until the outermost module of this
+package has been imported. The finder sees to that, so modules need not know this one.
 """
 
 from __future__ import annotations
@@ -12,25 +16,23 @@ import sys
 
 TYPE_CHECKING = False  # importing typing would cost more than everything else here
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-# Registration needs these whole. If one of them is what pulled mteb in, it is still half-way through its
-# own import when mteb is done; registration then waits until that module calls `finish`.
-_NEEDED = tuple(
-    f"medteb_mteb.{name}"
-    for name in ("tasks", "benchmarks", "models", "bm25", "encoders", "statistics", "judged_task")
-)
+_PACKAGE = __name__.partition(".")[0]
+#: Modules of this package that are being imported, outermost first.
+_importing: list[str] = []
+_register: Callable[[], None] | None = None
 
 
 class _Finder:
-    """Finds mteb through the other finders and adds one step after its import."""
+    """Finds mteb and this package through the other finders and adds one step after each import."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != "mteb":
+        if name != "mteb" and not name.startswith(f"{_PACKAGE}."):
             return None
         for finder in sys.meta_path:
             if finder is not self and hasattr(finder, "find_spec"):
@@ -44,32 +46,32 @@ class _Finder:
 _FINDER = _Finder()
 
 
-def arm() -> None:
-    """Registers now if mteb is imported already, else as soon as it is."""
+def arm(register: Callable[[], None]) -> None:
+    """Registers now if mteb is imported already, else as soon as it is.
+
+    Args:
+        register: Adds the package to mteb; called when mteb and every module of this package that is being
+            imported are whole.
+    """
+    global _register
+    _register = register
     if sys.modules.get("mteb") is not None:
-        finish()
+        _finish()
     elif _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
 
 
-def finish(importing: str = "") -> None:
-    """Registers, unless mteb is not there yet or a module that registration needs is half imported.
+def _finish() -> None:
+    """Registers, unless mteb is not there yet or a module of this package is half imported.
 
-    Args:
-        importing: Name of the calling module when this is its last statement; it counts as whole.
+    A failure leaves mteb working and says once what went wrong.
     """
-    if sys.modules.get("mteb") is None or (in_progress("mteb") and _FINDER in sys.meta_path):
+    if sys.modules.get("mteb") is None or (_in_progress("mteb") and _FINDER in sys.meta_path):
         return
-    if not any(name != importing and in_progress(name) for name in _NEEDED):
-        register_or_warn()
-
-
-def register_or_warn() -> None:
-    """Registers; a failure leaves mteb working and says once what went wrong."""
+    if _importing or _register is None:
+        return
     try:
-        from medteb_mteb import registry
-
-        registry.register()
+        _register()
     except Exception as error:
         warn(
             "medteb could not register its tasks and models, mteb works without them. "
@@ -97,15 +99,23 @@ def _run_after(spec: ModuleSpec) -> None:
         # An attribute of this one loader object, not a wrapper around it: afterwards mteb.__loader__ is
         # exactly what it would have been without us.
         del loader.exec_module
-        execute(module)
-        if _FINDER in sys.meta_path:
-            sys.meta_path.remove(_FINDER)
-        finish()
+        if spec.name == "mteb":
+            execute(module)
+            if _FINDER in sys.meta_path:
+                sys.meta_path.remove(_FINDER)
+            _finish()
+            return
+        _importing.append(spec.name)
+        try:
+            execute(module)
+        finally:  # mteb may be there even where the module that pulled it in has failed
+            _importing.remove(spec.name)
+            _finish()
 
     loader.exec_module = exec_module  # type: ignore[method-assign]
 
 
-def in_progress(name: str) -> bool:
+def _in_progress(name: str) -> bool:
     """Return True if a module is still being imported."""
     spec = getattr(sys.modules.get(name), "__spec__", None)
     return bool(getattr(spec, "_initializing", False))

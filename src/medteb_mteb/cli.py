@@ -229,7 +229,7 @@ def edition_croissant(
 ) -> None:
     """Print an edition's description in the Croissant format."""
     from medteb_mteb.commands import edition as commands
-    from medteb_mteb.croissant import croissant
+    from medteb_mteb.editions.croissant import croissant
 
     print(json.dumps(croissant(commands.resolve(name), url=url), ensure_ascii=False, indent=2))
 
@@ -348,7 +348,7 @@ def edition_build(
 _USER_ERRORS = (
     ("medteb_mteb.folders.problems", "FolderError"),
     ("medteb_mteb.curation.files.records", "BuildError"),
-    ("medteb_mteb.local_models", "ModelFolderError"),
+    ("medteb_mteb.models.local", "ModelFolderError"),
     ("mar_st.errors", "MarError"),
 )
 

@@ -19,9 +19,9 @@ PTH = REPOSITORY / "medteb_autoload.pth"
 PRELUDE = """
 import json, sys, types, warnings
 registered = []
-registry = types.ModuleType("medteb_mteb.registry")
+registry = types.ModuleType("medteb_mteb.plugin.registry")
 registry.register = lambda: registered.append(sys.modules["mteb"].READY)
-sys.modules["medteb_mteb.registry"] = registry
+sys.modules["medteb_mteb.plugin.registry"] = registry
 before = set(sys.modules)
 exec(open({pth!r}).read())
 added = sorted(set(sys.modules) - before)
@@ -69,7 +69,7 @@ def test_loads_nothing_but_itself_at_start(run):
 def test_costs_less_than_two_milliseconds(run):
     timed = f"""
     import os, time
-    for name in [n for n in sys.modules if n.startswith("medteb_mteb") and n != "medteb_mteb.registry"]:
+    for name in [n for n in sys.modules if n.startswith("medteb_mteb") and not n.endswith(".registry")]:
         del sys.modules[name]
     sys.meta_path[:] = [f for f in sys.meta_path if type(f).__module__ != "medteb_mteb._autoload"]
     start = time.perf_counter(); exec(open({str(PTH)!r}).read()); print(time.perf_counter() - start)
@@ -150,24 +150,37 @@ def test_failure_does_not_break_mteb_where_warnings_are_errors(run):
     assert "mteb has moved its furniture" in out
 
 
-@pytest.mark.parametrize("first", ["tasks", "benchmarks", "models", "bm25"])
-def test_waits_for_the_module_that_pulled_mteb_in(run, first, tmp_path):
-    # The module imports mteb at its top; registration needs the whole module, so it must come at its end.
-    (tmp_path / "fake.py").write_text(
-        "import mteb\nfrom medteb_mteb import _autoload\nassert not __import__('__main__').registered\n"
-        "_autoload.finish(__name__)\nassert __import__('__main__').registered\n"
-    )
-    code = f"""
-    import importlib.util as u
-    name = "medteb_mteb.{first}"
-    spec = u.spec_from_file_location(name, "fake.py")
-    module = u.module_from_spec(spec)
-    spec._initializing = True  # as the import system sets it
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    print(registered)
-    """
-    assert run(code) == "[True]"
+PULLS_IN = "assert not REGISTERED\nimport mteb\nassert not REGISTERED\n"
+
+
+@pytest.fixture
+def with_modules(tmp_path):
+    """Code that adds modules of the given sources to medteb_mteb, for the start of a process."""
+
+    def with_modules(**sources: str) -> str:
+        for name, source in sources.items():
+            known = "from __main__ import registered as REGISTERED\n"
+            (tmp_path / f"{name}.py").write_text(known + source, encoding="utf-8")
+        return f"import medteb_mteb; medteb_mteb.__path__.append({str(tmp_path)!r})\n"
+
+    return with_modules
+
+
+def test_waits_for_the_module_that_pulled_mteb_in(run, with_modules):
+    code = with_modules(first=PULLS_IN)
+    assert run(f"{code}import medteb_mteb.first; print(registered)") == "[True]"
+
+
+def test_waits_for_the_outermost_module(run, with_modules):
+    outer = "import medteb_mteb.inner\nassert not REGISTERED\n"
+    code = with_modules(inner=PULLS_IN, outer=outer)
+    assert run(f"{code}import medteb_mteb.outer; print(registered)") == "[True]"
+
+
+def test_a_module_that_fails_after_it_pulled_mteb_in_does_not_stop_registration(run, with_modules):
+    code = with_modules(broken=PULLS_IN + "raise ValueError('broken')\n")
+    code += "try:\n    import medteb_mteb.broken\nexcept ValueError as error:\n    print(error, registered)"
+    assert run(code) == "broken [True]"
 
 
 def test_the_installed_line_is_the_one_tested_here():

@@ -13,7 +13,7 @@ from mar_st import MAR
 from mar_st.encode import VectorFolder
 from mar_st.model.family import query_encoders
 from mar_st.model.packed import count_packed, unpacked_folder
-from medteb_mteb.models import ZH_PARAMETERS
+from medteb_mteb.models.metas import ZH_PARAMETERS
 
 PACKAGE = Path(__file__).parents[2] / "models" / "mar-zh" / "src" / "mar_zh"
 #: Questions and answers that the model was not trained on.

@@ -19,7 +19,7 @@ import numpy as np
 from mteb.cache import ResultCache
 
 from medteb_mteb.commands.errors import UserError
-from medteb_mteb.local_models import resolve_model
+from medteb_mteb.models.local import resolve_model
 from medteb_mteb.report import (
     Entry,
     Holes,
@@ -259,7 +259,7 @@ def _entry(model_run: _ModelRun, task: AbsTask, result: TaskResult, note: str = 
 
 def _holes(task: AbsTask, result: TaskResult) -> Holes | None:
     """Measure the share of a ranking that was judged, for retrieval tasks whose data this project reads."""
-    from medteb_mteb.judged_task import JudgedRetrieval
+    from medteb_mteb.abstasks.judged import JudgedRetrieval
 
     if not isinstance(task, JudgedRetrieval) or task.metadata.type != "Retrieval":
         return None

@@ -1,4 +1,4 @@
-"""Judged pairs of a test: positives, negatives, and pairs that the judges disagree on.
+"""Reading the judged pairs of a test: positives, negatives, and pairs that the judges disagree on.
 
 Qrels mostly list positives. Without the negatives nobody can tell a wrong document from one that nobody has
 looked at, and a new retriever is marked down for finding what the old ones did not.
@@ -6,10 +6,10 @@ looked at, and a new retriever is marked down for finding what the old ones did 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from medteb_mteb.folders.rows import as_id, as_number, iter_rows
+from medteb_mteb.measures.judged import Judged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from medteb_mteb.folders.problems import Problems
     from medteb_mteb.folders.rows import Row
 
-__all__ = ["DISPUTED", "Judged", "judged_files", "read_judged"]
+__all__ = ["DISPUTED", "judged_files", "read_judged"]
 
 #: Pairs that the judges do not agree on.
 DISPUTED = "disputed.tsv"
@@ -29,35 +29,6 @@ _HEADER = 4096
 
 _POSITIVE_LETTERS = ("S", "A")
 _LETTERS = (*_POSITIVE_LETTERS, "B", "C", "D")
-
-
-@dataclass(frozen=True)
-class Judged:
-    """Judgements of a test besides its positives.
-
-    Attributes:
-        negatives: Query id -> ids of the documents judged not to answer.
-        disputed: Query id -> ids of the documents that the judges disagree on; neither right nor wrong.
-        sources: Names of the files that the judgements come from.
-        contradictions: Pairs that are positive in one file and negative in the other; the qrels count.
-        dangling: Pairs of these files whose query or document does not exist.
-    """
-
-    negatives: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    disputed: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    sources: tuple[str, ...] = ()
-    contradictions: int = 0
-    dangling: int = 0
-
-    @property
-    def known(self) -> bool:
-        """True if negatives are listed, so that unjudged documents can be told from wrong ones."""
-        return any(self.negatives.values())
-
-    @property
-    def pairs(self) -> int:
-        """Number of judged negatives."""
-        return sum(map(len, self.negatives.values()))
 
 
 def judged_files(folder: Path) -> list[Path]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.folders.judged import Judged, read_judged
+from medteb_mteb.folders.judged import read_judged
 from medteb_mteb.folders.layout import alternatives
 from medteb_mteb.folders.rows import Cell, Row, as_id, as_number, as_text, read_rows
+from medteb_mteb.measures.judged import Judged
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,11 +19,11 @@ from mteb.abstasks.task_metadata import TaskDomain, TaskMetadata
 from mteb.languages import check_language_code
 from mteb.types import Licenses
 
+from medteb_mteb.abstasks.judged import JudgedRetrieval
+from medteb_mteb.abstasks.statistics import LocalMetadata, LocalStatistics
 from medteb_mteb.folders.layout import Layout, TaskType, inspect_folder
 from medteb_mteb.folders.problems import FolderError
 from medteb_mteb.folders.reader import TaskFolder, detect_type, read_folder
-from medteb_mteb.judged_task import JudgedRetrieval
-from medteb_mteb.statistics import LocalMetadata, LocalStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from medteb_mteb import _autoload
 from medteb_mteb.tasks.cmedqa import REPLACED, CMedQAv1Local, CMedQAv2Local, DataUnavailableError
 from medteb_mteb.tasks.reranking import MedTEBReranking
 from medteb_mteb.tasks.retrieval import MedTEBRetrieval
@@ -25,5 +24,3 @@ __all__ = [
 ]
 
 TASKS: tuple[type[AbsTask], ...] = (MedTEBRetrieval, MedTEBReranking, MedTEBSTS)
-
-_autoload.finish(__name__)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 from mteb.timing import TimingStack
 from mteb.types import Licenses
 
+from medteb_mteb.abstasks.statistics import LocalMetadata, LocalStatistics
 from medteb_mteb.editions import Edition, EditionError, find_edition, verify
-from medteb_mteb.statistics import LocalMetadata, LocalStatistics
 
 if TYPE_CHECKING:
     from mteb.abstasks.task_metadata import TaskMetadata

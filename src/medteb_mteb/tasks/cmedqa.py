@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from mteb.tasks import CMedQAv1, CMedQAv2
 from mteb.timing import TimingStack
 
+from medteb_mteb.abstasks.judged import JudgedRetrieval
+from medteb_mteb.abstasks.statistics import LocalMetadata, LocalStatistics
 from medteb_mteb.editions import DATA_VARIABLE
-from medteb_mteb.judged_task import JudgedRetrieval
-from medteb_mteb.statistics import LocalMetadata, LocalStatistics
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

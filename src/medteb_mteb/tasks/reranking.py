@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from mteb.abstasks.task_metadata import TaskMetadata
 
+from medteb_mteb.abstasks.judged import JudgedRetrieval
 from medteb_mteb.editions import EditionError
-from medteb_mteb.judged_task import JudgedRetrieval
 from medteb_mteb.tasks._edition_task import CITATION, NO_REVISION, REFERENCE, EditionTask
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mteb.abstasks.task_metadata import TaskMetadata
 
-from medteb_mteb.judged_task import JudgedRetrieval
+from medteb_mteb.abstasks.judged import JudgedRetrieval
 from medteb_mteb.tasks._edition_task import CITATION, NO_REVISION, REFERENCE, EditionTask
 
 INSTRUCTION = "Given a Chinese medical question, retrieve medical documents that answer the question."

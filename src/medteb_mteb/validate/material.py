@@ -12,7 +12,7 @@ from medteb_mteb.folders.layout import inspect_folder
 from medteb_mteb.folders.problems import FolderError, Problems
 from medteb_mteb.folders.reader import detect_type
 from medteb_mteb.folders.retrieval import collect_retrieval
-from medteb_mteb.measures import QueryScores, score_queries
+from medteb_mteb.measures.rankings import QueryScores, score_queries
 from medteb_mteb.validate.places import Places, read_places
 from medteb_mteb.validate.ranks import Ranks, read_ranks
 from medteb_mteb.validate.runs import BASELINE, read_runs

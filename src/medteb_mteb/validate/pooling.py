@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from medteb_mteb.folders.judged import Judged
-from medteb_mteb.measures import ENOUGH_JUDGED, means, score_queries
+from medteb_mteb.measures.judged import Judged
+from medteb_mteb.measures.rankings import ENOUGH_JUDGED, means, score_queries
 from medteb_mteb.validate.clusters import mean_of_queries
 from medteb_mteb.validate.findings import Finding, Table, worst
 

@@ -52,7 +52,7 @@ def read_runs(names: Sequence[str], data: RetrievalData) -> dict[str, Run]:
 def _searched(name: str, data: RetrievalData) -> Run:
     from datasets import Dataset
 
-    from medteb_mteb.bm25 import BM25Model
+    from medteb_mteb.models.bm25 import BM25Model
 
     model = BM25Model(name.removeprefix("bm25-"))
     model.index(Dataset.from_list(data.corpus))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mar_st.evaluation.statistics import holm
-from medteb_mteb.measures import means
+from medteb_mteb.measures.rankings import means
 from medteb_mteb.validate.clusters import cluster_means, mean_of_queries
 from medteb_mteb.validate.findings import Finding, Table
 

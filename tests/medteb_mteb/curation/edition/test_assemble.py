@@ -15,7 +15,7 @@ from medteb_mteb.curation.files.records import BuildError, Text
 from medteb_mteb.curation.labels.grades import Label
 from medteb_mteb.editions import verify
 from medteb_mteb.folders import inspect_folder, read_folder
-from medteb_mteb.measures import means, score_queries
+from medteb_mteb.measures.rankings import means, score_queries
 
 DISEASES = ["感冒", "高血压", "糖尿病", "偏头痛", "胃炎", "湿疹", "哮喘", "肺炎", "痛风", "贫血"]
 QUERIES = {f"q{i}": Text(f"q{i}", f"得了{name}应该吃什么药好") for i, name in enumerate(DISEASES)}

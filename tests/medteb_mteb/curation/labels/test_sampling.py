@@ -8,8 +8,8 @@ import pytest
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.sampling import allocate, draw, plan_sheet
 from medteb_mteb.curation.labels.sheet import guarded, key_of, read_sheet
-from medteb_mteb.folders.judged import Judged
 from medteb_mteb.folders.retrieval import RetrievalData
+from medteb_mteb.measures.judged import Judged
 
 SIZES = {"positive": 400, "negative": 90_000, "disputed": 12}
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import mteb
 from mteb.benchmarks.benchmark import Benchmark, BenchmarkAggregation
 
-from medteb_mteb import _autoload
 from medteb_mteb.editions import DATA_VARIABLE
 from medteb_mteb.tasks._edition_task import CITATION, REFERENCE
 
@@ -81,5 +80,3 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "MEDTEB_CMN_V1": MEDTEB_CMN_V1,
     "MEDTEB_CMN_MINI": MEDTEB_CMN_MINI,
 }
-
-_autoload.finish(__name__)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from medteb_mteb.folders.judged import Judged
+    from medteb_mteb.measures.judged import Judged
 
 __all__ = ["DEPTH", "ENOUGH_JUDGED", "QueryScores", "means", "ranked", "score_queries", "without_disputed"]
 

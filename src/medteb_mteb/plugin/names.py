@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.local_models import folder_meta, folder_name, model_folder
+from medteb_mteb.models.local import folder_meta, folder_name, model_folder
 
 if TYPE_CHECKING:
     from mteb.models import ModelMeta

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.editions import EditionError
+from medteb_mteb.editions.manifest import EditionError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from medteb_mteb.editions import Edition
+    from medteb_mteb.editions.manifest import Edition
 
 __all__ = ["croissant"]
 

@@ -25,10 +25,9 @@ from mar_st.model.names import (
 )
 from mar_st.model.names import home as mar_home
 from mar_st.model.packed import count_packed
-from medteb_mteb import _autoload
-from medteb_mteb._model_folder import describe_folder, folder_revision, widths
-from medteb_mteb.bm25 import BM25Model
-from medteb_mteb.encoders import STS_ROUTE, MAREncoder, StsRoute
+from medteb_mteb.models.bm25 import BM25Model
+from medteb_mteb.models.encoders import STS_ROUTE, MAREncoder, StsRoute
+from medteb_mteb.models.folder import describe_folder, folder_revision, widths
 from medteb_mteb.tasks._edition_task import CITATION
 
 if TYPE_CHECKING:
@@ -310,5 +309,3 @@ MODELS: tuple[ModelMeta, ...] = (
 )
 
 ALIASES: Mapping[str, str] = {str(meta.name).split("/")[1]: str(meta.name) for meta in MODELS}
-
-_autoload.finish(__name__)

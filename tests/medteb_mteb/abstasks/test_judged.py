@@ -6,7 +6,7 @@ import mteb
 import pytest
 
 from medteb_mteb.folders import read_folder, task_from_folder
-from medteb_mteb.measures import means, score_queries
+from medteb_mteb.measures.rankings import means, score_queries
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from medteb_mteb import _autoload, submission
-from medteb_mteb.local_models import LOCAL, model_folder
-from medteb_mteb.names import AliasedModels, full_name, full_names, with_argument
+from medteb_mteb import _autoload
+from medteb_mteb.models.local import LOCAL, model_folder
+from medteb_mteb.plugin import submission
+from medteb_mteb.plugin.names import AliasedModels, full_name, full_names, with_argument
 
 if TYPE_CHECKING:
     from mteb.abstasks.abstask import AbsTask
@@ -97,12 +98,12 @@ def register() -> None:
     if _undo or _registering:
         _register_folders()
         return
-    _registering = True  # the modules imported next call back through _autoload.finish
+    _registering = True  # an import below may end in a call of this function
     try:
         check_mteb()
-        from medteb_mteb.benchmarks import BENCHMARKS
-        from medteb_mteb.models import ALIASES, MODELS
+        from medteb_mteb.models.metas import ALIASES, MODELS
         from medteb_mteb.tasks import REPLACED, TASKS
+        from medteb_mteb.tasks.benchmarks import BENCHMARKS
 
         for task in TASKS:
             _add_task(task, _undo)
@@ -382,8 +383,7 @@ def _register_folders() -> None:
     """Turns every folder in ``MEDTEB_TASKS`` into a task; one that cannot be read is named and left out."""
     global _folders_done
     folders = [part for part in os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep) if part]
-    # When the module that makes tasks is what pulled mteb in, it is not whole yet; the next call does it.
-    if not folders or _folders_done or _registering or _autoload.in_progress("medteb_mteb.folders.tasks"):
+    if not folders or _folders_done or _registering:
         return
     _folders_done = True
     from medteb_mteb.folders import task_from_folder

@@ -17,9 +17,9 @@ from mteb.models import ModelMeta
 from mteb.results import BenchmarkResults
 
 import medteb_mteb
-from medteb_mteb import registry
 from medteb_mteb.editions import find_edition, write_manifest
-from medteb_mteb.registry import SEAMS, RegistryError
+from medteb_mteb.plugin import registry
+from medteb_mteb.plugin.registry import SEAMS, RegistryError
 
 OURS = ["MedTEBReranking", "MedTEBRetrieval", "MedTEBSTS"]
 

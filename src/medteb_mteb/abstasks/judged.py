@@ -13,9 +13,8 @@ from mteb.models import (
     SearchProtocol,
 )
 
-from medteb_mteb import _autoload
-from medteb_mteb.folders.judged import Judged
-from medteb_mteb.measures import means, score_queries, without_disputed
+from medteb_mteb.measures.judged import Judged
+from medteb_mteb.measures.rankings import means, score_queries, without_disputed
 
 if TYPE_CHECKING:
     from mteb.models import ModelMeta
@@ -43,7 +42,7 @@ class JudgedRetrieval(AbsTaskRetrieval):
         hf_split: str,
         hf_subset: str,
     ) -> dict[str, float]:
-        """The scores of `medteb_mteb.measures`; none where the judged negatives are not known."""
+        """The scores of `medteb_mteb.measures.rankings`; none where the judged negatives are not known."""
         found = super().task_specific_scores(scores, qrels, results, hf_split, hf_subset)
         if not self.judged.known:
             return found
@@ -84,6 +83,3 @@ class _WithoutDisputed:
     def search(self, *args: Any, **kwargs: Any) -> RetrievalOutputType:
         """Search with the model and remove the disputed documents of each query."""
         return without_disputed(self._model.search(*args, **kwargs), self._judged)
-
-
-_autoload.finish(__name__)

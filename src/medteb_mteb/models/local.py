@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb._model_folder import describe_folder, read_object, widths
+from medteb_mteb.models.folder import describe_folder, read_object, widths
 
 if TYPE_CHECKING:
     from mteb.models import ModelMeta
@@ -57,7 +57,7 @@ def resolve_model(name: str, *, random_weights: int | None = None) -> ModelMeta:
     """
     import mteb
 
-    from medteb_mteb.models import ALIASES
+    from medteb_mteb.models.metas import ALIASES
 
     folder = model_folder(name)
     if folder is not None and name not in ALIASES and name not in {m.name for m in mteb.get_model_metas()}:
@@ -85,7 +85,7 @@ def folder_meta(folder: Path, *, random_weights: int | None = None) -> ModelMeta
     Raises:
         ModelFolderError: If there is no folder, or it holds no model, no weights, or only pickled ones.
     """
-    from medteb_mteb.models import LocalModelMeta
+    from medteb_mteb.models.metas import LocalModelMeta
 
     if not folder.is_dir():
         raise ModelFolderError(f"model {folder}: no such folder")
@@ -151,7 +151,7 @@ def _load(
     del name, revision
     from sentence_transformers import SentenceTransformer
 
-    from medteb_mteb.encoders import FolderEncoder, MAREncoder
+    from medteb_mteb.models.encoders import FolderEncoder, MAREncoder
 
     kwargs["truncate_dim"] = embed_dim
     if _is_router(folder):

@@ -15,7 +15,6 @@ from mteb.abstasks.abstask import AbsTask
 from mteb.abstasks.task_metadata import TaskMetadata
 from pydantic import PrivateAttr
 
-from medteb_mteb import _autoload
 from medteb_mteb.editions import STATISTICS, EditionError
 
 if TYPE_CHECKING:
@@ -88,6 +87,3 @@ def _write(target: Path, statistics: dict[str, DescriptiveStatistics]) -> None:
             f"{target} cannot be written ({error.strerror}). Statistics are kept beside the data: copy the "
             "folder to where you may write, or ask its owner to compute them."
         ) from None
-
-
-_autoload.finish(__name__)

@@ -7,8 +7,8 @@ from importlib import import_module
 import mteb
 import pytest
 
-from medteb_mteb._model_folder import folder_revision
-from medteb_mteb.local_models import ModelFolderError, folder_meta, resolve_model
+from medteb_mteb.models.folder import folder_revision
+from medteb_mteb.models.local import ModelFolderError, folder_meta, resolve_model
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_names_of_mteb_and_aliases_win_over_folders_of_the_same_name(encoder_fol
 
 
 def test_routers_are_loaded_as_mar_and_plain_models_are_not(encoder_folder, router_folder):
-    from medteb_mteb.models import MAREncoder
+    from medteb_mteb.models.metas import MAREncoder
 
     meta = folder_meta(router_folder)
     assert meta.model_type == ["router"]

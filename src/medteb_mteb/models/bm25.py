@@ -16,8 +16,6 @@ import numpy as np
 from mteb.similarity_functions import cos_sim, pairwise_cos_sim
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from medteb_mteb import _autoload
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -200,6 +198,3 @@ def _strictly_falling(scores: NDArray[np.float32]) -> NDArray[np.float32]:
         if steps[i] >= steps[i - 1]:
             steps[i] = np.nextafter(steps[i - 1], np.float32(-np.inf))
     return steps
-
-
-_autoload.finish(__name__)

@@ -10,8 +10,8 @@ import pytest
 from datasets import Dataset
 from torch.utils.data import DataLoader
 
-from medteb_mteb.bm25 import BM25Model, char_bigrams, jieba_words, normalise
 from medteb_mteb.folders import read_folder
+from medteb_mteb.models.bm25 import BM25Model, char_bigrams, jieba_words, normalise
 
 SHARED = Path(__file__).resolve().parents[3] / "shared/data/eval"
 

@@ -16,9 +16,9 @@ from mar_st import MAR
 from mar_st.model import names
 from mar_st.model.prompts import PUBLISHED_PROMPTS
 from mar_st.model.tokenizers import train_tokenizer
-from medteb_mteb import models
-from medteb_mteb._model_folder import describe_folder, folder_revision
-from medteb_mteb.models import MAREncoder, ModelUnavailableError
+from medteb_mteb.models import metas
+from medteb_mteb.models.folder import describe_folder, folder_revision
+from medteb_mteb.models.metas import MAREncoder, ModelUnavailableError
 
 TEXTS = ["感冒发烧吃什么药", "血压高怎么办", "胃疼可以喝粥吗", "糖尿病能吃水果吗", "孩子咳嗽有痰"]
 TEXTS = [*TEXTS, *PUBLISHED_PROMPTS.values()] * 4
@@ -190,13 +190,13 @@ def test_the_revision_follows_the_weights_and_not_the_card(saved):
 
 def _package(monkeypatch, folder):
     """Let a folder stand for the packaged model."""
-    for module in (models, names):
+    for module in (metas, names):
         monkeypatch.setattr(module, "packaged_folder", lambda: folder)
 
 
 def test_mini_is_loaded_from_the_package(saved, monkeypatch, data_root):
     _package(monkeypatch, saved)
-    meta = models._mini_meta()
+    meta = metas._mini_meta()
     assert (meta.name, meta.revision) == ("medteb/mar-mini", folder_revision(saved))
     assert meta.embed_dim == [8, 12, 16]
     assert meta.is_zero_shot_on(["MedTEBRetrieval"]) is False
@@ -214,7 +214,7 @@ def test_mini_is_loaded_from_the_package(saved, monkeypatch, data_root):
 
 def test_a_model_is_loaded_with_fewer_dimensions(saved, monkeypatch):
     _package(monkeypatch, saved)
-    full, cut = (models._mini_meta().load_model(device="cpu", embed_dim=dim) for dim in (None, 8))
+    full, cut = (metas._mini_meta().load_model(device="cpu", embed_dim=dim) for dim in (None, 8))
     texts = ["感冒发烧吃什么药", "血压高怎么办"]
     for role in (PromptType.query, PromptType.document):
         np.testing.assert_allclose(
@@ -222,7 +222,7 @@ def test_a_model_is_loaded_with_fewer_dimensions(saved, monkeypatch):
         )
     assert cut.mteb_model_meta.experiment_name == "embed_dim_8"
     with pytest.raises(ValueError, match="supported embedding dimensions"):
-        models._mini_meta().load_model(device="cpu", embed_dim=1000)
+        metas._mini_meta().load_model(device="cpu", embed_dim=1000)
 
 
 @pytest.mark.parametrize("precision", ["int8", "uint8", "binary", "ubinary"])
@@ -256,7 +256,7 @@ def test_lower_precisions_are_those_of_sentence_transformers(mar, precision, dat
 def test_mini_without_weights(tmp_path, monkeypatch):
     _package(monkeypatch, tmp_path / "absent")
     with pytest.raises(ModelUnavailableError, match=r"absent.*mar train mar-mini"):
-        models._mini_meta().load_model()
+        metas._mini_meta().load_model()
 
 
 def test_a_model_that_is_a_package_of_its_own(saved, tmp_path, monkeypatch, data_root):
@@ -265,8 +265,8 @@ def test_a_model_that_is_a_package_of_its_own(saved, tmp_path, monkeypatch, data
     monkeypatch.setenv("MAR_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("MAR_HOME", raising=False)
     monkeypatch.setattr("mar_st.model.names.find_spec", lambda name: None)
-    absent = models._installed_meta("medteb/mar-zh")
-    assert (absent.revision, absent.n_parameters) == ("not-installed", models.ZH_PARAMETERS)
+    absent = metas._installed_meta("medteb/mar-zh")
+    assert (absent.revision, absent.n_parameters) == ("not-installed", metas.ZH_PARAMETERS)
     with pytest.raises(ModelUnavailableError, match="pip install mar-zh"):
         absent.load_model()
     monkeypatch.undo()
@@ -277,7 +277,7 @@ def test_a_model_that_is_a_package_of_its_own(saved, tmp_path, monkeypatch, data
     pack(saved, package / "model")
     monkeypatch.delitem(sys.modules, "mar_zh", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    meta = models._installed_meta("medteb/mar-zh")
+    meta = metas._installed_meta("medteb/mar-zh")
     assert meta.revision == folder_revision(package / "model")
     assert meta.n_parameters == describe_folder(saved)["n_parameters"]
     assert meta.is_zero_shot_on(["MedTEBRetrieval"]) is True
@@ -292,7 +292,7 @@ def test_a_trained_folder_comes_before_the_published_weights(saved, monkeypatch)
     home = saved.parent
     saved.rename(home / "mar-0.3b-4b")
     monkeypatch.setenv("MAR_HOME", str(home))
-    meta = models._large_meta("medteb/mar-0.3b-4b", 1, 1)
+    meta = metas._large_meta("medteb/mar-0.3b-4b", 1, 1)
     assert meta.similarity_fn_name.value == "cosine"
     assert meta.license is None
     assert max(meta.embed_dim) == 16

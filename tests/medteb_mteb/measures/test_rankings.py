@@ -6,8 +6,8 @@ import random
 import pytest
 import pytrec_eval
 
-from medteb_mteb.folders.judged import Judged
-from medteb_mteb.measures import means, ranked, score_queries
+from medteb_mteb.measures.judged import Judged
+from medteb_mteb.measures.rankings import means, ranked, score_queries
 
 MEASURES = {"ndcg_cut.10", "bpref"}
 

@@ -9,8 +9,6 @@ import numpy as np
 from mteb.models import SentenceTransformerEncoderWrapper
 from mteb.types import PromptType
 
-from medteb_mteb import _autoload
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -135,6 +133,3 @@ def scorable(vectors: Array, precision: str | None) -> Array:
         packed = (found.astype(np.int16) + 128).astype(np.uint8) if precision == "binary" else found
         return np.unpackbits(packed, axis=-1).astype(np.float32) * 2 - 1
     return found.astype(np.float32)
-
-
-_autoload.finish(__name__)

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from medteb_mteb.editions import MANIFEST_NAME, EditionError, load_edition, packaged_root
-from medteb_mteb.local_models import LOCAL
+from medteb_mteb.models.local import LOCAL
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence

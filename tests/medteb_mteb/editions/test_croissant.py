@@ -6,8 +6,8 @@ import shutil
 import mlcroissant as mlc
 import pytest
 
-from medteb_mteb.croissant import croissant
 from medteb_mteb.editions import EditionError, find_edition, load_edition, write_manifest
+from medteb_mteb.editions.croissant import croissant
 
 TASKS = ["MedTEBRetrieval", "MedTEBReranking", "MedTEBSTS"]
 

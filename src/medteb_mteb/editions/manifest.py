@@ -1,4 +1,4 @@
-"""Editions: where the data of a task comes from, and how a score says which data it was measured on.
+"""Editions and their manifests: how a score says which data it was measured on.
 
 An edition is a folder in the Hub layout with a ``manifest.json`` beside its data files::
 
@@ -20,7 +20,6 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -28,18 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 __all__ = [
-    "DATA_VARIABLE",
     "MANIFEST_NAME",
     "STATISTICS",
     "Edition",
     "EditionError",
     "FileEntry",
     "data_files",
-    "find_edition",
     "leads_outside",
-    "list_editions",
     "load_edition",
-    "packaged_root",
     "sha256_of",
     "verify",
     "write_manifest",
@@ -49,7 +44,6 @@ MANIFEST_NAME = "manifest.json"
 SCHEMA_VERSION = 1
 #: Folder of descriptive statistics, beside the data and computed from them.
 STATISTICS = "descriptive_stats"
-DATA_VARIABLE = "MEDTEB_DATA"
 _RESERVED = ("schema_version", "task", "name", "version", "licence", "counts", "files")
 
 
@@ -109,55 +103,6 @@ class Edition:
             self.to_manifest(), sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
         )
         return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-def packaged_root() -> Path:
-    """The folder of the editions that ship with this package.
-
-    Raises:
-        EditionError: If the installation holds no packaged editions.
-    """
-    here = Path(__file__).resolve().parent
-    # The wheel carries the repository's tasks/ as _tasks/; an editable install reads tasks/ itself.
-    for root in (here / "_tasks", here.parents[1] / "tasks"):
-        if root.is_dir():
-            return root
-    raise EditionError(
-        f"This installation has no packaged editions (looked for {here / '_tasks'}). "
-        f"Reinstall medteb, or point {DATA_VARIABLE} at a folder of editions."
-    )
-
-
-def find_edition(task: str) -> Edition:
-    """The edition in force for a task: ``$MEDTEB_DATA/<task>/`` if that folder exists, else the packaged one.
-
-    Only the manifest is read; call :func:`verify` before trusting the files.
-
-    Raises:
-        EditionError: If there is none, or its manifest is missing, malformed or of another task.
-    """
-    user_root = _user_root()
-    if user_root is not None and (user_root / task).is_dir():
-        return _load_as(user_root / task, task)
-    packaged = packaged_root()
-    if (packaged / task / MANIFEST_NAME).is_file():
-        return _load_as(packaged / task, task)
-    known = sorted(_task_names(packaged) | (_task_names(user_root) if user_root else set()))
-    near = get_close_matches(task, known, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(known) or 'none'}."
-    where = f"{user_root} or the packaged editions" if user_root else "the packaged editions"
-    raise EditionError(f"No edition of task {task!r} in {where}.{hint} Set {DATA_VARIABLE} to add your own.")
-
-
-def list_editions() -> list[Edition]:
-    """The editions in force, one per task, sorted by task name.
-
-    Raises:
-        EditionError: If one of them has a malformed manifest, or ``MEDTEB_DATA`` is not a folder.
-    """
-    user_root = _user_root()
-    names = _task_names(packaged_root()) | (_task_names(user_root) if user_root else set())
-    return [find_edition(name) for name in sorted(names)]
 
 
 def load_edition(folder: Path | str) -> Edition:
@@ -309,32 +254,6 @@ def _is_data(relative: Path) -> bool:
     if relative.suffix.lower() in {".md", ".part"}:
         return False
     return relative.stem.upper() not in {"LICENSE", "LICENCE", "NOTICE"}
-
-
-def _user_root() -> Path | None:
-    value = os.environ.get(DATA_VARIABLE)
-    if not value:
-        return None
-    root = Path(value).expanduser()
-    if not root.is_dir():
-        raise EditionError(
-            f"{DATA_VARIABLE}={value} is not a folder. Point it at a folder that holds <TaskName>/ editions, "
-            "or unset it to use the packaged ones."
-        )
-    return root
-
-
-def _task_names(root: Path) -> set[str]:
-    return {path.parent.name for path in root.glob(f"*/{MANIFEST_NAME}")}
-
-
-def _load_as(folder: Path, task: str) -> Edition:
-    edition = load_edition(folder)
-    if edition.task != task:
-        raise EditionError(
-            f"{folder / MANIFEST_NAME} is of task {edition.task!r}, but the folder is named {task!r}."
-        )
-    return edition
 
 
 def _from_manifest(content: Any, folder: Path, where: str) -> Edition:

@@ -136,7 +136,7 @@ def roots(tmp_path, monkeypatch):
             folder.mkdir(parents=True)
             (folder / "test.jsonl").write_text(f"{root} {task}")
             made[root, task] = write(folder, name=root)
-    monkeypatch.setattr("medteb_mteb.editions.packaged_root", lambda: tmp_path / "packaged")
+    monkeypatch.setattr("medteb_mteb.editions.find.packaged_root", lambda: tmp_path / "packaged")
     return tmp_path
 
 

@@ -1,0 +1,39 @@
+"""Editions: where the data of a task comes from, and how a score says which data it was measured on.
+
+Cheap to import: standard library only.
+"""
+
+from __future__ import annotations
+
+from medteb_mteb.editions.find import DATA_VARIABLE, find_edition, list_editions, packaged_root
+from medteb_mteb.editions.manifest import (
+    MANIFEST_NAME,
+    STATISTICS,
+    Edition,
+    EditionError,
+    FileEntry,
+    data_files,
+    leads_outside,
+    load_edition,
+    sha256_of,
+    verify,
+    write_manifest,
+)
+
+__all__ = [
+    "DATA_VARIABLE",
+    "MANIFEST_NAME",
+    "STATISTICS",
+    "Edition",
+    "EditionError",
+    "FileEntry",
+    "data_files",
+    "find_edition",
+    "leads_outside",
+    "list_editions",
+    "load_edition",
+    "packaged_root",
+    "sha256_of",
+    "verify",
+    "write_manifest",
+]

@@ -1,0 +1,1 @@
+"""Models as mteb loads them: MAR, BM25, folders of this machine."""

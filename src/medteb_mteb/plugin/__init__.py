@@ -1,0 +1,1 @@
+"""The only modules that change mteb: its registries, the names of models, what it submits."""
