@@ -333,8 +333,10 @@ class Grid:
         return self.study.row(row).model != BM25
 
     def _cost_kept(self, row: str, identity: str) -> bool:
-        path = self.out / "costs" / f"{row}.json"
-        return path.is_file() and json.loads(path.read_text(encoding="utf-8"))["model"] == identity
+        cost, timing = (self.out / folder / f"{row}.json" for folder in ("costs", "timings"))
+        if not (cost.is_file() and timing.is_file()):
+            return False
+        return bool(json.loads(cost.read_text(encoding="utf-8"))["model"] == identity)
 
     def _score_file(self, row: str, seed: int, data: TaskData) -> Path:
         return self.out / "scores" / row / str(seed) / f"{data.task.name}.json"

@@ -123,6 +123,16 @@ def test_a_second_run_does_nothing(run, trained, done):
     assert (done / "timings.json").read_bytes() == timings
 
 
+@pytest.mark.parametrize("missing", ["costs", "timings"])
+def test_a_missing_cost_or_timing_is_measured_again(run, trained, done, missing):
+    before = _bytes(done)
+    (done / missing / "full.json").unlink()
+    run()
+    assert trained == []
+    assert (done / missing / "full.json").is_file()
+    assert _bytes(done) == before
+
+
 class _Killed(BaseException):
     """Stands for the end of the process."""
 
