@@ -17,10 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from mar_st.encode import Engine
-from mar_st.index.construct import construct
-from mar_st.index.kinds import Searchable, settings
+from mar_st.index.registry import kind_of
 from mar_st.index.source import RowsSource
-from mar_st.index.tune import LADDERS, QUERIES, exact_results, made_queries, recall
+from mar_st.index.tune import QUERIES, exact_results, made_queries, recall
 
 
 def texts_of(path: Path) -> list[str]:
@@ -52,10 +51,10 @@ def main() -> None:
     print(f"{len(documents)} texts, {len(chosen)} queries, {vectors.shape[1]} dimensions")
     for kind, params in (("hnsw", {"M": 16}), ("binary", {})):
         with tempfile.TemporaryDirectory() as name:
-            built = settings(kind, params, vectors.shape[1], len(vectors))
-            construct(Path(name), source, kind, built, progress=True)
-            searchable = Searchable(Path(name), kind)
-            for setting in LADDERS[kind]:
+            built = kind_of(kind).settings(params, vectors.shape[1], len(vectors))
+            kind_of(kind).construct(Path(name), source, built, progress=True)
+            searchable = kind_of(kind)(Path(name))
+            for setting in searchable.LADDER:
                 found = {name: recall(searchable, one, setting) for name, one in trials.items()}
                 print(kind, setting, *(f"{name} {value:.3f}" for name, value in found.items()), flush=True)
 

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Annotated, Any, Literal
 
 import typer
 
 from mar_st.commands.options import AsJson, IndexAddress
+from mar_st.index import kinds
+
+
+def _known_kind(name: str) -> str:
+    if name not in KINDS:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(map(repr, KINDS))}.")
+    return name
+
+
+#: Known by the modules that register them: importing those would take as long as a search.
+KINDS = ("auto", *(module.name.replace("_", "-") for module in iter_modules(kinds.__path__)))
 
 Vectors = Annotated[Path, typer.Argument(help="Folder of vectors written by `mar encode`.")]
 Out = Annotated[
@@ -18,8 +30,12 @@ Corpus = Annotated[
     typer.Option(help="Corpus whose texts to store; default: the encoded corpus, if it is still there."),
 ]
 Kind = Annotated[
-    Literal["auto", "exact", "hnsw", "ivf-pq", "int8", "binary"],
-    typer.Option(help="Kind of index; auto chooses one by measuring on a sample."),
+    str,
+    typer.Option(
+        metavar=f"[{'|'.join(KINDS)}]",
+        help="Kind of index; auto chooses one by measuring on a sample.",
+        callback=_known_kind,
+    ),
 ]
 Memory = Annotated[str | None, typer.Option(help="Memory limit of the index for --kind auto, e.g. 2GB.")]
 Recall = Annotated[

@@ -18,10 +18,8 @@ from mar_st.files import write_json
 from mar_st.index import lexical
 from mar_st.index.base import MILVUS
 from mar_st.index.choose import SAMPLE, choose, table_lines
-from mar_st.index.construct import construct
 from mar_st.index.documents import ROWS, Documents, DocumentWriter, Stored
 from mar_st.index.errors import IndexingError, need
-from mar_st.index.kinds import KINDS, SEARCH, Searchable, memory, settings
 from mar_st.index.manifest import (
     FORMAT,
     MANIFEST,
@@ -30,8 +28,9 @@ from mar_st.index.manifest import (
     finish_segment,
     writing,
 )
+from mar_st.index.registry import AUTO, check_kind, kind_of
 from mar_st.index.source import FolderSource, unit
-from mar_st.index.tune import LADDERS, calibrate, exact_results
+from mar_st.index.tune import calibrate, exact_results
 from mar_st.text.words import TOKENS
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ def build_index(
         if "fields" not in plan:
             plan["fields"] = write_documents(part, folder, corpus, progress=progress)
             write_json(out / _PLAN, plan)
-        if kind == "auto" and "choice" not in plan:
+        if kind == AUTO and "choice" not in plan:
             plan["choice"] = choose(
                 source, limit=memory_limit, target=recall, queries=queries, sample=sample, say=say
             )
@@ -150,20 +149,17 @@ def _finish(
     choice: dict[str, Any], asked: dict[str, Any], queries: np.ndarray | None, *, progress: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """Build what is missing of the segment, set the settings of searching, write the manifest."""
-    kind = choice["kind"]
-    built = settings(kind, choice["params"], source.dim, len(source))
-    construct(part, source, kind, built, progress=progress)
+    kind = kind_of(choice["kind"])
+    built = kind.settings(choice["params"], source.dim, len(source))
+    kind.construct(part, source, built, progress=progress)
     words = None
     if asked["bm25"] and asked["corpus"] is not None:
         mean = lexical.build(part, Documents(part), asked["tokens"], progress=progress)
         words = {"tokens": asked["tokens"], "k1": lexical.K1, "b": lexical.B, "mean_length": mean}
-    search, measured = dict(SEARCH[kind]), None
-    if kind != "exact":
+    search, measured = dict(kind.SEARCH), None
+    if not kind.EXACT:
         measured = calibrate(
-            Searchable(part, kind),
-            exact_results(source, queries, progress=progress),
-            asked["recall"],
-            LADDERS[kind],
+            kind(part), exact_results(source, queries, progress=progress), asked["recall"], kind.LADDER
         )
         search = {**search, **measured.pop("search")}
         measured = {**measured, "target": asked["recall"]}
@@ -178,15 +174,15 @@ def _finish(
         "vectors": {**folder.manifest["settings"], "digest": asked["vectors"]},
         "texts": asked["corpus"] is not None,
         "fields": fields,
-        "kind": kind,
+        "kind": kind.kind,
         "params": built,
         "search": search,
         "measured": measured,
         "choice": choice if "why" in choice else None,
-        "memory": memory(kind, built, source.dim, len(source)),
+        "memory": kind.memory(built, source.dim, len(source)),
         "bm25": words,
         "count": len(source),
-        "segments": [segment_entry(part, kind, built, len(source))],
+        "segments": [segment_entry(part, kind.kind, built, len(source))],
     }
     write_json(out / MANIFEST, manifest)
     return manifest
@@ -302,8 +298,7 @@ def encoded_corpus(folder: VectorFolder) -> str | None:
 
 
 def _check(folder: VectorFolder, kind: str, recall: float, tokens: str, queries: np.ndarray | None) -> None:
-    if kind != "auto" and kind not in KINDS:
-        raise IndexingError(f"Kinds of index are auto, {', '.join(KINDS)}; got {kind!r}.")
+    check_kind(kind)
     if not 0 < recall <= 1:
         raise IndexingError(f"recall is a share of the exact results, above 0 and at most 1; got {recall}.")
     if tokens not in TOKENS:

@@ -7,7 +7,6 @@ after the chosen kind is built, its settings of searching are set on the whole i
 
 from __future__ import annotations
 
-import math
 import tempfile
 import time
 from dataclasses import asdict, dataclass, field
@@ -16,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mar_st.index.construct import construct
 from mar_st.index.errors import IndexingError
-from mar_st.index.kinds import Kind, Searchable, memory, settings, subvectors
+from mar_st.index.registry import kind_of, registered
 from mar_st.index.source import RowsSource
-from mar_st.index.tune import AT, LADDERS, exact_results, recall
+from mar_st.index.tune import AT, exact_results, recall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from mar_st.index.kind import IndexKind
     from mar_st.index.source import VectorSource
     from mar_st.index.tune import ExactResults
 
@@ -56,7 +55,7 @@ class Measured:
         note: Why it was left out, or that it was chosen.
     """
 
-    kind: Kind
+    kind: str
     params: dict[str, Any]
     megabytes: float
     search: dict[str, int] = field(default_factory=dict)
@@ -97,38 +96,32 @@ def choose(
     asked = exact_results(small, queries)
     table: list[Measured] = []
     for kind, params in _candidates(dim):
-        built = settings(kind, params, dim, count)
-        need = memory(kind, built, dim, count)
+        built = kind.settings(params, dim, count)
+        need = kind.memory(built, dim, count)
         if limit is not None and need > limit:
-            table.append(Measured(kind, params, need / 1e6, note="does not fit into the memory"))
+            table.append(Measured(kind.kind, params, need / 1e6, note="does not fit into the memory"))
             continue
-        say(f"measuring {kind} {params or ''} on {len(small)} vectors")
+        say(f"measuring {kind.kind} {params or ''} on {len(small)} vectors")
         with tempfile.TemporaryDirectory() as name:
             part = Path(name)
-            fitting = settings(kind, params, dim, len(small))
-            construct(part, small, kind, fitting, progress=False)
-            searchable = Searchable(part, kind)
-            growth = _growth(kind, built, fitting, count, len(small))
-            table += _measure(searchable, asked, params, need, growth, target)
+            fitting = kind.settings(params, dim, len(small))
+            kind.construct(part, small, fitting, progress=False)
+            growth = kind.growth(built, fitting, count, len(small))
+            table += _measure(kind(part), asked, params, need, growth, target)
         last = table[-1]
-        if kind == "exact" and last.projected_ms is not None and last.projected_ms <= FAST_ENOUGH:
+        if kind.EXACT and last.projected_ms is not None and last.projected_ms <= FAST_ENOUGH:
             break
     return _picked(table, limit, target, count, len(small))
 
 
-def _candidates(dim: int) -> Iterator[tuple[Kind, dict[str, Any]]]:
-    yield "exact", {}
-    yield "int8", {}
-    yield "binary", {}
-    for storage in ("float32", "int8"):
-        for links in (16, 32):
-            yield "hnsw", {"M": links, "storage": storage}
-    for width in (4, 8):
-        yield "ivf-pq", {"m": subvectors(dim, width)}
+def _candidates(dim: int) -> Iterator[tuple[type[IndexKind], dict[str, Any]]]:
+    for kind in registered().values():
+        for params in kind.candidates(dim):
+            yield kind, params
 
 
 def _measure(
-    searchable: Searchable,
+    searchable: IndexKind,
     asked: ExactResults,
     params: dict[str, Any],
     need: int,
@@ -137,7 +130,7 @@ def _measure(
 ) -> list[Measured]:
     """A row for each setting of searching, from cheap to the first that reaches the target."""
     rows = []
-    for ladder in LADDERS[searchable.kind]:
+    for ladder in searchable.LADDER:
         found = recall(searchable, asked, ladder)
         elapsed = _median(searchable, asked.queries, ladder)
         row = Measured(searchable.kind, params, need / 1e6, dict(ladder), round(found, 4))
@@ -148,7 +141,7 @@ def _measure(
     return rows
 
 
-def _median(searchable: Searchable, queries: np.ndarray, ladder: Mapping[str, int]) -> float:
+def _median(searchable: IndexKind, queries: np.ndarray, ladder: Mapping[str, int]) -> float:
     """Median milliseconds of a single query."""
     times: list[float] = []
     for query in queries[:_TIMED]:
@@ -156,17 +149,6 @@ def _median(searchable: Searchable, queries: np.ndarray, ladder: Mapping[str, in
         searchable.search(query[None], AT, settings=ladder)
         times.append(time.perf_counter() - started)
     return 1000 * float(np.median(times))
-
-
-def _growth(
-    kind: Kind, built: Mapping[str, Any], fitting: Mapping[str, Any], count: int, sample: int
-) -> float:
-    """Return the factor by which a query takes longer on all vectors than on the sample."""
-    if kind == "hnsw":
-        return math.log(count + 1) / math.log(sample + 1)
-    if kind == "ivf-pq":
-        return max(1.0, float((count / built["nlist"]) / (sample / fitting["nlist"])))
-    return count / sample
 
 
 def _picked(
@@ -185,7 +167,7 @@ def _picked(
         fastest = min(row.projected_ms or 0 for row in good)
         best = next(row for row in good if (row.projected_ms or 0) <= max(fastest * _ALIKE, FAST_ENOUGH / 5))
         reason = "is the fastest"
-        if best.kind == "exact" and (best.projected_ms or 0) <= FAST_ENOUGH:
+        if kind_of(best.kind).EXACT and (best.projected_ms or 0) <= FAST_ENOUGH:
             reason = "is fast enough and misses nothing"
         elif (best.projected_ms or 0) > fastest:
             reason = "is the simplest of the fastest"

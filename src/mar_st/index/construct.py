@@ -1,15 +1,11 @@
-"""Building the FAISS part of a segment: written aside, moved when it is whole.
+"""What kinds of index have in common when they are built: files are written aside, moved when they are whole.
 
-Training uses a fixed sample and FAISS's fixed seeds. A graph (`hnsw`) takes long, so it is saved every few
-minutes and resumes from there; levels are drawn again for every block, so that a build that was killed gives
-what it would have given. (With several threads FAISS links neighbours in the order in which threads come by:
-two builds of a graph then differ, killed or not.)
+Training uses a fixed sample and FAISS's fixed seeds.
 """
 
 from __future__ import annotations
 
 import shutil
-import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,67 +13,32 @@ from tqdm import tqdm
 
 from mar_st.files import finished, open_reserved
 from mar_st.index.errors import IndexingError, need
-from mar_st.index.kinds import INDEX, MEANS, VECTORS, Kind, bits
+from mar_st.index.names import INDEX, TRAINED
 from mar_st.index.source import BLOCK
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from mar_st.index.source import VectorSource
 
-#: An index that is trained and empty, from which segments that are added take their codes.
-TRAINED = "trained.faiss"
+#: Vectors that quantizers are trained on at most.
+MOST_TRAINED = 131_072
 
-#: Vectors that quantizers are trained on: at most, and per cell.
-MOST_TRAINED, TRAINED_PER_CELL = 131_072, 64
-
-#: Seconds between two saves of a graph in the making.
-SAVE_EVERY = 300.0
+#: Settings of searching of Milvus's graphs and cells, from cheap to thorough.
+MILVUS_EFFORTS = tuple({"ef": ef} for ef in (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024))
+MILVUS_PROBES = tuple({"nprobe": probes} for probes in (4, 8, 16, 32, 64, 128, 256, 512, 1024))
 
 #: Largest value of float16.
 _LARGEST = 65_504.0
 
 
-def construct(
-    folder: Path,
-    source: VectorSource,
-    kind: Kind,
-    params: Mapping[str, Any],
-    *,
-    like: Path | None = None,
-    progress: bool,
-) -> None:
-    """Write the vectors and the index of a segment.
-
-    What is there already, whole, is kept: a build that was killed resumes.
-
-    Args:
-        folder: The segment's folder; it exists.
-        source: The vectors.
-        kind: The kind of index.
-        params: Settings of building, complete.
-        like: Folder of a segment of the same kind whose trained codes are used.
-        progress: Show bars.
-    """
-    if (kind != "hnsw" or params["storage"] == "int8") and not (folder / VECTORS).is_file():
-        _write_vectors(
-            folder / VECTORS, source, "float32" if kind == "exact" else "float16", progress=progress
-        )
-    if kind == "exact" or (folder / INDEX).is_file():
-        return
-    if kind == "binary":
-        _write_binary(folder, source, like, progress=progress)
-    elif kind == "hnsw":
-        _write_graph(folder, source, params, like, progress=progress)
-    else:
-        index = _trained(folder, source, kind, params, like)
-        for block in _bar(source, kind, progress=progress):
-            index.add(block)
-        _save(index, folder / INDEX)
+def cells(count: int) -> int:
+    """Cells for so many vectors: the power of two nearest to twice the root of their number."""
+    return int(2 ** round(np.log2(2 * max(count, 1) ** 0.5)))
 
 
-def _bar(source: VectorSource, what: str, *, progress: bool, start: int = 0) -> Any:
+def blocks(source: VectorSource, what: str, *, progress: bool, start: int = 0) -> Any:
     """Blocks of vectors with a progress bar over them."""
     total = -(-len(source) // BLOCK)
     return tqdm(
@@ -90,25 +51,38 @@ def _bar(source: VectorSource, what: str, *, progress: bool, start: int = 0) -> 
     )
 
 
-def _write_vectors(path: Path, source: VectorSource, dtype: str, *, progress: bool) -> None:
+def write_vectors(path: Path, source: VectorSource, dtype: str, *, progress: bool) -> None:
+    """Write all vectors as an `.npy` file.
+
+    Args:
+        path: The file.
+        source: The vectors.
+        dtype: `float32` or `float16`.
+        progress: Show a bar.
+    """
     with finished(path) as part:
         kept = open_reserved(part, dtype, (len(source), source.dim))
         at = 0
-        for block in _bar(source, "vectors", progress=progress):
+        for block in blocks(source, "vectors", progress=progress):
             # Dot products of such vectors would overflow anyway; clipped they stay the largest.
             kept[at : at + len(block)] = block if dtype == "float32" else block.clip(-_LARGEST, _LARGEST)
             at += len(block)
         kept.flush()
 
 
-def _sample(source: VectorSource, most: int) -> np.ndarray:
-    """Evenly drawn vectors, always the same."""
-    if len(source) <= most:
+def sampled(source: VectorSource) -> np.ndarray:
+    """Evenly drawn vectors to train on, always the same."""
+    if len(source) <= MOST_TRAINED:
         return source.take(np.arange(len(source)))
-    return source.take(np.sort(np.random.default_rng(0).choice(len(source), most, replace=False)))
+    return source.take(np.sort(np.random.default_rng(0).choice(len(source), MOST_TRAINED, replace=False)))
 
 
-def _save(index: Any, path: Path, *, binary: bool = False) -> None:
+def save(index: Any, path: Path, *, binary: bool = False) -> None:
+    """Write a FAISS index.
+
+    Raises:
+        IndexingError: There is no room for it.
+    """
     faiss = need("faiss")
     try:
         with finished(path) as part:
@@ -121,62 +95,29 @@ def _save(index: Any, path: Path, *, binary: bool = False) -> None:
         ) from error
 
 
-def _trained(
-    folder: Path, source: VectorSource, kind: Kind, params: Mapping[str, Any], like: Path | None
-) -> Any:
-    """An empty index with trained quantizers."""
+def trained(folder: Path, source: VectorSource, untrained: Callable[[], Any], like: Path | None) -> Any:
+    """An empty index with trained quantizers; it is kept in the folder for segments that are added.
+
+    Args:
+        folder: The segment's folder.
+        source: The vectors, of which a sample is trained on.
+        untrained: Makes the index.
+        like: Folder of a segment whose trained index is used instead.
+    """
     faiss = need("faiss")
     path = folder / TRAINED
     if like is not None and not path.is_file():
-        _save(faiss.read_index(str(like / TRAINED)), path)
+        save(faiss.read_index(str(like / TRAINED)), path)
     if path.is_file():
         return faiss.read_index(str(path))
-    dim, product = source.dim, faiss.METRIC_INNER_PRODUCT
-    sample = _sample(source, MOST_TRAINED)
-    if kind == "int8":
-        index = faiss.IndexScalarQuantizer(dim, faiss.ScalarQuantizer.QT_8bit, product)
-    elif kind == "hnsw":
-        index = faiss.IndexHNSWSQ(dim, faiss.ScalarQuantizer.QT_8bit, params["M"], product)
-    else:
-        cells, width = params["nlist"], params["bits"]
-        index = faiss.IndexIVFPQ(faiss.IndexFlatIP(dim), dim, cells, params["m"], width, product)
-        index.cp.max_points_per_centroid = TRAINED_PER_CELL
-    index.train(sample)
-    _save(index, path)
+    index = untrained()
+    index.train(sampled(source))
+    save(index, path)
     return index
 
 
-def _write_graph(
-    folder: Path, source: VectorSource, params: Mapping[str, Any], like: Path | None, *, progress: bool
-) -> None:
-    faiss = need("faiss")
-    unfinished = folder / "index.unfinished"
-    if unfinished.is_file():
-        index = faiss.read_index(str(unfinished))
-    elif params["storage"] == "int8":
-        index = _trained(folder, source, "hnsw", params, like)
-    else:
-        index = faiss.IndexHNSWFlat(source.dim, params["M"], faiss.METRIC_INNER_PRODUCT)
-    index.hnsw.efConstruction = params["efConstruction"]
-    saved = time.monotonic()
-    for block in _bar(source, "graph", progress=progress, start=index.ntotal):
-        index.hnsw.rng = faiss.RandomGenerator(index.ntotal)
+def add_all(index: Any, folder: Path, source: VectorSource, what: str, *, progress: bool) -> None:
+    """Add all vectors to a trained index, and write it to the segment's folder."""
+    for block in blocks(source, what, progress=progress):
         index.add(block)
-        if time.monotonic() - saved > SAVE_EVERY:
-            _save(index, unfinished)
-            saved = time.monotonic()
-    _save(index, folder / INDEX)
-    unfinished.unlink(missing_ok=True)
-
-
-def _write_binary(folder: Path, source: VectorSource, like: Path | None, *, progress: bool) -> None:
-    faiss = need("faiss")
-    if like is not None:
-        means = np.load(like / MEANS, allow_pickle=False)
-    else:
-        means = _sample(source, MOST_TRAINED).mean(axis=0, dtype=np.float64).astype(np.float32)
-    index = faiss.IndexBinaryFlat(-(-source.dim // 8) * 8)
-    for block in _bar(source, "bits", progress=progress):
-        index.add(bits(block, means))
-    np.save(folder / MEANS, means)
-    _save(index, folder / INDEX, binary=True)
+    save(index, folder / INDEX)

@@ -16,8 +16,9 @@ from mar_st.index.base import Index
 from mar_st.index.errors import IndexingError
 from mar_st.index.folder import FolderIndex
 from mar_st.index.manifest import publish, read_manifest, writing
+from mar_st.index.registry import kind_of
 from mar_st.index.searcher import Searcher
-from mar_st.index.tune import AT, LADDERS, ExactResults, calibrate, recall
+from mar_st.index.tune import AT, ExactResults, calibrate, recall
 from mar_st.online.protocol import encoder_name, encoder_origin
 
 if TYPE_CHECKING:
@@ -83,10 +84,11 @@ def tune_effort(
     opened = Index.open(index)
     if not isinstance(opened, FolderIndex):
         raise IndexingError(f"{index} is not an index folder; an effort is kept in the folder of an index.")
-    if opened.kind == "exact":
+    kind = kind_of(opened.kind)
+    if kind.EXACT:
         raise IndexingError(
-            f"{index} is of kind exact: it compares with all vectors, so every encoder finds its neighbours "
-            "and there is nothing to tune."
+            f"{index} is of kind {opened.kind}: it compares with all vectors, so every encoder finds its "
+            "neighbours and there is nothing to tune."
         )
     if target is None:
         target = float((opened.manifest["measured"] or {}).get("target", TARGET))
@@ -104,7 +106,7 @@ def tune_effort(
     vectors = searcher.vectors([queries[place] for place in chosen])
     asked, rows = ExactResults(vectors, opened.exact(vectors, AT)), _Rows(opened)
     before = {"search": opened.settings, f"recall@{AT}": round(recall(rows, asked, opened.settings), 4)}
-    measured = calibrate(rows, asked, target, LADDERS[opened.manifest["kind"]])
+    measured = calibrate(rows, asked, target, kind.LADDER)
     entry = {"query": encoder_name(searcher.encoder), **measured, "target": target, "queries": len(vectors)}
     keep(opened.folder, "efforts", origin, entry)
     return {**entry, "before": before}

@@ -26,7 +26,7 @@ from mar_st.files import (
 )
 from mar_st.index.errors import IndexingError
 from mar_st.index.filters import FieldType
-from mar_st.index.kinds import KINDS
+from mar_st.index.registry import registered
 from mar_st.text.words import TOKENS
 
 if TYPE_CHECKING:
@@ -93,12 +93,13 @@ def _check(content: dict[str, Any]) -> None:
     _check_settings(content)
     if not content["segments"] or not all(isinstance(one, dict) for one in content["segments"]):
         raise _OddError("'segments' is a list of at least one segment")
+    kinds = tuple(registered())
     for segment in content["segments"]:
         name, count, live = segment["name"], number(segment, "count", 1), number(segment, "live", 1)
         if not isinstance(name, str) or not _SEGMENT.fullmatch(name) or int(name) > generation:
             raise _OddError(f"segments are called 000001 to {generation:06d}; got {name!r}")
-        if segment["kind"] not in KINDS:
-            raise _OddError(f"'kind' is one of {', '.join(KINDS)}; got {segment['kind']!r}")
+        if segment["kind"] not in kinds:
+            raise _OddError(f"'kind' is one of {', '.join(kinds)}; got {segment['kind']!r}")
         gone = segment["deleted"]
         if gone and not (isinstance(gone["file"], str) and _DELETED.fullmatch(gone["file"])):
             raise _OddError(f"rows that were deleted are listed in deleted/*.npy; got {gone['file']!r}")

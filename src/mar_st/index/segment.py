@@ -11,10 +11,10 @@ from mar_st.files import check_file
 from mar_st.files.arrays import load_array
 from mar_st.index.documents import Documents
 from mar_st.index.errors import IndexingError
-from mar_st.index.kinds import Searchable
 from mar_st.index.lexical import LexicalSegment
 from mar_st.index.manifest import SEGMENTS
 from mar_st.index.mask import Mask
+from mar_st.index.registry import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +50,7 @@ class Segment:
         for name, file in entry["files"].items():
             _compare(self.folder / name, file, "sample")
         self.documents = Documents(self.folder)
-        self.searchable = Searchable(self.folder, entry["kind"])
+        self.searchable = kind_of(entry["kind"])(self.folder)
         self.searchable.check(entry["count"], dim)
         self.words = LexicalSegment(self.folder, entry["count"]) if words else None
         if len(self.documents) != entry["count"]:

@@ -13,7 +13,6 @@ from mar_st.index.source import BLOCK
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mar_st.index.kinds import Kind
     from mar_st.index.source import VectorSource
 
 #: Results that recall is measured at.
@@ -24,21 +23,6 @@ QUERIES = 200
 
 #: How far made queries lie from a vector of the corpus, over the spread of its vectors.
 SHIFT = 0.5
-
-#: Settings of searching by kind, from cheap to thorough.
-LADDERS: dict[Kind, list[dict[str, int]]] = {
-    "exact": [{}],
-    "hnsw": [{"ef": ef, "rescore": 2} for ef in (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)],
-    "ivf-pq": [
-        {"nprobe": probes, "rescore": again}
-        for probes, again in (
-            (4, 5), (8, 5), (8, 10), (16, 10), (32, 10), (32, 20), (64, 20), (128, 20), (128, 50), (256, 50),
-            (512, 100),
-        )
-    ],
-    "int8": [{"rescore": again} for again in (1, 2, 4, 8)],
-    "binary": [{"rescore": again} for again in (3, 5, 10, 20, 40, 80, 160)],
-}  # fmt: skip
 
 
 class Searched(Protocol):

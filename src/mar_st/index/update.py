@@ -16,12 +16,11 @@ import numpy as np
 from mar_st.files import entry_of, sync_file, sync_folder
 from mar_st.index import lexical
 from mar_st.index.build import encoded_corpus, segment_entry, write_documents
-from mar_st.index.construct import construct
 from mar_st.index.documents import Documents, DocumentWriter
 from mar_st.index.errors import IndexingError
 from mar_st.index.folder import FolderIndex
-from mar_st.index.kinds import memory, settings
 from mar_st.index.manifest import SEGMENTS, publish, writing
+from mar_st.index.registry import kind_of
 from mar_st.index.source import FolderSource, JoinedSource, RowsSource, VectorSource
 
 if TYPE_CHECKING:
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
     from mar_st.encode import VectorFolder
     from mar_st.index.documents import Stored
     from mar_st.index.segment import Segment
-
-#: Vectors up to which an addition to a graph is compared with one by one.
-_NO_GRAPH = 4096
 
 #: A segment is merged into an addition of at least this share of its size.
 _MERGED = 0.5
@@ -139,19 +135,20 @@ def compact(index: str | Path, *, progress: bool = True) -> dict[str, Any]:
         parts = [_live(segment) for segment in opened.segments]
         source = RowsSource([(segment.searchable.vectors, rows) for segment, rows in parts])
         part = _new(root, manifest)
-        given = {**manifest["params"], **({"nlist": 0, "bits": 0} if manifest["kind"] == "ivf-pq" else {})}
-        built = settings(manifest["kind"], given, source.dim, len(source))
+        kind = kind_of(manifest["kind"])
+        given = {**manifest["params"], **{name: kind.BUILD[name] for name in kind.REFITTED}}
+        built = kind.settings(given, source.dim, len(source))
         writer = DocumentWriter(part, manifest["fields"])
         for document in _documents(parts):
             writer.add(document)
         writer.close()
-        construct(part, source, manifest["kind"], built, progress=progress)
+        kind.construct(part, source, built, progress=progress)
         words = manifest["bm25"]
         if words:
             mean = lexical.build(part, Documents(part), words["tokens"], progress=progress)
             words = {**words, "mean_length": mean}
         entry = segment_entry(part, manifest["kind"], built, len(source))
-        room = memory(manifest["kind"], built, source.dim, len(source))
+        room = kind.memory(built, source.dim, len(source))
         return _publish(root, manifest, [entry], {"params": built, "bm25": words, "memory": room})
 
 
@@ -213,11 +210,11 @@ def _addition(
         part, folder, corpus, before=_documents(merged), fields=manifest["fields"], progress=progress
     )
     kind = manifest["kind"]
-    if kind == "hnsw" and len(source) <= _NO_GRAPH:
+    if len(source) <= kind_of(kind).EXACT_UP_TO:
         kind = "exact"
     like = next((segment.folder for segment in opened.segments if segment.entry["kind"] == kind), None)
     params = manifest["params"] if kind == manifest["kind"] else {}
-    construct(part, source, kind, params, like=like, progress=progress)
+    kind_of(kind).construct(part, source, params, like=like, progress=progress)
     if manifest["bm25"]:
         words = manifest["bm25"]
         lexical.build(

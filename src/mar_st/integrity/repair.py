@@ -100,10 +100,10 @@ def _vectors(root: Path, corpus: str | Path | None, say: Callable[[str], None]) 
 def _index(root: Path, vectors: str | Path | None, say: Callable[[str], None]) -> None:
     from mar_st.encode import VectorFolder
     from mar_st.index.build import encoded_corpus, manifest_digest, write_documents
-    from mar_st.index.construct import construct
     from mar_st.index.documents import Documents
     from mar_st.index.lexical import build
     from mar_st.index.manifest import SEGMENTS, read_manifest, writing
+    from mar_st.index.registry import kind_of
     from mar_st.index.source import FolderSource
 
     if vectors is None:
@@ -123,7 +123,7 @@ def _index(root: Path, vectors: str | Path | None, say: Callable[[str], None]) -
             part = Path(temporary) / entry["name"]
             part.mkdir()
             write_documents(part, folder, corpus, progress=False)
-            construct(part, FolderSource(folder), entry["kind"], entry["params"], progress=False)
+            kind_of(entry["kind"]).construct(part, FolderSource(folder), entry["params"], progress=False)
             if manifest["bm25"] is not None:
                 build(part, Documents(part), manifest["bm25"]["tokens"], progress=False)
             for name, listed in entry["files"].items():

@@ -19,7 +19,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mar_st.index.kinds import Searchable
+    from mar_st.index.kind import IndexKind
 
 #: Share of the exact ten nearest documents that must be found.
 TARGET = 0.99
@@ -38,7 +38,7 @@ class Graph:
         params: Settings of building.
     """
 
-    searchable: Searchable
+    searchable: IndexKind
     vectors: np.ndarray
     params: dict[str, Any]
 
@@ -52,11 +52,11 @@ class Graph:
             `ef`, `recall@10` with it, and `reached`: whether that is `TARGET`.
         """
         from mar_st.index import flat
-        from mar_st.index.tune import AT, LADDERS, ExactResults, calibrate
+        from mar_st.index.tune import AT, ExactResults, calibrate
 
         asked = _drawn(np.concatenate([np.asarray(part, dtype=np.float32) for part in queries]), MOST_QUERIES)
         _, rows = flat.search(asked, self.vectors, AT)
-        found = calibrate(self.searchable, ExactResults(asked, rows), TARGET, LADDERS["hnsw"])
+        found = calibrate(self.searchable, ExactResults(asked, rows), TARGET, self.searchable.LADDER)
         return {"ef": found.pop("search")["ef"], **found}
 
     def about(self, queries: Sequence[np.ndarray]) -> dict[str, Any]:
@@ -85,17 +85,17 @@ def graph_of(documents: Sequence[np.ndarray]) -> Iterator[Graph | None]:
     if not documents or find_spec("faiss") is None:
         yield None
         return
-    from mar_st.index.construct import construct
-    from mar_st.index.kinds import Searchable, settings
+    from mar_st.index.registry import kind_of
     from mar_st.index.source import RowsSource
 
     vectors = _distinct(np.concatenate([np.asarray(part, dtype=np.float32) for part in documents]))
     vectors = _drawn(vectors, MOST_DOCUMENTS)
-    params = settings("hnsw", {}, vectors.shape[1], len(vectors))
+    kind = kind_of("hnsw")
+    params = kind.settings({}, vectors.shape[1], len(vectors))
     with tempfile.TemporaryDirectory() as name:
         source = RowsSource([(vectors, np.arange(len(vectors)))])
-        construct(Path(name), source, "hnsw", params, progress=False)
-        yield Graph(Searchable(Path(name), "hnsw"), vectors, params)
+        kind.construct(Path(name), source, params, progress=False)
+        yield Graph(kind(Path(name)), vectors, params)
 
 
 def _distinct(vectors: np.ndarray) -> np.ndarray:

@@ -153,7 +153,7 @@ def test_corpora_that_do_not_belong_to_the_vectors_are_refused(library, tmp_path
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kind": "best"}, "auto, exact, hnsw"),
+        ({"kind": "best"}, "exact, int8, binary, hnsw, ivf-pq"),
         ({"recall": 0.0}, "above 0"),
         ({"tokens": "letters"}, "char-bigram or jieba"),
         ({"queries": np.zeros((3, 5), np.float32)}, "shape"),
@@ -228,7 +228,7 @@ def test_a_build_that_stopped_anywhere_gives_the_same_bytes(library, tmp_path, m
     def stop(*args, **options):
         raise StoppedError
 
-    for step in ("write_documents", "construct", "calibrate", "exact_results", "segment_entry"):
+    for step in ("write_documents", "kind_of", "calibrate", "exact_results", "segment_entry"):
         with monkeypatch.context() as patched:
             patched.setattr(building, step, stop)
             with pytest.raises(StoppedError):

@@ -6,6 +6,7 @@ import pytest
 from mar_st.index import IndexingError
 from mar_st.index import choose as choosing
 from mar_st.index.choose import choose, table_lines
+from mar_st.index.registry import kind_of
 from mar_st.index.source import RowsSource
 from tests.mar_st.index.conftest import clustered
 
@@ -48,6 +49,6 @@ def test_a_limit_that_nothing_meets_is_refused(source):
 
 
 def test_latency_is_projected_to_all_vectors(source, monkeypatch):
-    monkeypatch.setattr(choosing, "_candidates", lambda dim: [("int8", {})])
+    monkeypatch.setattr(choosing, "_candidates", lambda dim: [(kind_of("int8"), {})])
     row = choose(source, limit=None, target=0.5, sample=1500)["measured"][0]
     assert row["projected_ms"] == pytest.approx(row["sample_ms"] * COUNT / 1500, rel=0.01)

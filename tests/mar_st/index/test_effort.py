@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mar_st.index import Index, IndexingError, Searcher, add, build_index, compact, delete, tune_effort
-from mar_st.index.tune import LADDERS
+from mar_st.index.registry import kind_of
 from tests.mar_st.index.conftest import clustered, make_library
 
 TEXTS = [f"问题{number}" for number in range(60)]
@@ -70,7 +70,7 @@ def test_the_effort_is_the_cheapest_that_finds_the_encoders_own_neighbours(index
     assert effort["queries"] == len(TEXTS)
     assert effort["search"]["ef"] > built["ef"]
     wanted = exact(library, FAR)
-    ladder = LADDERS["hnsw"]
+    ladder = kind_of("hnsw").LADDER
     place = ladder.index(effort["search"])
     assert share(found(opened, FAR, ladder[place]), wanted) == pytest.approx(effort["recall@10"], abs=1e-4)
     assert share(found(opened, FAR, ladder[place - 1]), wanted) < 0.98

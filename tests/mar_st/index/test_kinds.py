@@ -6,17 +6,18 @@ import faiss
 import numpy as np
 import pytest
 
-from mar_st.index import IndexingError, kinds
+from mar_st.index import IndexingError, names
 from mar_st.index import construct as constructing
-from mar_st.index.construct import construct
-from mar_st.index.kinds import KINDS, Searchable, memory, settings
+from mar_st.index import kind as searching
+from mar_st.index.kinds import hnsw
 from mar_st.index.mask import Mask
+from mar_st.index.registry import kind_of, registered
 from mar_st.index.source import RowsSource
-from mar_st.index.tune import LADDERS, QUERIES, calibrate, exact_results, made_queries, recall
+from mar_st.index.tune import QUERIES, calibrate, exact_results, made_queries, recall
 from tests.mar_st.index.conftest import clustered
 
 COUNT, DIM = 11_000, 32
-CASES = [(kind, {}) for kind in KINDS] + [
+CASES = [(kind, {}) for kind in registered()] + [
     ("hnsw", {"storage": "int8", "M": 16}),
     ("ivf-pq", {"nlist": 16, "m": 8}),
 ]
@@ -28,10 +29,11 @@ def source():
 
 
 def built(folder, source, kind, given):
-    params = settings(kind, {"efConstruction": 40, **given} if kind == "hnsw" else given, DIM, len(source))
+    given = {"efConstruction": 40, **given} if kind == "hnsw" else given
     folder.mkdir(exist_ok=True)
-    construct(folder, source, kind, params, progress=False)
-    return Searchable(folder, kind)
+    cls = kind_of(kind)
+    cls.construct(folder, source, cls.settings(given, DIM, len(source)), progress=False)
+    return cls(folder)
 
 
 @pytest.fixture(
@@ -42,12 +44,12 @@ def folder(request, source, tmp_path_factory):
     kind, given = request.param
     path = tmp_path_factory.mktemp("kind")
     built(path, source, kind, given)
-    return kind, settings(kind, given, DIM, COUNT), path
+    return kind, kind_of(kind).settings(given, DIM, COUNT), path
 
 
 @pytest.fixture
 def searchable(folder):
-    return Searchable(folder[2], folder[0])
+    return kind_of(folder[0])(folder[2])
 
 
 def test_scores_are_inner_products_by_falling_score(searchable, source):
@@ -63,7 +65,7 @@ def test_scores_are_inner_products_by_falling_score(searchable, source):
 
 def test_recall_reaches_its_target(searchable, source):
     asked = exact_results(source, None)
-    found = calibrate(searchable, asked, 0.95, LADDERS[searchable.kind])
+    found = calibrate(searchable, asked, 0.95, searchable.LADDER)
     assert found["reached"]
     assert recall(searchable, asked, found["search"]) == pytest.approx(found["recall@10"], abs=1e-4)
 
@@ -96,19 +98,19 @@ def test_made_queries_lie_where_no_document_does(source):
 
 @pytest.mark.parametrize("share", [0.5, 0.06, 0.001])
 def test_a_mask_keeps_the_best_of_those_that_pass(searchable, source, share, monkeypatch):
-    monkeypatch.setattr(kinds, "BRUTE_ROWS", 100)
+    monkeypatch.setattr(searching, "BRUTE_ROWS", 100)
     passed = np.random.default_rng(3).random(COUNT) < share
     queries = clustered(20, DIM, seed=6)
     most = {"ef": 256, "rescore": 40, "nprobe": 512}
     scores, rows = searchable.search(
-        queries, 10, mask=Mask(passed), settings={key: most[key] for key in kinds.SEARCH[searchable.kind]}
+        queries, 10, mask=Mask(passed), settings={key: most[key] for key in searchable.SEARCH}
     )
     assert passed[rows].all()
     allowed = np.flatnonzero(passed)
     exact = queries @ source.take(allowed).T
     best = np.argsort(-exact, axis=1)[:, :10]
     shares = [len(set(row) & set(allowed[top])) / 10 for row, top in zip(rows.tolist(), best, strict=True)]
-    brute = searchable.kind == "exact" or share < kinds.BRUTE_SHARE
+    brute = searchable.kind == "exact" or share < searching.BRUTE_SHARE
     assert np.mean(shares) >= (0.99 if brute else 0.93)
     if searchable.kind == "exact":
         np.testing.assert_allclose(scores, np.take_along_axis(exact, best, 1), atol=1e-6)
@@ -130,9 +132,9 @@ def test_files_are_mapped_and_none_is_read(searchable):
     lines = Path("/proc/self/smaps").read_text().split("\n")
     mapped = {line.split()[-1].rpartition("/")[2] for line in lines if " r--" in line or " rw-" in line}
     wanted = (
-        {kinds.VECTORS} if searchable.vectors.dtype == np.float16 or searchable.kind == "exact" else set()
+        {names.VECTORS} if searchable.vectors.dtype == np.float16 or searchable.kind == "exact" else set()
     )
-    wanted |= {kinds.INDEX} if searchable.kind != "exact" else set()
+    wanted |= {names.INDEX} if searchable.kind != "exact" else set()
     assert wanted <= mapped
 
 
@@ -144,7 +146,7 @@ def test_a_killed_graph_build_resumes_to_the_same_bytes(source, tmp_path, monkey
     monkeypatch.setattr("mar_st.index.source.BLOCK", 3000)
     built(tmp_path / "whole", few, "hnsw", given)
 
-    monkeypatch.setattr(constructing, "SAVE_EVERY", -1.0)
+    monkeypatch.setattr(hnsw, "SAVE_EVERY", -1.0)
     saved = []
 
     def killing(index, path, **options):
@@ -153,27 +155,27 @@ def test_a_killed_graph_build_resumes_to_the_same_bytes(source, tmp_path, monkey
             saved.append(index.ntotal)
             raise KeyboardInterrupt
 
-    save = constructing._save
-    monkeypatch.setattr(constructing, "_save", killing)
+    save = hnsw.save
+    monkeypatch.setattr(hnsw, "save", killing)
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
             built(tmp_path / "killed", few, "hnsw", given)
-    monkeypatch.setattr(constructing, "_save", save)
+    monkeypatch.setattr(hnsw, "save", save)
     built(tmp_path / "killed", few, "hnsw", given)
     assert saved == [3000, 6000, 9000]
-    assert (tmp_path / "killed" / kinds.INDEX).read_bytes() == (tmp_path / "whole" / kinds.INDEX).read_bytes()
+    assert (tmp_path / "killed" / names.INDEX).read_bytes() == (tmp_path / "whole" / names.INDEX).read_bytes()
 
 
 def test_memory_is_what_the_files_take(folder):
     kind, params, path = folder
-    file = path / (kinds.VECTORS if kind == "exact" else kinds.INDEX)
-    assert memory(kind, params, DIM, COUNT) == pytest.approx(file.stat().st_size, rel=0.06)
+    file = path / (names.VECTORS if kind == "exact" else names.INDEX)
+    assert kind_of(kind).memory(params, DIM, COUNT) == pytest.approx(file.stat().st_size, rel=0.06)
 
 
 @pytest.mark.parametrize(
     ("kind", "given", "message"),
     [
-        ("flat", {}, "exact, hnsw, ivf-pq, int8, binary"),
+        ("flat", {}, "exact, int8, binary, hnsw, ivf-pq"),
         ("exact", {"M": 3}, "no setting 'M'; it has none"),
         ("hnsw", {"m": 3}, "it has M, efConstruction, storage"),
         ("hnsw", {"storage": "float16"}, "storage float32 or int8"),
@@ -182,4 +184,4 @@ def test_memory_is_what_the_files_take(folder):
 )
 def test_settings_that_do_not_fit_are_refused(kind, given, message):
     with pytest.raises(IndexingError, match=message):
-        settings(kind, given, DIM, COUNT)
+        kind_of(kind).settings(given, DIM, COUNT)

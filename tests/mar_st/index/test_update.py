@@ -200,7 +200,7 @@ def test_an_update_that_stopped_anywhere_leaves_the_index_as_it_was(library, tmp
     def stop(*args, **options):
         raise StoppedError
 
-    for step in ("write_documents", "construct", "segment_entry", "publish"):
+    for step in ("write_documents", "kind_of", "segment_entry", "publish"):
         with monkeypatch.context() as patched:
             patched.setattr(updating, step, stop)
             with pytest.raises(StoppedError):

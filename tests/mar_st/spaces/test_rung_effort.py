@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mar_st.index import flat
-from mar_st.index.tune import LADDERS
+from mar_st.index.registry import kind_of
 from mar_st.spaces import rung_effort
 from mar_st.spaces.rung_effort import TARGET, graph_of
 from mar_st.spaces.rung_report import table_lines
@@ -34,7 +34,7 @@ def test_the_effort_is_the_least_that_finds_the_exact_neighbours(documents, monk
     with graph_of([documents[:2500], documents[2500:]]) as graph:
         found = graph.effort([queries[:100], queries[100:]])
         assert found["reached"]
-        steps = [step["ef"] for step in LADDERS["hnsw"]]
+        steps = [step["ef"] for step in kind_of("hnsw").LADDER]
         assert found["ef"] > steps[0]
         shares = []
         for ef in (steps[steps.index(found["ef"]) - 1], found["ef"]):

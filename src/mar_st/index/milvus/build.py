@@ -8,36 +8,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.index.build import documents_of
+from mar_st.index.construct import MILVUS_EFFORTS
 from mar_st.index.documents import common_type, type_of
 from mar_st.index.errors import IndexingError, need
-from mar_st.index.kinds import cells, subvectors
+from mar_st.index.kind import MilvusIndexType
 from mar_st.index.milvus.client import connect, failures_of, is_newer, parse_address
 from mar_st.index.milvus.collection import MilvusIndex
 from mar_st.index.milvus.rows import PROPERTY, schema_of, send
+from mar_st.index.registry import AUTO, registered
 from mar_st.index.source import FolderSource
 from mar_st.index.tune import ExactResults, calibrate, exact_results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from mar_st.encode import VectorFolder
     from mar_st.index.filters import FieldType
-
-#: What Milvus calls the kinds.
-TYPES = {"auto": "AUTOINDEX", "exact": "FLAT", "hnsw": "HNSW", "ivf-pq": "IVF_PQ", "int8": "IVF_SQ8"}
-
-_EFFORTS = [{"ef": ef} for ef in (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)]
-_PROBES = [{"nprobe": probes} for probes in (4, 8, 16, 32, 64, 128, 256, 512, 1024)]
-
-#: Settings of searching by kind, from cheap to thorough.
-LADDERS: dict[str, list[dict[str, int]]] = {
-    "auto": _EFFORTS,  # a graph, where a server is not set to something else
-    "exact": [{}],
-    "hnsw": _EFFORTS,
-    "ivf-pq": _PROBES,
-    "int8": _PROBES,
-}
 
 
 class _Unfinished:
@@ -79,8 +66,7 @@ def build_milvus(
     Raises:
         IndexingError: Milvus does not have this kind, the collection exists already, or nothing answers.
     """
-    if kind not in TYPES:
-        raise IndexingError(f"Kinds of index in Milvus are {', '.join(TYPES)}; got {kind!r}.")
+    built = _index_type(kind, folder)
     uri, collection = parse_address(target)
     client = connect(uri)
     unfinished = f"{collection}_unfinished"
@@ -105,9 +91,10 @@ def build_milvus(
         send(client, unfinished, folder, corpus, fields=fields, progress=progress)
         client.flush(unfinished)
         say(f"Milvus builds its index of kind {kind}")
-        _construct(client, unfinished, kind, params, folder)
-        if kind != "exact":
-            measured = _measure(MilvusIndex(client, unfinished, target), folder, recall, queries, progress)
+        _construct(client, unfinished, built, params)
+        if len(built.ladder) > 1:
+            opened = MilvusIndex(client, unfinished, target)
+            measured = _measure(opened, folder, recall, queries, built.ladder, progress)
             about |= {"search": measured.pop("search"), "measured": {**measured, "target": recall}}
             client.alter_collection_properties(unfinished, _property(about))
         client.rename_collection(unfinished, collection)
@@ -119,31 +106,38 @@ def _property(about: Mapping[str, Any]) -> dict[str, str]:
     return {PROPERTY: json.dumps(about, ensure_ascii=False)}
 
 
-def _construct(
-    client: Any, collection: str, kind: str, params: Mapping[str, Any], folder: VectorFolder
-) -> None:
-    nlist = {"nlist": cells(len(folder))}
-    settings: dict[str, dict[str, Any]] = {
-        "hnsw": {"M": 32, "efConstruction": 100},
-        "ivf-pq": {**nlist, "m": subvectors(folder.dim, 4), "nbits": 8},
-        "int8": nlist,
-    }
+def _index_type(kind: str, folder: VectorFolder) -> MilvusIndexType:
+    """Return what Milvus builds for a kind."""
+    # AUTOINDEX is a graph, where a server is not set to something else.
+    types: dict[str, MilvusIndexType | None] = {AUTO: MilvusIndexType("AUTOINDEX", {}, MILVUS_EFFORTS)}
+    types |= {name: cls.milvus(folder.dim, len(folder)) for name, cls in registered().items()}
+    found = types.get(kind)
+    if found is None:
+        known = ", ".join(name for name, one in types.items() if one is not None)
+        raise IndexingError(f"Kinds of index in Milvus are {known}; got {kind!r}.")
+    return found
+
+
+def _construct(client: Any, collection: str, built: MilvusIndexType, params: Mapping[str, Any]) -> None:
     chosen = client.prepare_index_params()
-    chosen.add_index(
-        "vector", index_type=TYPES[kind], metric_type="IP", params={**settings.get(kind, {}), **params}
-    )
+    chosen.add_index("vector", index_type=built.name, metric_type="IP", params={**built.params, **params})
     client.create_index(collection, chosen)
     client.load_collection(collection)
 
 
 def _measure(
-    index: MilvusIndex, folder: VectorFolder, recall: float, queries: np.ndarray | None, progress: bool
+    index: MilvusIndex,
+    folder: VectorFolder,
+    recall: float,
+    queries: np.ndarray | None,
+    ladder: Sequence[Mapping[str, int]],
+    progress: bool,
 ) -> dict[str, Any]:
     asked: ExactResults = exact_results(FolderSource(folder), queries, progress=progress)
     best = np.unique(asked.rows[asked.rows >= 0])
     names = folder.ids.take(best).to_pylist()
     rows = dict(zip(names, best.tolist(), strict=True))
-    return calibrate(_Unfinished(index, rows), asked, recall, LADDERS[index.kind])
+    return calibrate(_Unfinished(index, rows), asked, recall, ladder)
 
 
 def _types(folder: VectorFolder, corpus: str | Path | None) -> dict[str, FieldType]:

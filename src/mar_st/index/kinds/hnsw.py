@@ -1,0 +1,138 @@
+"""Kind `hnsw`: neighbours in a graph (Y. Malkov, D. Yashunin, 2018)."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from mar_st.index.construct import MILVUS_EFFORTS, blocks, save, trained
+from mar_st.index.errors import IndexingError, need
+from mar_st.index.kind import IndexKind, MilvusIndexType
+from mar_st.index.names import INDEX, VECTORS
+from mar_st.index.registry import kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from mar_st.index.mask import Mask
+    from mar_st.index.source import VectorSource
+
+#: Seconds between two saves of a graph in the making.
+SAVE_EVERY = 300.0
+
+
+@kind("hnsw", after="binary")
+class HnswIndex(IndexKind):
+    """A graph of vectors in float32, or int8 with the vectors in float16 beside it (`storage`)."""
+
+    BUILD: ClassVar[Mapping[str, Any]] = {"M": 32, "efConstruction": 100, "storage": "float32"}
+    SEARCH: ClassVar[Mapping[str, int]] = {"ef": 64, "rescore": 2}
+    LADDER = tuple(
+        {"ef": ef, "rescore": 2} for ef in (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+    )
+    EXACT_UP_TO = 4096
+    DTYPES = ("float16", "float32")
+
+    @classmethod
+    def fit(cls, params: dict[str, Any], dim: int, count: int) -> dict[str, Any]:
+        """Refuse a graph without links and other storages."""
+        del dim, count
+        if params["storage"] not in ("float32", "int8") or params["M"] < 2:
+            raise IndexingError(f"hnsw takes M from 2 and storage float32 or int8; got {params}.")
+        return params
+
+    @classmethod
+    def memory(cls, params: Mapping[str, Any], dim: int, count: int) -> int:
+        """Vectors and links."""
+        links = 8 * params["M"] * (1 + 1 / max(params["M"] - 1, 1)) + 12
+        return int(count * (dim * (1 if params["storage"] == "int8" else 4) + links))
+
+    @classmethod
+    def candidates(cls, dim: int) -> Iterator[dict[str, Any]]:
+        """Two numbers of links for each storage."""
+        del dim
+        for storage in ("float32", "int8"):
+            for links in (16, 32):
+                yield {"M": links, "storage": storage}
+
+    @classmethod
+    def growth(cls, built: Mapping[str, Any], fitting: Mapping[str, Any], count: int, sample: int) -> float:
+        """Walking a graph takes as long as the logarithm of its size."""
+        del built, fitting
+        return math.log(count + 1) / math.log(sample + 1)
+
+    @classmethod
+    def milvus(cls, dim: int, count: int) -> MilvusIndexType:
+        """HNSW."""
+        del dim, count
+        return MilvusIndexType("HNSW", {"M": 32, "efConstruction": 100}, MILVUS_EFFORTS)
+
+    @classmethod
+    def stores_vectors(cls, params: Mapping[str, Any]) -> bool:
+        """Return True unless the graph itself holds them in float32."""
+        return bool(params["storage"] == "int8")
+
+    @classmethod
+    def build(
+        cls,
+        folder: Path,
+        source: VectorSource,
+        params: Mapping[str, Any],
+        like: Path | None,
+        *,
+        progress: bool,
+    ) -> None:
+        """Link all vectors. It takes long, so the graph is saved every few minutes and resumes from there.
+
+        Levels are drawn again for every block, so that a build that was killed gives what it would have
+        given. (With several threads FAISS links neighbours in the order in which threads come by: two builds
+        of a graph then differ, killed or not.)
+        """
+        faiss = need("faiss")
+        product = faiss.METRIC_INNER_PRODUCT
+
+        def untrained() -> Any:
+            return faiss.IndexHNSWSQ(source.dim, faiss.ScalarQuantizer.QT_8bit, params["M"], product)
+
+        unfinished = folder / "index.unfinished"
+        if unfinished.is_file():
+            index = faiss.read_index(str(unfinished))
+        elif params["storage"] == "int8":
+            index = trained(folder, source, untrained, like)
+        else:
+            index = faiss.IndexHNSWFlat(source.dim, params["M"], product)
+        index.hnsw.efConstruction = params["efConstruction"]
+        saved = time.monotonic()
+        for block in blocks(source, "graph", progress=progress, start=index.ntotal):
+            index.hnsw.rng = faiss.RandomGenerator(index.ntotal)
+            index.add(block)
+            if time.monotonic() - saved > SAVE_EVERY:
+                save(index, unfinished)
+                saved = time.monotonic()
+        save(index, folder / INDEX)
+        unfinished.unlink(missing_ok=True)
+
+    def _open_vectors(self) -> np.ndarray:
+        if (self.folder / VECTORS).is_file():
+            return super()._open_vectors()
+        faiss = need("faiss")
+        storage = faiss.downcast_index(self._index.storage)
+        values: np.ndarray = faiss.rev_swig_ptr(storage.get_xb(), storage.ntotal * storage.d)
+        return values.reshape(storage.ntotal, storage.d)
+
+    @property
+    def rescored(self) -> bool:
+        """True for a graph of int8: its scores are not those of the vectors."""
+        return bool(self.vectors.dtype == np.float16)
+
+    def search_parameters(
+        self, count: int, mask: Mask | None, wanted: Mapping[str, int], chosen: Mapping[str, Any]
+    ) -> Any:
+        """Return the effort; a filter takes most of what the graph walks through, so the walk is longer."""
+        share = 1.0 if mask is None else mask.count / len(self)
+        ef = min(int(max(wanted["ef"], count * 3 // 2) / share), len(self))
+        return need("faiss").SearchParametersHNSW(efSearch=ef, **chosen)
