@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from medteb_mteb.commands.columns import ColumnOption, parse_columns
+from medteb_mteb.commands.sources import SourceOption, parse_sources
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.anonymize.evaluate import Quality
@@ -32,6 +33,7 @@ def anonymize(
         typer.Option(help="Replace only this kind, e.g. PHONE; comma-separated, or may be repeated."),
     ] = None,
     column: ColumnOption = None,
+    text_source: SourceOption = None,
     keep_meta: Annotated[
         list[str] | None,
         typer.Option(help="Additional column to keep, anonymised; others are left out; may be repeated."),
@@ -108,6 +110,7 @@ def anonymize(
         strict=strict,
         reviewed=reviewed,
         columns=parse_columns(column),
+        sources=parse_sources(text_source),
         show_progress=not quiet,
     )
     if as_json:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from medteb_mteb.commands.against import KeepAwayOption, held_out
+from medteb_mteb.commands.sources import SourceOption, parse_sources
 
 
 def assemble(
@@ -36,6 +37,7 @@ def assemble(
         ),
     ] = None,
     keep_away: KeepAwayOption = None,
+    text_source: SourceOption = None,
     small: Annotated[
         bool, typer.Option("--small", help="Accept a test much smaller than --test asks for.")
     ] = False,
@@ -54,6 +56,7 @@ def assemble(
     """
     from medteb_mteb.curation.edition.assemble import Assembly
     from medteb_mteb.curation.edition.assemble import assemble as run
+    from medteb_mteb.curation.edition.describe import gathered
     from medteb_mteb.curation.files.read import read_texts
     from medteb_mteb.curation.labels.grades import read_labels
     from medteb_mteb.curation.training import training_queries
@@ -79,6 +82,7 @@ def assemble(
         how,
         training_queries=[query for path in training or () for query in training_queries(path)],
         held_out=held_out(keep_away, threshold),
+        provenance=gathered([queries, documents], parse_sources(text_source), labels),
     )
     if as_json:
         content = {

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from medteb_mteb.commands.columns import ColumnOption, parse_columns
+from medteb_mteb.commands.sources import SourceOption, parse_sources
 
 
 def dedup(
@@ -19,6 +20,7 @@ def dedup(
     ] = 0.8,
     width: Annotated[int, typer.Option(help="Number of characters of an n-gram.", min=1)] = 3,
     column: ColumnOption = None,
+    text_source: SourceOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
 ) -> None:
@@ -30,7 +32,14 @@ def dedup(
     from medteb_mteb.curation.texts.near_duplicates import NearDuplicates
 
     step = NearDuplicates(threshold, width)
-    report = run_step(step, source, out, columns=parse_columns(column), show_progress=not quiet)
+    report = run_step(
+        step,
+        source,
+        out,
+        columns=parse_columns(column),
+        sources=parse_sources(text_source),
+        show_progress=not quiet,
+    )
     if as_json:
         content = {
             "folder": str(report.folder),

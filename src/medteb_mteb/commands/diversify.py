@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from medteb_mteb.commands.columns import ColumnOption, parse_columns
+from medteb_mteb.commands.sources import SourceOption, parse_sources
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.diversify import VectorSource
@@ -61,6 +62,7 @@ def diversify(
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Number of texts per forward pass.", min=1)] = 64,
     column: ColumnOption = None,
+    text_source: SourceOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
 ) -> None:
@@ -91,7 +93,15 @@ def diversify(
 
         given = Encoded(model, kind, store or store_root(out), batch_size=batch_size, show_progress=not quiet)
     report, measured = run_diversify(
-        source, out, given, rule, search, columns=columns, sample=sample, show_progress=not quiet
+        source,
+        out,
+        given,
+        rule,
+        search,
+        columns=columns,
+        sources=parse_sources(text_source),
+        sample=sample,
+        show_progress=not quiet,
     )
     if as_json:
         content: dict[str, Any] = {

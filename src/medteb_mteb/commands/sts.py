@@ -11,6 +11,7 @@ import typer
 from medteb_mteb.commands.against import KeepAwayOption, held_out
 from medteb_mteb.commands.errors import UserError
 from medteb_mteb.commands.repairing import RepairFlag, repair_answers
+from medteb_mteb.commands.sources import SourceOption, parse_sources
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.sts import Estimate, Report
@@ -52,6 +53,7 @@ def sts(
         ),
     ] = None,
     keep_away: KeepAwayOption = None,
+    text_source: SourceOption = None,
     threshold: Annotated[
         float, typer.Option(help="Similarity from which two queries count as near-duplicates.")
     ] = 0.6,
@@ -105,6 +107,7 @@ def sts(
         retry_failed=retry_failed,
         training_queries=[query for path in training or () for query in training_queries(path)],
         held_out=held_out(keep_away, threshold),
+        sources=parse_sources(text_source),
         show_progress=not quiet,
     )
     _show(report, report_text(report), as_json=as_json)

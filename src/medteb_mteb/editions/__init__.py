@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from medteb_mteb.editions.find import DATA_VARIABLE, find_edition, list_editions, packaged_root
 from medteb_mteb.editions.manifest import (
+    CROISSANT,
     MANIFEST_NAME,
+    PROVENANCE,
     STATISTICS,
     Edition,
     EditionError,
@@ -21,8 +23,10 @@ from medteb_mteb.editions.manifest import (
 )
 
 __all__ = [
+    "CROISSANT",
     "DATA_VARIABLE",
     "MANIFEST_NAME",
+    "PROVENANCE",
     "STATISTICS",
     "Edition",
     "EditionError",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.editions.manifest import EditionError
+from medteb_mteb.editions.manifest import PROVENANCE, EditionError, sha256_of
+from medteb_mteb.editions.provenance import days, mappings, read_provenance
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +54,7 @@ CONTEXT: dict[str, Any] = {
 }
 #: Formats of the tables, by the end of a file's name.
 FORMATS = {".jsonl": "application/jsonlines", ".tsv": "text/tab-separated-values"}
+_JSON = "application/json"
 #: Pages of licences that editions usually have; others are given by their identifier.
 LICENCES = {
     "apache-2.0": "https://www.apache.org/licenses/LICENSE-2.0",
@@ -67,16 +69,19 @@ def croissant(edition: Edition, *, url: str = "") -> dict[str, Any]:
     """Describe an edition by the Croissant format 1.0.
 
     Every file of the manifest is a file object with its size and sha256, every table a record set with the
-    columns of its first row. Columns of lists, such as candidates, are left out.
+    columns of its first row. Columns of lists, such as candidates, are left out. What `provenance.json` says
+    of sources, judges, labels and leaks goes into the fields of Croissant's RAI vocabulary.
 
     Args:
         edition: The edition.
         url: Where it is published; the files' addresses are relative to the folder.
 
     Raises:
-        EditionError: A table has no row to read columns from, or one that is not what its name says.
+        EditionError: A table has no row to read columns from, or one that is not what its name says; or
+            `provenance.json` cannot be read.
     """
     name = f"{edition.task}-{edition.name}"
+    made = read_provenance(edition.path)
     provenance = {key: value for key, value in edition.extra.items() if key != "description"}
     description = str(edition.extra.get("description") or f"Edition {edition.name} of {edition.task}.")
     counts = ", ".join(f"{number:,} {what.replace('_', ' ')}" for what, number in edition.counts.items())
@@ -87,7 +92,7 @@ def croissant(edition: Edition, *, url: str = "") -> dict[str, Any]:
         "name": name,
         "description": f"{description} It has {counts}.",
         "version": edition.version,
-        "license": LICENCES.get(edition.licence.lower(), edition.licence),
+        "license": _licence(edition.licence),
         "url": url or f"urn:sha256:{edition.digest}",
         "identifier": f"sha256:{edition.digest}",
         "distribution": [
@@ -99,7 +104,65 @@ def croissant(edition: Edition, *, url: str = "") -> dict[str, Any]:
     }
     if provenance:
         content["rai:dataCollection"] = json.dumps(provenance, ensure_ascii=False, sort_keys=True)
-    return content
+    if made:
+        file = edition.path / PROVENANCE
+        content["distribution"].append(_file(PROVENANCE, sha256_of(file), file.stat().st_size))
+    sources = mappings(made, "sources") or mappings(edition.extra, "sources")
+    return {**content, **_based_on(sources), **_rai(made)}
+
+
+def _based_on(sources: list[dict[str, Any]]) -> dict[str, Any]:
+    """The sources with their licences, as schema.org has them."""
+    works = [
+        {
+            "@type": "sc:CreativeWork",
+            "name": str(source.get("name")),
+            **({"license": _licence(str(source["licence"]))} if source.get("licence") else {}),
+            **({"url": str(source["url"])} if source.get("url") else {}),
+        }
+        for source in sources
+    ]
+    return {"sc:isBasedOn": works} if works else {}
+
+
+def _rai(made: dict[str, Any]) -> dict[str, Any]:
+    """Judges, rule, agreement, retrievers, anonymisers and leaks, in the fields of the RAI vocabulary."""
+    judges, writers = mappings(made, "judges"), mappings(made, "writers")
+    consensus = mappings(made, "consensus")
+    protocol = [
+        f"labels by the rule {one.get('rule')} of the judges' grades S, A, B, C and D; positive: "
+        f"{', '.join(map(str, one.get('positive') or ()))}; pairs: {_json(one.get('labels'))}"
+        for one in consensus
+    ]
+    agreement = [
+        f"{name}: {_json(found)} (estimate, 95 % interval)"
+        for one in consensus
+        for name, found in (one.get("agreement") or {}).items()
+    ]
+    candidates = [f"candidates of {_json(one)}" for one in mappings(made, "retrievers")]
+    anonymisers = [f"anonymised: {_json(one)}" for one in mappings(made, "anonymisers")]
+    leaks = [f"contamination: {_json(made['contamination'])}"] if made.get("contamination") else []
+    history = [f"earlier version: {_json(one)}" for one in mappings(made, "history")]
+    fields = {
+        "rai:dataCollectionTimeFrame": list(days(judges + writers)),
+        "rai:machineAnnotationTools": list(map(_json, judges + writers)),
+        "rai:annotationsPerItem": f"one grade of each of {len(judges)} judges" if judges else "",
+        "rai:dataAnnotationProtocol": protocol,
+        "rai:dataAnnotationAnalysis": agreement,
+        "rai:dataPreprocessingProtocol": candidates + anonymisers,
+        "rai:dataLimitations": leaks,
+        "rai:dataReleaseMaintenancePlan": "; ".join(history),
+    }
+    return {key: value for key, value in fields.items() if value}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _licence(identifier: str) -> str:
+    """Address of a licence that is well known, else its identifier."""
+    return LICENCES.get(identifier.lower(), identifier)
 
 
 def _suffix(path: str) -> str:
@@ -113,7 +176,9 @@ def _file(path: str, sha256: str, size: int) -> dict[str, Any]:
         "name": path,
         "contentUrl": path,
         "contentSize": f"{size} B",
-        "encodingFormat": FORMATS.get(_suffix(path), "application/octet-stream"),
+        "encodingFormat": FORMATS.get(
+            _suffix(path), _JSON if path.endswith(".json") else "application/octet-stream"
+        ),
         "sha256": sha256,
     }
 

@@ -8,8 +8,9 @@ An edition is a folder in the Hub layout with a ``manifest.json`` beside its dat
         corpus.jsonl  queries.jsonl  qrels/test.tsv
 
 The digest of the canonical manifest is the dataset revision that results carry. The manifest pins every
-*data* file, so equal digests mean equal data. The card, licence texts and dot files are left out on
-purpose: correcting a sentence of the card must not separate scores that were measured on the same data.
+*data* file, so equal digests mean equal data. The card, ``provenance.json``, ``croissant.json``, licence
+texts and dot files are left out on purpose: correcting a sentence of the card, or making the same data on
+another day, must not separate scores that were measured on the same data.
 
 This module is cheap to import: standard library only.
 """
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 __all__ = [
+    "CROISSANT",
     "MANIFEST_NAME",
+    "PROVENANCE",
     "STATISTICS",
     "Edition",
     "EditionError",
@@ -41,6 +44,9 @@ __all__ = [
 ]
 
 MANIFEST_NAME = "manifest.json"
+#: How and when something was made, and the same for programs that look for data sets. Neither is part of an
+#: identity: the same data have the same digest on whatever day they are made.
+PROVENANCE, CROISSANT = "provenance.json", "croissant.json"
 SCHEMA_VERSION = 1
 #: Folder of descriptive statistics, beside the data and computed from them.
 STATISTICS = "descriptive_stats"
@@ -223,8 +229,8 @@ _RESTORE = " The data was changed: restore it, or write a new manifest so that s
 def data_files(folder: Path) -> Iterator[tuple[str, Path]]:
     """Yields (relative ``/`` path, path) of every data file below ``folder``, sorted by relative path.
 
-    Everything counts except the manifest, descriptive statistics, cards (``*.md``), licence texts, dot files
-    and unfinished ``*.part`` files.
+    Everything counts except the manifest, descriptive statistics, cards (``*.md``), provenance,
+    licence texts, dot files and unfinished ``*.part`` files.
     """
     found = ((path.relative_to(folder), path) for path in folder.rglob("*") if path.is_file())
     yield from sorted((r.as_posix(), path) for r, path in found if _is_data(r))
@@ -249,7 +255,7 @@ def sha256_of(path: Path) -> str:
 def _is_data(relative: Path) -> bool:
     if any(part.startswith(".") or part == "__pycache__" for part in relative.parts):
         return False
-    if relative.as_posix() == MANIFEST_NAME or relative.parts[0] == STATISTICS:
+    if relative.as_posix() in (MANIFEST_NAME, PROVENANCE, CROISSANT) or relative.parts[0] == STATISTICS:
         return False
     if relative.suffix.lower() in {".md", ".part"}:
         return False

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from medteb_mteb.editions.provenance import mappings
 from medteb_mteb.folders.layout import card_header
 from medteb_mteb.validate.findings import Finding
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from medteb_mteb.validate.findings import Number
@@ -18,6 +20,8 @@ __all__ = ["FEWEST_CHARACTERS", "card"]
 #: Characters of prose below which a card does not say how data were made.
 FEWEST_CHARACTERS = 200
 _NO_LICENCE = ("", "unknown", "other", "none", "not specified")
+#: Parts of identifiers that forbid commercial use or changed copies.
+_RESTRICTED = ("nc", "nd")
 
 
 def card(material: Material) -> Finding:
@@ -40,12 +44,29 @@ def card(material: Material) -> Finding:
     if licence.lower() in _NO_LICENCE:
         reason = "no licence is stated, so nobody may use or pass on the data; add it to the card's header"
         return Finding(key, title, "fail", reason, numbers)
+    sources = mappings(edition.extra, "sources") if edition else []
+    if wrong := _sources(sources, licence):
+        numbers["sources of the texts"] = len(sources)
+        return Finding(key, title, "warning", f"licence {licence}; {wrong}", numbers)
     if len(prose) < FEWEST_CHARACTERS:
         reason = (
             f"licence {licence}; the card has {len(prose)} characters and does not say how the data were made"
         )
         return Finding(key, title, "warning", reason, numbers)
     return Finding(key, title, "ok", f"licence {licence}, a card of {len(prose):,} characters", numbers)
+
+
+def _sources(sources: Sequence[Mapping[str, Any]], licence: str) -> str:
+    """Say what is wrong with the licences of the texts' sources; empty: nothing, or nobody named any."""
+    for one in sources:
+        name, its = one.get("name"), str(one.get("licence", ""))
+        if its.lower() in _NO_LICENCE:
+            return f"the licence of the source {name} is not known; ask its authors before passing texts on"
+        for part in _RESTRICTED:
+            if part in its.lower().split("-") and part not in licence.lower().split("-"):
+                wanted = "give the edition a licence that holds for all its texts"
+                return f"the source {name} has {its}, which restricts more; {wanted}"
+    return ""
 
 
 def _prose(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""The datasheet of an edition: how it was made, as far as its manifest and its build have recorded it.
+"""The datasheet of an edition: how it was made, as far as its manifest, its provenance and its build say.
 
 The questions are those of "Datasheets for Datasets" (T. Gebru et al., CACM 64, 2021) that files can answer.
 """
@@ -10,6 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.files.read import MANIFEST, STEP
 from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.labels.provenance import (
+    anonymisers_in,
+    consensus_of,
+    provenance_of_judging,
+    retrievers_in,
+)
+from medteb_mteb.editions.provenance import days, mappings, read_provenance
 from medteb_mteb.validate.build import steps_of
 from medteb_mteb.validate.page import markdown_table, plain
 
@@ -30,129 +37,162 @@ def datasheet(edition: Edition, build: Path | None = None) -> str:
     """Describe an edition in Markdown; what nobody has recorded says so.
 
     Args:
-        edition: The edition.
-        build: Folder of the build that made it, or None.
+        edition: The edition; its `provenance.json` says how it was made.
+        build: Folder of the build that made it, or None. What its steps recorded goes before what the edition
+            says.
 
     Raises:
         BuildError: The folder is not a build, or a file of it cannot be read.
+        EditionError: The edition's `provenance.json` cannot be read.
     """
-    steps = (
-        {} if build is None else {kind: [_read(f) for f in found] for kind, found in steps_of(build).items()}
-    )
+    made = {**read_provenance(edition.path), **({} if build is None else _of_build(build))}
     lines = [f"# Datasheet of {plain(edition.task)}, edition {plain(edition.name)}"]
+    answerer = ("model", "answered by", "variant", "temperature", "prompt", "date")
     for title, header, rows in (
-        ("Edition", ("", ""), _edition(edition)),
-        ("Texts", ("", ""), _texts(edition, steps)),
+        ("Edition", ("", ""), _edition(edition, made)),
+        ("Texts", ("", ""), _texts(edition, made)),
         (
             "Candidates",
             ("retriever", "settings", "documents per query", "pool per query"),
-            _candidates(steps),
+            _candidates(made),
         ),
-        ("Judges", ("judge", "model", "variant", "temperature", "prompt", "date"), _judges(steps)),
-        ("Labels", ("", ""), list(_labels(build))),
-        ("Contamination", ("", ""), _contamination(build)),
+        ("Judges", ("judge", *answerer), _answerers(made, "judges")),
+        ("LLMs that wrote texts", ("LLM", *answerer), _answerers(made, "writers")),
+        ("Labels", ("", ""), list(_labels(made))),
+        ("Contamination", ("", ""), _contamination(made)),
+        ("Earlier versions", ("version", "digest", "what has changed since"), _history(made)),
     ):
-        lines += ["", f"## {title}", "", *markdown_table(header, rows)]
+        if rows:
+            lines += ["", f"## {title}", "", *markdown_table(header, rows)]
     return "\n".join(lines) + "\n"
 
 
-def _edition(edition: Edition) -> list[Row]:
+def _of_build(build: Path) -> dict[str, Any]:
+    """Gather what the steps of a build recorded, as `provenance.json` has it, without what no step has."""
+    steps = {kind: [(f, _read(f)) for f in found] for kind, found in steps_of(build).items()}
+    judging = [provenance_of_judging(folder) for folder, _ in steps.get("judge", [])]
+    recorded = [one for found in steps.values() for _, step in found for one in _with_those_before(step)]
+    leakage, files = build / "leakage.json", sorted(build.glob("*/agreement.json"))
+    for file in files:
+        _json(file)
+    found = {
+        "anonymisers": anonymisers_in(recorded) or [one for j in judging for one in j["anonymisers"]],
+        "retrievers": retrievers_in(step for _, step in steps.get("pool", [])),
+        "judges": [one for j in judging for one in j["judges"]],
+        "consensus": [{**consensus_of(f), "name": f.parent.name if len(files) > 1 else ""} for f in files],
+        "contamination": {"leakage": _json(leakage)} if leakage.is_file() else {},
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _with_those_before(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Return a step and those before it."""
+    yield step
+    before = step.get("before")
+    for part in before.values() if isinstance(before, dict) else [before]:
+        yield from (one for one in (part if isinstance(part, list) else [part]) if isinstance(one, dict))
+
+
+def _edition(edition: Edition, made: dict[str, Any]) -> list[Row]:
     counts = ", ".join(f"{number:,} {name}" for name, number in edition.counts.items())
     seed = edition.extra.get("seed")
+    known = days(mappings(made, "judges") + mappings(made, "writers"))
     return [
         ("version", edition.version),
         ("digest", edition.digest),
         ("licence", edition.licence or UNKNOWN),
         ("size", counts or UNKNOWN),
         ("seed", UNKNOWN if seed is None else str(seed)),
-        ("date", _shown(edition.extra.get("date"))),
+        ("days on which LLMs answered (UTC)", " to ".join(known) or UNKNOWN),
     ]
 
 
-def _texts(edition: Edition, steps: dict[str, list[dict[str, Any]]]) -> list[Row]:
-    sources = edition.extra.get("sources")
+def _texts(edition: Edition, made: dict[str, Any]) -> list[Row]:
     rows: list[Row] = [
-        (f"licence of {_shown(source.get('name'))}", _shown(source.get("licence")))
-        for source in (sources if isinstance(sources, list) else [])
-        if isinstance(source, dict)
+        (
+            f"licence of {_shown(source.get('name'))}",
+            _shown(source.get("licence")) + (f", {source['url']}" if source.get("url") else ""),
+        )
+        for source in mappings(edition.extra, "sources") or mappings(made, "sources")
     ]
     if not rows:
         rows.append(("sources and their licences", UNKNOWN))
     versions = {
-        f"{_shown(step.get('settings', {}).get('version'))}{strict}"
-        for step in _before(steps)
-        if step.get("step") == "anonymize"
-        for strict in [", strict" if _dict(step.get("settings")).get("strict") else ""]
+        f"none; {one['declared']}"
+        if one.get("declared")
+        else f"{_shown(one.get('version'))}{', strict' if one.get('strict') else ''}"
+        for one in mappings(made, "anonymisers")
     }
-    judged = [step for step in steps.get("judge", []) if "already_anonymous" in step]
-    if not versions and any(step["already_anonymous"] for step in judged):
-        versions = {"none; texts were declared to hold nothing personal"}
     rows.append(("version of the anonymiser", ", ".join(sorted(versions)) or UNKNOWN))
     return rows
 
 
-def _before(steps: dict[str, list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """All steps that are recorded, also those before a step."""
-    for found in steps.values():
-        for step in found:
-            yield step
-            before = step.get("before")
-            parts = before.values() if isinstance(before, dict) else [before]
-            for part in parts:
-                yield from (
-                    one for one in (part if isinstance(part, list) else [part]) if isinstance(one, dict)
-                )
-
-
-def _candidates(steps: dict[str, list[dict[str, Any]]]) -> list[Row]:
-    rows: list[Row] = []
-    for step in steps.get("pool", []):
-        settings = _dict(step.get("settings"))
-        depth, size = _shown(settings.get("depth")), _shown(settings.get("size"))
-        for name, identity in _dict(step.get("retrievers")).items():
-            rows.append((str(name), _shown(identity), depth, size))
+def _candidates(made: dict[str, Any]) -> list[Row]:
+    rows: list[Row] = [
+        (str(one.get("name")), *(_shown(one.get(key)) for key in ("identity", "depth", "size")))
+        for one in mappings(made, "retrievers")
+    ]
     return rows or [(UNKNOWN,) * 4]
 
 
-def _judges(steps: dict[str, list[dict[str, Any]]]) -> list[Row]:
-    rows = []
-    for step in steps.get("judge", []):
-        for name, found in sorted(_dict(step.get("settings")).items()):
-            settings = _dict(found)
-            model = settings.get("model") or settings.get("cross_encoder")
-            rest = [_shown(settings.get(key)) for key in ("variant", "temperature", "prompt")]
-            rows.append((str(name), _shown(model), *rest, _shown(settings.get("date"))))
-    return rows or [(UNKNOWN,) * 6]
+def _answerers(made: dict[str, Any], key: str) -> list[Row]:
+    """Judges, or LLMs that wrote; of the latter there may be none."""
+    rows: list[Row] = []
+    for one in mappings(made, key):
+        settings = [_shown(one.get(name)) for name in ("variant", "temperature", "prompt")]
+        date = " to ".join(days([one])) or UNKNOWN
+        if date != UNKNOWN and one.get("undated"):
+            date += f"; of {one['undated']} pairs {UNKNOWN}"
+        rows.append((str(one.get("name")), _shown(one.get("model")), _answered_by(one), *settings, date))
+    return rows or ([(UNKNOWN,) * 7] if key == "judges" else [])
 
 
-def _labels(build: Path | None) -> Iterator[Row]:
-    files = [] if build is None else sorted(build.glob("*/agreement.json"))
-    if not files:
+def _answered_by(one: dict[str, Any]) -> str:
+    """Models and fingerprints that servers gave."""
+    found = {
+        str(origin["model"])
+        + (f" ({origin['system_fingerprint']})" if origin.get("system_fingerprint") else "")
+        for origin in mappings(one, "answered")
+        if origin.get("model")
+    }
+    return ", ".join(sorted(found)) or UNKNOWN
+
+
+def _labels(made: dict[str, Any]) -> Iterator[Row]:
+    found = mappings(made, "consensus")
+    if not found and not mappings(made, "writers"):
         yield from ((name, UNKNOWN) for name in ("rule", "agreement of the judges"))
-    for file in files:
-        content = _json(file)
-        where = f", {file.parent.name}" if len(files) > 1 else ""
+    for content in found:
+        where = f", {content['name']}" if content.get("name") else ""
         listed = content.get("positive")
         positive = ", ".join(map(str, listed)) if isinstance(listed, list) else UNKNOWN
         yield f"rule{where}", f"{_shown(content.get('rule'))}; positive: {positive}"
         counts = _dict(content.get("labels"))
         shown = ", ".join(f"{number:,} {name}" for name, number in counts.items() if type(number) is int)
         yield f"pairs{where}", shown or UNKNOWN
-        labels = _dict(_dict(content.get("agreement")).get("labels"))
+        labels = _dict(content.get("agreement"))
         for name, estimate in labels.items():
             yield f"{name.replace('_', ' ')}{where}", _estimate(estimate)
         if not labels:
             yield f"agreement of the judges{where}", UNKNOWN
 
 
-def _contamination(build: Path | None) -> list[Row]:
-    file = None if build is None else build / "leakage.json"
-    if file is None or not file.is_file():
-        return [("test queries in training sets", UNKNOWN)]
-    content = _json(file)
+def _contamination(made: dict[str, Any]) -> list[Row]:
+    found = _dict(made.get("contamination"))
+    leakage = _dict(found.get("leakage"))
+    rows: list[Row] = [(key, _shown(value)) for key, value in found.items() if key != "leakage"]
+    if leakage:
+        rows += [
+            ("test texts compared", _shown(leakage.get("tests"))),
+            ("training queries that are near-duplicates of them", _shown(leakage.get("leaks"))),
+        ]
+    return rows or [("test queries in training sets", UNKNOWN)]
+
+
+def _history(made: dict[str, Any]) -> list[Row]:
     return [
-        ("test texts compared", _shown(content.get("tests"))),
-        ("training queries that are near-duplicates of them", _shown(content.get("leaks"))),
+        (_shown(one.get("version")), _shown(one.get("digest")), _shown(one.get("changes")))
+        for one in mappings(made, "history")
     ]
 
 

@@ -30,3 +30,20 @@ def test_card_and_manifest_must_name_the_same_licence(look, folder):
     write_manifest(folder, task="clinic", name="c", version="1", licence="mit", counts={})
     found = look(card)
     assert (found.verdict, found.reason) == ("fail", "the card says cc-by-4.0, the manifest mit")
+
+
+def test_an_edition_is_no_freer_than_its_sources(look, folder):
+    manifest = {"task": "clinic", "name": "c", "version": "1", "licence": "cc-by-4.0", "counts": {}}
+    for sources, verdict, words in (
+        ([{"name": "web", "licence": "apache-2.0"}], "ok", "licence cc-by-4.0"),
+        (
+            [{"name": "web", "licence": "cc-by-nc-4.0"}],
+            "warning",
+            "has cc-by-nc-4.0, which restricts more",
+        ),
+        ([{"name": "web", "licence": "unknown"}], "warning", "licence of the source web is not known"),
+    ):
+        write_manifest(folder, **manifest, sources=sources)
+        found = look(card)
+        assert found.verdict == verdict
+        assert words in found.reason

@@ -53,6 +53,11 @@ def build(tmp_path):
     for name, content in (("pool", pool), ("judged", judge)):
         write(root / name / "step.json", {"step": content["step"]})
         write(root / name / "manifest.json", content)
+    answered = [
+        {"date": "2026-11-01", "model": "qwen3-2507", "system_fingerprint": "fp_1", "pairs": 10},
+        {"date": "2026-11-03", "model": "qwen3-2510", "pairs": 2},
+    ]
+    write(root / "judged/provenance.json", {"judges": {"qwen": {"answered": answered, "undated": 4}}})
     agreement = {"labels": {"krippendorff_alpha": [0.71, 0.6, 0.8], "gwet_ac1": [None, None, None]}}
     write(
         root / "labels/agreement.json",
@@ -77,8 +82,12 @@ def test_what_was_recorded_is_there(edition, build):
         ["licence of clinic", "cc-by-4.0"],
         ["version of the anonymiser", "7, strict"],
         ["bm25", "bm25 char-bigram", "50", "100"],
-        ["qwen", "qwen3", "q8", "0.0", "0123abcd", "not recorded"],
-        ["learned", "f00d", *["not recorded"] * 4],
+        ["days on which LLMs answered (UTC)", "2026-11-01 to 2026-11-03"],
+        [
+            *("qwen", "qwen3", "qwen3-2507 (fp_1), qwen3-2510", "q8", "0.0", "0123abcd"),
+            "2026-11-01 to 2026-11-03; of 4 pairs not recorded",
+        ],
+        ["learned", "f00d", *["not recorded"] * 5],
         ["rule", "unanimous; positive: S, A"],
         ["pairs", "1,234 positive"],
         ["krippendorff alpha", "0.71 [0.6, 0.8]"],
@@ -97,8 +106,29 @@ def test_what_nobody_recorded_says_so(edition):
         ["test queries in training sets", "not recorded"],
     ):
         assert row in found
-    assert ["not recorded"] * 6 in found  # judges
+    assert ["not recorded"] * 7 in found  # judges
     assert ["not recorded"] * 4 in found  # retrievers
+
+
+def test_an_edition_says_how_it_was_made_without_its_build(edition, build):
+    from medteb_mteb.curation.labels.provenance import provenance_of_judging
+
+    content = {
+        **provenance_of_judging(build / "judged"),
+        "consensus": [{"rule": "majority", "positive": ["S"], "labels": {"positive": 3}, "agreement": {}}],
+        "contamination": {"training queries compared": 9, "leakage": {"tests": 12, "leaks": 0}},
+        "history": [{"version": "0.9.0", "digest": "abc", "changes": "2 pairs judged"}],
+    }
+    write(edition.path / "provenance.json", content)
+    found = rows(datasheet(load_edition(edition.path)))
+    for row in (
+        ["days on which LLMs answered (UTC)", "2026-11-01 to 2026-11-03"],
+        ["version of the anonymiser", "7, strict"],
+        ["rule", "majority; positive: S"],
+        ["training queries compared", "9"],
+        ["0.9.0", "abc", "2 pairs judged"],
+    ):
+        assert row in found
 
 
 def test_builds_that_are_none(edition, build, tmp_path):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.anonymize.known import Known
     from medteb_mteb.curation.anonymize.sheet import Answers
     from medteb_mteb.curation.anonymize.spans import Span
+    from medteb_mteb.curation.files.sources import TextSource
 
 __all__ = ["ENTITIES", "FOUND", "VERSION", "Anonymise", "Anonymised", "Ids", "Mode", "anonymize"]
 
@@ -284,6 +285,7 @@ def anonymize(
     strict: bool = False,
     reviewed: str | Path | None = None,
     columns: Mapping[str, str] | None = None,
+    sources: Sequence[TextSource] = (),
     shard: int = SHARD,
     show_progress: bool = True,
 ) -> Anonymised:
@@ -304,6 +306,7 @@ def anonymize(
         strict: See `Anonymise`.
         reviewed: Sheet of doubtful identifiers with answers, see `read_sheet`.
         columns: See `read_texts`.
+        sources: See `run_step`.
         shard: Texts per shard.
         show_progress: Show a bar.
 
@@ -325,7 +328,9 @@ def anonymize(
         strict=strict,
         answers=answers,
     )
-    report = run_step(step, source, out, columns=columns, shard=shard, show_progress=show_progress)
+    report = run_step(
+        step, source, out, columns=columns, sources=sources, shard=shard, show_progress=show_progress
+    )
     path = Path(out) / ENTITIES
     if path.is_file():
         there = json.loads(path.read_text(encoding="utf-8"))

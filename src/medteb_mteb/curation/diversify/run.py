@@ -14,12 +14,14 @@ from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.step import run_step
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from medteb_mteb.curation.diversify.core import Search
     from medteb_mteb.curation.diversify.disagreement import Disagreement
     from medteb_mteb.curation.diversify.rule import SelectionRule
     from medteb_mteb.curation.diversify.sources import VectorSource
+    from medteb_mteb.curation.files.sources import TextSource
     from medteb_mteb.curation.files.step import Report
 
 __all__ = ["CENTRES", "DISAGREEMENT", "run_diversify"]
@@ -37,6 +39,7 @@ def run_diversify(
     search: Search,
     *,
     columns: dict[str, str] | None = None,
+    sources: Sequence[TextSource] = (),
     sample: int = 1000,
     show_progress: bool = True,
 ) -> tuple[Report, Disagreement | None]:
@@ -49,6 +52,7 @@ def run_diversify(
         rule: When a text is dropped.
         search: How neighbours are found.
         columns: See `read_texts`.
+        sources: See `medteb_mteb.curation.files.step.run_step`.
         sample: Decisions that are checked.
         show_progress: Show a bar.
 
@@ -57,10 +61,12 @@ def run_diversify(
     """
     if search.index == "exact":
         step = Diversify(vectors, rule, search)
-        return run_step(step, source, out, columns=columns, show_progress=show_progress), None
+        return run_step(
+            step, source, out, columns=columns, sources=sources, show_progress=show_progress
+        ), None
     search, texts = centres_sample(source, search, columns)
     step = Diversify(vectors, rule, search, sample=texts, centres_file=out / CENTRES)
-    report = run_step(step, source, out, columns=columns, show_progress=show_progress)
+    report = run_step(step, source, out, columns=columns, sources=sources, show_progress=show_progress)
     (out / CENTRES).unlink(missing_ok=True)
     return report, _measured(source, out, vectors, rule, columns, sample)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
-from medteb_mteb.curation.edition.card import write_card
+from medteb_mteb.curation.edition.card import named, write_card
+from medteb_mteb.curation.edition.describe import describe
 from medteb_mteb.curation.files.layout import write_disputed, write_qrels, write_rows, write_texts
 from medteb_mteb.curation.files.place import placing, refuse_taken
 from medteb_mteb.curation.files.records import BuildError
@@ -109,12 +110,14 @@ def assemble(
     *,
     training_queries: Sequence[str] = (),
     held_out: HeldOut | None = None,
+    provenance: Mapping[str, Any] | None = None,
 ) -> Built:
     """Write `out/MedTEBRetrieval`, `out/MedTEBReranking` and `out/train/triples.jsonl`.
 
     Training queries without a judged negative go to `out/train/pairs.jsonl`.
 
-    With `MEDTEB_DATA=out` mteb scores models on the editions. The same input gives the same bytes.
+    With `MEDTEB_DATA=out` mteb scores models on the editions. The same input gives the same bytes. How they
+    were made goes to `provenance.json` and `croissant.json` beside the data.
 
     Args:
         labels: One for every judged pair.
@@ -124,6 +127,7 @@ def assemble(
         how: Settings.
         training_queries: Queries that models were trained on, which must not come back in the test.
         held_out: Queries of other tests; near-duplicates of them are not trained on.
+        provenance: What earlier steps recorded, see `medteb_mteb.curation.edition.describe.gathered`.
 
     Raises:
         BuildError: The folder is in use, labels name texts that are not there, no query has a positive, or
@@ -170,10 +174,20 @@ def assemble(
             **{name: number for name, number in sorted(counts.items()) if number},
         }
         kept = _corpus(chosen, disputed, documents, how)
-        editions = [_retrieval(part, chosen, disputed, kept, queries, documents, how, statistics)]
+        made = dict(provenance or {})
+        sources = made.get("sources", [])
+        editions = [_retrieval(part, chosen, disputed, kept, queries, documents, how, statistics, sources)]
         lists = _lists(chosen, how, counts)
         if lists:
-            editions.append(_reranking(part, chosen, lists, queries, documents, how))
+            editions.append(_reranking(part, chosen, lists, queries, documents, how, sources))
+        made["contamination"] = {
+            "training queries compared": len(training_queries),
+            "test queries near one of them": counts["test queries near a training query"],
+            "these are": {"drop": "left out", "keep": "kept", "fail": "none"}[how.leaks],
+            "similarity of near-duplicates": how.threshold,
+        }
+        for edition in editions:
+            describe(edition, made)
     loaded = {edition.task: load_edition(folder / edition.task) for edition in editions}
     numbers = {**statistics, **{n: c for n, c in sorted(counts.items()) if c}}
     return Built(loaded, triples, numbers, (_power(len(chosen)),))
@@ -265,6 +279,7 @@ def _retrieval(
     documents: Mapping[str, Text],
     how: Assembly,
     statistics: Mapping[str, Any],
+    sources: Sequence[Mapping[str, Any]],
 ) -> Edition:
     folder = out / RETRIEVAL
     inside = set(corpus)
@@ -284,7 +299,7 @@ def _retrieval(
         "characters per document": _lengths(documents[name].full for name in corpus),
     }
     counts = {"queries": len(chosen), "corpus": len(corpus), "qrels": sum(sizes)}
-    return _finish(folder, RETRIEVAL, how, counts, numbers)
+    return _finish(folder, RETRIEVAL, how, counts, numbers, sources)
 
 
 def _reranking(
@@ -294,6 +309,7 @@ def _reranking(
     queries: Mapping[str, Text],
     documents: Mapping[str, Text],
     how: Assembly,
+    sources: Sequence[Mapping[str, Any]],
 ) -> Edition:
     folder = out / RERANKING
     used = {name for names in lists.values() for name in names}
@@ -307,13 +323,18 @@ def _reranking(
     sizes = [len(names) for names in lists.values()]
     numbers = {"candidates per query": f"{min(sizes)} to {max(sizes)}, mean {fmean(sizes):.1f}"}
     counts = {"queries": len(lists), "corpus": len(used), "qrels": relevant}
-    return _finish(folder, RERANKING, how, counts, numbers)
+    return _finish(folder, RERANKING, how, counts, numbers, sources)
 
 
 def _finish(
-    folder: Path, task: str, how: Assembly, counts: dict[str, int], statistics: Mapping[str, Any]
+    folder: Path,
+    task: str,
+    how: Assembly,
+    counts: dict[str, int],
+    statistics: Mapping[str, Any],
+    sources: Sequence[Mapping[str, Any]],
 ) -> Edition:
-    card = write_card(task, how.name, how.licence, {**counts, **statistics})
+    card = write_card(task, how.name, how.licence, {**counts, **statistics}, sources)
     (folder / "README.md").write_bytes(card.encode())
     return write_manifest(
         folder,
@@ -324,6 +345,7 @@ def _finish(
         counts=counts,
         seed=how.seed,
         statistics=dict(statistics),
+        **named(sources),
     )
 
 

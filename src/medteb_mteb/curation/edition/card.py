@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["write_card"]
+__all__ = ["named", "write_card"]
 
 _TABLES = [("default", "qrels/test.tsv"), ("corpus", "corpus.jsonl"), ("queries", "queries.jsonl")]
 _CONFIGS = {
@@ -30,7 +30,13 @@ _ABOUT = {
 }
 
 
-def write_card(task: str, edition: str, licence: str, statistics: Mapping[str, Any]) -> str:
+def write_card(
+    task: str,
+    edition: str,
+    licence: str,
+    statistics: Mapping[str, Any],
+    sources: Sequence[Mapping[str, Any]] = (),
+) -> str:
     """The README.md of an edition of a task.
 
     Args:
@@ -38,6 +44,7 @@ def write_card(task: str, edition: str, licence: str, statistics: Mapping[str, A
         edition: Name of the edition.
         licence: Licence of the data.
         statistics: Rows of the table of numbers.
+        sources: Name, licence and address of the texts' sources.
     """
     configs = "\n".join(
         f"- config_name: {name}\n  data_files:\n  - split: test\n    path: {path}"
@@ -49,4 +56,21 @@ def write_card(task: str, edition: str, licence: str, statistics: Mapping[str, A
     )
     rows = "".join(f"| {name} | {value} |\n" for name, value in statistics.items())
     title = f"# {task}, edition {edition}"
-    return f"{header}\n{title}\n\n{_ABOUT[task]}\n\n## Statistics\n\n| | |\n|---|---|\n{rows}"
+    return (
+        f"{header}\n{title}\n\n{_ABOUT[task]}\n{_listed(sources)}\n## Statistics\n\n| | |\n|---|---|\n{rows}"
+    )
+
+
+def named(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The field of a manifest that names the sources; none where there are none."""
+    return {"sources": [dict(source) for source in sources]} if sources else {}
+
+
+def _listed(sources: Sequence[Mapping[str, Any]]) -> str:
+    if not sources:
+        return ""
+    lines = [
+        "- " + ", ".join(str(source[key]) for key in ("name", "licence", "url") if source.get(key))
+        for source in sources
+    ]
+    return "\n## Sources of the texts\n\n" + "\n".join(lines) + "\n"

@@ -74,7 +74,7 @@ def lineage(source: str | Path) -> list[dict[str, Any]]:
         return []
     manifest = read_json(path)
     # Not every step counts what it has read, and some have several inputs.
-    names = ("step", "settings", "read", "kept", "dropped")
+    names = ("step", "settings", "sources", "retrievers", "read", "kept", "dropped")
     own = {name: manifest[name] for name in names if name in manifest}
     before = manifest.get("before", [])
     return [*(before if isinstance(before, list) else [before]), {**own, "manifest": sha256_of(path)}]

@@ -2,7 +2,8 @@
 
 A step's folder::
 
-    step.json               what the step is: its name, its settings, the digest of its input
+    step.json               what the step is: its name, its settings, the digest of its input, the sources
+                            of the texts where they are given
     records-00000.jsonl     what it kept of the first shard, see `Text.to_json`
     dropped-00000.jsonl     what it dropped, with the reason
     shard-00000.json        counts of a finished shard, as long as the step is not finished
@@ -25,6 +26,8 @@ from medteb_mteb.editions import sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from medteb_mteb.curation.files.sources import TextSource
 
 __all__ = ["SHARD", "Report", "Step", "run_step"]
 
@@ -77,6 +80,7 @@ def run_step(
     out: str | Path,
     *,
     columns: Mapping[str, str] | None = None,
+    sources: Sequence[TextSource] = (),
     shard: int = SHARD,
     show_progress: bool = True,
 ) -> Report:
@@ -90,6 +94,7 @@ def run_step(
         source: See `read_texts`; the folder of an earlier step, or raw files.
         out: Folder to write.
         columns: See `read_texts`.
+        sources: Where the texts come from; the manifest names them, and so does that of every later step.
         shard: Texts per shard.
         show_progress: Show a bar.
 
@@ -111,6 +116,8 @@ def run_step(
         "settings": dict(step.settings()),
         "input": digest,
         "shard": shard,
+        # Folders of earlier versions name none.
+        **({"sources": [one.to_json() for one in sources]} if sources else {}),
     }
     with alone(folder):
         claim(folder, identity)

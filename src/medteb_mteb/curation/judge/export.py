@@ -12,6 +12,8 @@
     places.jsonl         where in its prompt a graded passage stood: query-id, corpus-id, judge, place
                          (from 1), of (passages in the prompt, control passages among them); differs where a
                          run was interrupted, or where other builds have bought a part
+    provenance.json      by judge: its settings, who answered on which days, and for how many pairs; not part
+                         of any digest, so that days do not tell equal labels apart
     report.json          what it took: answers, tokens, cost, control passages; differs from run to run
     manifest.json        written last: counts, digests of the first two, the steps before this one
 """
@@ -23,9 +25,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from medteb_mteb.curation.files.folder import write_text
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge.controls import MISGRADED
 from medteb_mteb.curation.labels.grades import GRADES
+from medteb_mteb.curation.llm.origins import answered
+from medteb_mteb.editions import PROVENANCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.judge.material import Material
     from medteb_mteb.curation.judge.plan import Wanted
     from medteb_mteb.curation.llm.database import Failure
+    from medteb_mteb.curation.llm.origins import Origin
 
 __all__ = ["FAILED", "JUDGEMENTS", "PLACES", "Outcome", "export", "outcomes"]
 
@@ -52,15 +58,22 @@ class Outcome:
         grades: Pairs by grade, of all five.
         failed: Pairs without a grade, by reason.
         left: Pairs not asked for yet.
+        origins: Graded pairs by who answered, and when; grades that earlier versions bought have no origin.
     """
 
     grades: dict[str, int] = field(default_factory=lambda: dict.fromkeys(GRADES, 0))
     failed: Counter[str] = field(default_factory=Counter)
     left: int = 0
+    origins: Counter[Origin] = field(default_factory=Counter)
 
     def to_json(self) -> dict[str, Any]:
         """Return the counts as stored in the manifest."""
         return {"grades": self.grades, "failed": dict(sorted(self.failed.items()))}
+
+    def provenance(self) -> dict[str, Any]:
+        """Return who gave the grades on which days, as `provenance.json` has it."""
+        undated = sum(self.grades.values()) - self.origins.total()
+        return {"answered": answered(self.origins, "pairs"), **({"undated": undated} if undated else {})}
 
 
 def outcomes(planners: Sequence[Wanted[AnyJudge]], journal: Journal) -> dict[str, Outcome]:
@@ -77,7 +90,7 @@ def export(
     journal: Journal,
     raised: frozenset[bytes] = frozenset(),
 ) -> dict[str, Outcome]:
-    """Write `judgements.jsonl`, `failed.jsonl` and `places.jsonl`, aside and then moved.
+    """Write `judgements.jsonl`, `failed.jsonl`, `places.jsonl` and `provenance.json`, aside and then moved.
 
     Args:
         folder: Where to.
@@ -123,6 +136,12 @@ def export(
             f"{folder} cannot be written to ({error.strerror}); every judgement is in the journal. Make "
             "room, and start again."
         ) from error
+    judges = {
+        planner.judge.name: {"settings": planner.description, **found[planner.judge.name].provenance()}
+        for planner in planners
+    }
+    content = {"judges": dict(sorted(judges.items()))}
+    write_text(folder / PROVENANCE, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
     return found
 
 
@@ -131,7 +150,7 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     """Rows by query, document and judge; of a pair not asked for yet without grade and reason.
 
-    A grade whose place in the prompt is known has it as `at`.
+    A grade whose place in the prompt is known has it as `at`, one whose origin is known that as `from`.
     """
     ordered = sorted(planners, key=lambda planner: planner.judge.name)
     pools = ordered[0].material.pools
@@ -141,16 +160,17 @@ def _rows(
             keys = {document: planner.key(query, document) for document in pools[query]}
             wanted = list(keys.values())
             found = (journal.grades(wanted), journal.failures(wanted), journal.places(wanted))
-            known.append((planner.judge.name, keys, *found))
+            known.append((planner.judge.name, keys, *found, journal.origins(wanted)))
         for document in sorted(pools[query]):
-            failed = [failures.get(keys[document]) for _, keys, _, failures, _ in known]
+            failed = [failures.get(keys[document]) for _, keys, _, failures, _, _ in known]
             why = _why(ordered[0].material, document, failed, raised)
-            for name, keys, grades, failures, places in known:
+            for name, keys, grades, failures, places, origins in known:
                 key = keys[document]
                 row: dict[str, Any] = {"query-id": query, "corpus-id": document, "judge": name}
                 if key in grades:
                     at = {"at": places[key]} if key in places else {}
-                    yield {**row, "grade": grades[key], **why, **at}
+                    given = {"from": origins[key]} if key in origins else {}
+                    yield {**row, "grade": grades[key], **why, **at, **given}
                 elif key in failures:
                     yield {**row, "reason": failures[key].reason, **why}
                 else:
@@ -171,8 +191,12 @@ def _why(
 
 
 def _count(outcome: Outcome, row: dict[str, Any]) -> None:
+    """Count a row; its origin is taken out, as no file of rows holds it."""
+    origin = row.pop("from", None)
     if "grade" in row:
         outcome.grades[row["grade"]] += 1
+        if origin is not None:
+            outcome.origins[origin] += 1
     elif "reason" in row:
         outcome.failed[row["reason"]] += 1
     else:

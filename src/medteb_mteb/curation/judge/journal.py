@@ -10,6 +10,7 @@ A database (see `curation.llm.database`) that holds digests and letters, and no 
     unread       answers, compressed, that hold judgements which could not be read, each with its request; the
                  one table with text
     places       where in its prompt a graded passage stood, counted from 1, and of how many
+    origins      who answered on which day, and `dated`, which judgement or answer that is kept came of it
 
 A row of `judgements` has a fixed layout and its own checksum, so that a damaged file gives back all rows
 that are still whole: see `medteb_mteb.curation.judge.repair`.
@@ -22,12 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.judge.entries import JudgeAccount, Place, Request, proof
 from medteb_mteb.curation.llm.database import FAILURES_TABLE, KEY, SETTINGS_TABLE, Database
+from medteb_mteb.curation.llm.origins import write_origin
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Mapping, Sequence
 
     from medteb_mteb.curation.llm.database import Failure
+    from medteb_mteb.curation.llm.origins import Origin
 
 __all__ = ["Journal"]
 
@@ -118,10 +121,13 @@ CREATE TABLE IF NOT EXISTS places (key BLOB PRIMARY KEY, place INTEGER NOT NULL,
             grades: Grades by key.
             places: Where the passages of the request stood, by key.
         """
+        kept = request.id(settings)
+        origin = self.origins([kept]).get(kept)
 
         def write(db: sqlite3.Connection) -> None:
-            _write_grades(db, settings, grades, places)
-            db.execute("DELETE FROM unread WHERE id = ?", (request.id(settings),))
+            _write_grades(db, settings, grades, places, origin)
+            db.execute("DELETE FROM unread WHERE id = ?", (kept,))
+            db.execute("DELETE FROM dated WHERE key = ?", (kept,))
 
         self._keep(write)
 
@@ -149,6 +155,7 @@ CREATE TABLE IF NOT EXISTS places (key BLOB PRIMARY KEY, place INTEGER NOT NULL,
         paid: JudgeAccount,
         places: Mapping[bytes, Place] | None = None,
         unread: tuple[str, str] | None = None,
+        origin: Origin | None = None,
     ) -> None:
         """Write down what has become of a request, all of it or nothing.
 
@@ -162,10 +169,11 @@ CREATE TABLE IF NOT EXISTS places (key BLOB PRIMARY KEY, place INTEGER NOT NULL,
             paid: What is added to the account.
             places: Where the passages stood, by key; None of a judge that sees them one by one.
             unread: Ending and text of an answer that is kept.
+            origin: Who answered, and when; None: there is no answer.
         """
 
         def write(db: sqlite3.Connection) -> None:
-            _write_grades(db, settings, grades, places or {})
+            _write_grades(db, settings, grades, places or {}, origin)
             db.executemany(
                 "INSERT OR REPLACE INTO failures VALUES (?, ?, ?)",
                 [(key, failure.reason, failure.attempt) for key, failure in failures.items()],
@@ -180,13 +188,19 @@ CREATE TABLE IF NOT EXISTS places (key BLOB PRIMARY KEY, place INTEGER NOT NULL,
                 db.execute(
                     "INSERT OR REPLACE INTO unread VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, unread[0], text)
                 )
+                if origin is not None:
+                    write_origin(db, [row[0]], origin)
             self._book(db, judge, paid)
 
         self._keep(write)
 
 
 def _write_grades(
-    db: sqlite3.Connection, settings: bytes, grades: Mapping[bytes, str], places: Mapping[bytes, Place]
+    db: sqlite3.Connection,
+    settings: bytes,
+    grades: Mapping[bytes, str],
+    places: Mapping[bytes, Place],
+    origin: Origin | None,
 ) -> None:
     db.executemany(
         "INSERT OR IGNORE INTO judgements VALUES (?, ?, ?, ?)",
@@ -196,6 +210,8 @@ def _write_grades(
         "INSERT OR IGNORE INTO places VALUES (?, ?, ?)",
         [(key, places[key].place, places[key].shown) for key in grades if key in places],
     )
+    if origin is not None:
+        write_origin(db, grades, origin)
     db.executemany("DELETE FROM failures WHERE key = ?", [(key,) for key in grades])
 
 

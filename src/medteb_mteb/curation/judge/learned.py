@@ -13,6 +13,7 @@ from medteb_mteb.curation.judge.plan import Wanted
 from medteb_mteb.curation.judge.worker import Tally
 from medteb_mteb.curation.labels.grades import GRADES, value
 from medteb_mteb.curation.llm.limits import Stop
+from medteb_mteb.curation.llm.origins import origin_today
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -80,6 +81,7 @@ class LearnedWorker:
                 failures={},
                 follow=[],
                 paid=JudgeAccount(),
+                origin=origin_today(),
             )
             self.tally.bought += len(found)
             self.progress(graded=len(found), failed=0, cost=0.0)

@@ -54,7 +54,7 @@ def repair_journal(path: str | Path) -> Repaired:
     Raises:
         JournalError: There is no such file, another process has it, or there is no room.
     """
-    tables = ("failures", "requests", "accounts", "settings", "unread", "places")
+    tables = ("failures", "requests", "accounts", "settings", "unread", "places", "origins", "dated")
     saved = repair(path, Journal, _judgements, tables)
     return Repaired(saved.rows, saved.accounts, saved.moved)
 

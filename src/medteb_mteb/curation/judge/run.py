@@ -104,7 +104,11 @@ def judge(
                 "already_anonymous": already_anonymous,
                 "pairs": material.pairs,
                 "judges": {name: outcome.to_json() for name, outcome in sorted(found.items())},
-                "before": {"queries": lineage(queries), "documents": lineage(documents)},
+                "before": {
+                    "queries": lineage(queries),
+                    "documents": lineage(documents),
+                    "pools": _pooling(pools),
+                },
                 "files": {name: sha256_of(folder / name) for name in (JUDGEMENTS, FAILED)},
             }
             write_text(manifest, _dump(content))
@@ -132,6 +136,12 @@ def _identity(
             **({} if gold is None else {"gold": [sha256_of(file) for file in pool_files(gold)]}),
         },
     }
+
+
+def _pooling(pools: str | Path) -> list[dict[str, Any]]:
+    """The step that made the pools; none of pools of other tools."""
+    steps = lineage(pools if Path(pools).is_dir() else Path(pools).parent)
+    return steps if steps and steps[-1].get("step") == "pool" else []
 
 
 def _planner(

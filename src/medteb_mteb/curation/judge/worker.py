@@ -11,6 +11,7 @@ from medteb_mteb.curation.judge.controls import MISGRADED, misgraded
 from medteb_mteb.curation.judge.entries import JudgeAccount, places_of
 from medteb_mteb.curation.judge.schema import Verdict, read_answer
 from medteb_mteb.curation.llm.database import Failure
+from medteb_mteb.curation.llm.origins import origin_today
 from medteb_mteb.curation.llm.worker import Worker
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ class JudgeWorker(Worker["Task"]):
             unread=(ending_of(reply), reply.content or "")
             if reply is not None and reasons and self.planner.judge.keep_answers == "unread"
             else None,
+            origin=None if reply is None else origin_today(reply.model, reply.fingerprint),
         )
         self.tally.bought += len(grades)
         self.tally.failed.update(failure.reason for failure in failures.values())

@@ -12,6 +12,8 @@ from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.agreement import agreement
 from medteb_mteb.curation.labels.consensus import ConsensusRule, consensus, counts
 from medteb_mteb.curation.labels.grades import read_judging
+from medteb_mteb.curation.labels.provenance import provenance_of_judging
+from medteb_mteb.editions import PROVENANCE
 
 __all__ = ["write_labels"]
 
@@ -20,6 +22,8 @@ def write_labels(
     judgements: str | Path, out: str | Path, rule: ConsensusRule | None = None
 ) -> dict[str, Any]:
     """Write `out/labels.jsonl` and `out/agreement.json`; gives what the latter holds.
+
+    Who judged, and when, goes to `out/provenance.json`, where the judgements are those of `medteb judge`.
 
     Args:
         judgements: JSONL file or folder of judgements, see `read_judging`.
@@ -50,4 +54,6 @@ def write_labels(
     rows = (json.dumps(label.to_json(), ensure_ascii=False) + "\n" for label in labels)
     write_text(folder / "labels.jsonl", "".join(rows))
     write_text(folder / "agreement.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+    if provenance := provenance_of_judging(judgements):
+        write_text(folder / PROVENANCE, json.dumps(provenance, ensure_ascii=False, indent=2) + "\n")
     return content

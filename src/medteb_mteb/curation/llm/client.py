@@ -86,6 +86,8 @@ class Reply:
         tokens_in: Tokens of the prompt.
         tokens_out: Tokens of the answer.
         estimated: The endpoint did not count them.
+        model: Model that the endpoint says has answered; empty: it says nothing.
+        fingerprint: Its `system_fingerprint`; empty: it gives none.
     """
 
     content: str | None
@@ -94,6 +96,8 @@ class Reply:
     tokens_in: int
     tokens_out: int
     estimated: bool
+    model: str = ""
+    fingerprint: str = ""
 
 
 class _Failed(Exception):  # noqa: N818
@@ -316,11 +320,14 @@ def _reply(found: Any, question: Question) -> Reply:
     refused = bool(getattr(message, "refusal", None)) or reason == "content_filter"
     content = _content(message, cut=reason == "length")
     usage = getattr(found, "usage", None)
-    counted = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
-    if isinstance(counted[0], int) and isinstance(counted[1], int):
-        return Reply(content, refused, reason == "length", counted[0], counted[1], estimated=False)
-    tokens_in, tokens_out = question.tokens()[0], tokens_of(content or "")
-    return Reply(content, refused, reason == "length", tokens_in, tokens_out, estimated=True)
+    counted: list[Any] = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
+    said = [getattr(found, name, None) for name in ("model", "system_fingerprint")]
+    model, fingerprint = (one if isinstance(one, str) else "" for one in said)
+    tokens_in, tokens_out = counted
+    estimated = not (isinstance(tokens_in, int) and isinstance(tokens_out, int))
+    if estimated:
+        tokens_in, tokens_out = question.tokens()[0], tokens_of(content or "")
+    return Reply(content, refused, reason == "length", tokens_in, tokens_out, estimated, model, fingerprint)
 
 
 def _content(message: Any, *, cut: bool) -> str | None:

@@ -5,8 +5,8 @@ is there, and survives a kill of the process at any moment. Every second a threa
 (a passive checkpoint), so that a power cut costs the last second at most. `FULL` would sync at every commit,
 some milliseconds in which no answer is read.
 
-What a journal holds is what its class says; every journal has failures, accounts and descriptions of
-settings.
+What a journal holds is what its class says; every journal has failures, accounts, descriptions of settings
+and origins of what it holds (see `medteb_mteb.curation.llm.origins`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.llm.account import Account
+from medteb_mteb.curation.llm.origins import ORIGINS_TABLES, Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -91,7 +92,7 @@ class Database(ABC, Generic[AccountT]):
     #: Makes the tables: `failures` and `settings` as above, `accounts` with the holder's name and the fields
     #: of an account as columns, and those of the class's own.
     schema: ClassVar[str]
-    #: Makes tables that an earlier version of the same form did not have.
+    #: Makes tables that an earlier version of the same form did not have; those of origins are among them.
     later: ClassVar[str] = ""
     #: The column of `accounts` that names the holder.
     holder: ClassVar[str]
@@ -155,7 +156,7 @@ class Database(ABC, Generic[AccountT]):
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=NORMAL")
                 # Fails here if it cannot be written.
-                self._db.executescript(f"BEGIN IMMEDIATE; {self.later} COMMIT;")
+                self._db.executescript(f"BEGIN IMMEDIATE; {self.later} {ORIGINS_TABLES} COMMIT;")
             try:
                 self._reserve.write_bytes(b"\0" * RESERVE)
             except OSError as error:
@@ -228,6 +229,12 @@ class Database(ABC, Generic[AccountT]):
         """Return the failures among some keys."""
         rows = self._rows("failures", "key, reason, attempt", keys)
         return {key: Failure(reason, attempt) for key, reason, attempt in rows}
+
+    def origins(self, keys: Sequence[bytes]) -> dict[bytes, Origin]:
+        """Return where what is kept under some keys comes from; what earlier versions wrote has no origin."""
+        table = "dated JOIN origins ON origins.number = dated.origin"
+        rows = self._rows(table, "key, model, fingerprint, date", keys)
+        return {key: Origin(model, fingerprint, date) for key, model, fingerprint, date in rows}
 
     def size(self) -> int:
         """Number of rows of what is paid for."""

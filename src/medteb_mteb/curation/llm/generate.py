@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from medteb_mteb.curation.llm.database import settings_digest
-from medteb_mteb.curation.llm.journal import AnswerJournal
+from medteb_mteb.curation.llm.journal import AnswerJournal, answer_key
 from medteb_mteb.curation.llm.loop import INTERRUPTED, run_workers
+from medteb_mteb.curation.llm.origins import answered
 from medteb_mteb.curation.llm.readings import Readings, by_answer
 from medteb_mteb.curation.llm.writer import Writer
 
@@ -36,6 +38,7 @@ class Generation(Generic[T]):
         account: Cost of this LLM in the journal, over all runs.
         faults: Attempts that failed temporarily, by reason.
         stopped: Why the run ended early; empty if it did not.
+        answered: Who gave the answers on which days, see `medteb_mteb.curation.llm.origins.answered`.
     """
 
     answers: dict[str, T]
@@ -45,6 +48,7 @@ class Generation(Generic[T]):
     account: Account
     faults: dict[str, int] = field(default_factory=dict)
     stopped: str = ""
+    answered: tuple[dict[str, Any], ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -111,6 +115,7 @@ def generate(
             if orders:
                 run_workers([writer])
         account = opened.account(llm.name)
+        origins = Counter(opened.origins([answer_key(settings, p) for p in prompts]).values())
     if writer.stopped == INTERRUPTED:
         raise KeyboardInterrupt
     return Generation(
@@ -121,4 +126,5 @@ def generate(
         account=account,
         faults=dict(sorted(writer.faults.items())),
         stopped=writer.stopped,
+        answered=tuple(answered(origins, "answers")),
     )

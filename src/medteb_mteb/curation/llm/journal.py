@@ -9,6 +9,7 @@ key of an endpoint:
                 whether the answer is good
     accounts    what each LLM was paid
     settings    what the digests of settings stand for
+    origins     who answered on which day, and `dated`, which key's first answer that was
 
 Every row of `answers` has its own checksum, so that a damaged file gives back all rows that are still whole:
 see `medteb_mteb.curation.llm.repair_answers`.
@@ -23,11 +24,13 @@ from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.llm.account import Account
 from medteb_mteb.curation.llm.database import FAILURES_TABLE, KEY, SETTINGS_TABLE, Database, Failure
+from medteb_mteb.curation.llm.origins import write_origin
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Sequence
 
+    from medteb_mteb.curation.llm.origins import Origin
     from medteb_mteb.curation.llm.prompt import Prompt
 
 __all__ = ["UNREAD", "Answer", "AnswerJournal", "answer_key", "proof"]
@@ -107,7 +110,16 @@ CREATE TABLE accounts (llm TEXT PRIMARY KEY, answers INTEGER NOT NULL, tokens_in
         """Return the keys that have answers, valid or not."""
         return {key for (key,) in self._rows("answers", "DISTINCT key", keys)}
 
-    def add(self, settings: bytes, key: bytes, answer: Answer, *, llm: str, paid: Account) -> None:
+    def add(
+        self,
+        settings: bytes,
+        key: bytes,
+        answer: Answer,
+        *,
+        llm: str,
+        paid: Account,
+        origin: Origin | None = None,
+    ) -> None:
         """Write down an answer that has just come in, unread, and what was paid for it.
 
         Args:
@@ -116,12 +128,15 @@ CREATE TABLE accounts (llm TEXT PRIMARY KEY, answers INTEGER NOT NULL, tokens_in
             answer: The answer.
             llm: The account to book it on.
             paid: What is added to the account.
+            origin: Who answered, and when.
         """
         row = (key, settings, answer.attempt, answer.ending, answer.text, proof(key, settings, answer))
 
         def write(db: sqlite3.Connection) -> None:
             db.execute("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?, ?, ?)", row)
             db.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?)", (key, UNREAD, answer.attempt))
+            if origin is not None:
+                write_origin(db, [key], origin)
             self._book(db, llm, paid)
 
         self._keep(write)

@@ -66,7 +66,7 @@ def repair_answers(path: str | Path) -> RepairedAnswers:
     Raises:
         JournalError: There is no such file, another process has it, or there is no room.
     """
-    saved = repair(path, AnswerJournal, _answers, ("failures", "accounts", "settings"))
+    saved = repair(path, AnswerJournal, _answers, ("failures", "accounts", "settings", "origins", "dated"))
     return RepairedAnswers(saved.rows, saved.accounts, saved.moved)
 
 

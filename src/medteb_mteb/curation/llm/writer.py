@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from medteb_mteb.curation.llm.account import Account
 from medteb_mteb.curation.llm.database import Failure
 from medteb_mteb.curation.llm.journal import Answer
+from medteb_mteb.curation.llm.origins import origin_today
 from medteb_mteb.curation.llm.readings import Order
 from medteb_mteb.curation.llm.worker import Worker
 
@@ -80,7 +81,8 @@ class Writer(Worker[Order]):
         answer = Answer(job.attempt, ending, text)
         cost = self.llm.cost(reply.tokens_in, reply.tokens_out)
         paid = Account(1, reply.tokens_in, reply.tokens_out, cost, int(reply.estimated))
-        self.journal.add(self.settings, job.key, answer, llm=self.llm.name, paid=paid)
+        origin = origin_today(reply.model, reply.fingerprint)
+        self.journal.add(self.settings, job.key, answer, llm=self.llm.name, paid=paid, origin=origin)
         self.bought += 1
         reason = self.readings.take(job.key, answer)
         if not reason:

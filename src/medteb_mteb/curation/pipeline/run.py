@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from mar_st.errors import MarError
+from medteb_mteb.curation.edition.describe import add_leakage
 from medteb_mteb.curation.files.folder import alone
 from medteb_mteb.curation.files.read import MANIFEST
 from medteb_mteb.curation.files.records import BuildError
@@ -192,7 +193,16 @@ class _Run:
             if report.stopped:
                 return BuildReport(opened.root, tuple(reports), tuple(one.name for one in wanted[place:]))
         whole = len(wanted) == len(opened.pipeline.steps)
-        return BuildReport(opened.root, tuple(reports), leakage=leak_report(opened) if whole else None)
+        return BuildReport(opened.root, tuple(reports), leakage=self._leakage() if whole else None)
+
+    def _leakage(self) -> dict[str, Any] | None:
+        """Look for tests in training data, and let the editions say what was found."""
+        found = leak_report(self.opened)
+        if found is not None:
+            steps = [step for step in self.opened.pipeline.steps if step.WRITES == "editions"]
+            for folder in (*map(self.opened.folder, steps), self.data):
+                add_leakage(folder, found)
+        return found
 
     def _perform(self, step: PipelineStep, mark: str, again: bool) -> StepReport:
         opened, folder = self.opened, self.opened.folder(step)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from medteb_mteb.curation.files.folder import read_json, write_text
 from medteb_mteb.curation.files.read import HUB, MANIFEST, STEP, source_digest
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.editions import sha256_of
+from medteb_mteb.editions import CROISSANT, PROVENANCE, sha256_of
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.pipeline.base import PipelineStep
@@ -118,7 +118,8 @@ def fingerprint(
 def content_digest(path: str | Path, *, texts: bool = False) -> str:
     """Digest (64 hex digits) of a step's output or of a raw input.
 
-    Of a folder with a manifest it is that of the manifest, which holds the digests of the files.
+    Of a folder with a manifest it is that of the manifest, which holds the digests of the files. What says
+    when something was made does not count.
 
     Args:
         path: File, folder, or `hub:ORG/NAME`.
@@ -144,7 +145,9 @@ def _content_digest(path: str | Path, *, texts: bool) -> str:
     files = sorted(
         file
         for file in place.rglob("*")
-        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(place).parts)
+        if file.is_file()
+        and file.name not in (PROVENANCE, CROISSANT)
+        and not any(part.startswith(".") for part in file.relative_to(place).parts)
     )
     digest = hashlib.sha256()
     for file in files:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from medteb_mteb.curation.edition.describe import gathered
 from medteb_mteb.curation.files.place import placing, refuse_taken
 from medteb_mteb.curation.files.read import read_texts, source_digest
 from medteb_mteb.curation.files.records import BuildError, Dropped
@@ -23,6 +24,7 @@ from medteb_mteb.editions import load_edition
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from medteb_mteb.curation.files.sources import TextSource
     from medteb_mteb.curation.llm import Account, Cost, Generation, Prompt
     from medteb_mteb.curation.sts.dictionary import Dictionary
     from medteb_mteb.curation.sts.select import Selection
@@ -148,6 +150,7 @@ def sts(
     retry_failed: bool = False,
     training_queries: Sequence[str] = (),
     held_out: HeldOut | None = None,
+    sources: Sequence[TextSource] = (),
     show_progress: bool = True,
 ) -> Report:
     """Write `out/MedTEBSTS`, `out/train/sts.jsonl`, and `out/sts` with what became of every query.
@@ -168,6 +171,7 @@ def sts(
         retry_failed: Ask again for what has failed in earlier runs.
         training_queries: Queries that models were trained on, which must not come back in the test.
         held_out: Queries of other tests; what has a near-duplicate of them is not trained on.
+        sources: Sources of the queries and the dictionary, beside those that the queries' folder names.
         show_progress: Show a bar.
 
     Raises:
@@ -178,6 +182,7 @@ def sts(
     model = llm if isinstance(llm, LLM) else load_llm(llm)
     folder, path = Path(out), answers_path(out, journal)
     refuse_taken(folder, STEP, NAMES)
+    made = gathered([queries], sources)
     terms, selection, total = _select(dictionary, queries, how)
     if not already_anonymous:
         refuse_private({"queries": [one.query for one in selection.candidates]})
@@ -213,7 +218,9 @@ def sts(
         "settings": how.to_json(),
         "input": {"dictionary": source_digest(dictionary), "queries": source_digest(queries)},
     }
-    triples = _write(folder, rows, sides, how, statistics, provenance, _dropped_rows(selection, found))
+    writer = {"name": model.name, **provenance["rewriter"], "answered": list(found.answered)}
+    dropped = _dropped_rows(selection, found)
+    triples = _write(folder, rows, sides, how, statistics, provenance, {**made, "writers": [writer]}, dropped)
     return replace(report, edition=load_edition(folder / TASK), triples=triples, statistics=statistics)
 
 
@@ -224,6 +231,7 @@ def _write(
     how: StsSettings,
     statistics: dict[str, int],
     provenance: Mapping[str, Any],
+    made: Mapping[str, Any],
     dropped: Sequence[Mapping[str, Any]],
 ) -> int:
     """Write all files and complete the statistics; the number of training triples."""
@@ -231,7 +239,7 @@ def _write(
     with placing(folder, STEP, NAMES) as part:
         made = write_training(part, (by_id[name] for name in sides.train))
         statistics |= {f"training queries {what}": n for what, n in made.items() if n and what != "triples"}
-        drawn = write_edition(part, rows, sides, how, statistics, **provenance)
+        drawn = write_edition(part, rows, sides, how, statistics, made, **provenance)
         write_log(part, rows, sides, drawn, dropped)
     return made["triples"]
 

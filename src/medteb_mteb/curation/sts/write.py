@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.edition.card import write_card
+from medteb_mteb.curation.edition.card import named, write_card
+from medteb_mteb.curation.edition.describe import describe
 from medteb_mteb.curation.files.layout import write_rows
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.sts.prompt import KINDS, POSITIVE
@@ -63,6 +64,7 @@ def write_edition(
     sides: Sides,
     how: StsSettings,
     statistics: Mapping[str, Any],
+    made: Mapping[str, Any],
     **provenance: Any,
 ) -> dict[str, str]:
     """`MedTEBSTS`: each test query with one of its rewrites.
@@ -73,6 +75,7 @@ def write_edition(
         sides: Which of them are in the test.
         how: Settings.
         statistics: For card and manifest.
+        made: How it was made, for `provenance.json`; its sources go to card and manifest, too.
         **provenance: Further fields of the manifest.
 
     Returns:
@@ -101,9 +104,10 @@ def write_edition(
     write_rows(folder / "test.jsonl", pairs)
     counts = {"test": len(drawn)}
     numbers = {**{f"test pairs, {kind}": kinds[kind] for kind in KINDS}, **statistics}
-    card = write_card(TASK, how.name, how.licence, {**counts, **numbers})
+    sources = made.get("sources", [])
+    card = write_card(TASK, how.name, how.licence, {**counts, **numbers}, sources)
     (folder / "README.md").write_bytes(card.encode())
-    write_manifest(
+    edition = write_manifest(
         folder,
         task=TASK,
         name=how.name,
@@ -113,8 +117,10 @@ def write_edition(
         main_score="cosine_pearson",  # also where the folder is scored as a task of its own
         seed=how.seed,
         statistics=numbers,
+        **named(sources),
         **provenance,
     )
+    describe(edition, made)
     return drawn
 
 

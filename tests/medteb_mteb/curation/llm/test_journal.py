@@ -161,6 +161,6 @@ def test_the_tables_are_those_of_the_form(tmp_path):
     AnswerJournal(path).close()
     db = sqlite3.connect(path)
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert tables == {"answers", "failures", "accounts", "settings"}
+    assert tables == {"answers", "failures", "accounts", "settings", "origins", "dated"}
     assert db.execute("PRAGMA page_size").fetchone() == (4096,)
     db.close()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from medteb_mteb.curation.anonymize.step import anonymize
+from medteb_mteb.curation.files.sources import TextSource  # noqa: TC001 - pydantic needs it
 from medteb_mteb.curation.pipeline.base import Input, PipelineStep, Texts
 from medteb_mteb.curation.pipeline.registry import step
 from medteb_mteb.curation.pipeline.work import StepOutcome, counts_of
@@ -25,6 +26,8 @@ class AnonymizeStep(PipelineStep):
     mode: Literal["placeholder", "surrogate"] = "placeholder"
     kinds: tuple[str, ...] | None = None
     columns: dict[str, str] = Field(default_factory=dict)
+    #: None does not count as a setting, so that builds of earlier versions stay as they are.
+    sources: tuple[TextSource, ...] | None = None
     keep_meta: tuple[str, ...] = ()
     ids: Literal["check", "keep", "digest"] = "check"
     known: Annotated[str | None, Input(("file",))] = None
@@ -46,6 +49,7 @@ class AnonymizeStep(PipelineStep):
             strict=self.strict,
             reviewed=job.path("reviewed") if self.reviewed is not None else None,
             columns=self.columns,
+            sources=self.sources or (),
             show_progress=job.show_progress,
         )
         return StepOutcome({**counts_of(done.report), "identifiers": done.identifiers})

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from medteb_mteb.curation.edition.assemble import Assembly, assemble
+from medteb_mteb.curation.edition.describe import gathered
+from medteb_mteb.curation.files.sources import TextSource  # noqa: TC001 - pydantic needs it
 from medteb_mteb.curation.labels.grades import read_labels
 from medteb_mteb.curation.pipeline.base import Input, PipelineStep, Texts
 from medteb_mteb.curation.pipeline.registry import step
@@ -44,6 +46,8 @@ class AssembleStep(PipelineStep):
     small: bool | None = None
     threshold: float = Field(default=0.6, gt=0, le=1)
     seed: int = 42
+    #: None does not count as a setting, so that builds of earlier versions stay as they are.
+    sources: tuple[TextSource, ...] | None = None
 
     def made(self) -> Assembly:
         """The settings.
@@ -80,6 +84,9 @@ class AssembleStep(PipelineStep):
             self.made(),
             training_queries=queries_trained_on(job),
             held_out=held_out(self, job.inputs, self.threshold),
+            provenance=gathered(
+                [job.path("queries"), job.path("documents")], self.sources or (), job.path("labels")
+            ),
         )
         for note in built.notes:
             job.say(note)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from medteb_mteb.curation.files.sources import TextSource  # noqa: TC001 - pydantic needs it
 from medteb_mteb.curation.files.step import run_step
 from medteb_mteb.curation.pipeline.base import PipelineStep, Texts
 from medteb_mteb.curation.pipeline.registry import step
@@ -25,6 +26,8 @@ class DedupStep(PipelineStep):
     threshold: float = Field(default=0.8, gt=0, le=1)
     width: int = Field(default=3, ge=1)
     columns: dict[str, str] = Field(default_factory=dict)
+    #: None does not count as a setting, so that builds of earlier versions stay as they are.
+    sources: tuple[TextSource, ...] | None = None
 
     def run(self, job: StepJob) -> StepOutcome:
         """Drop near-duplicates."""
@@ -33,6 +36,7 @@ class DedupStep(PipelineStep):
             job.path("in"),
             job.folder,
             columns=self.columns,
+            sources=self.sources or (),
             show_progress=job.show_progress,
         )
         return StepOutcome(counts_of(report))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from medteb_mteb.curation.files.sources import TextSource  # noqa: TC001 - pydantic needs it
 from medteb_mteb.curation.pipeline.base import PipelineStep, Texts
 from medteb_mteb.curation.pipeline.registry import step
 from medteb_mteb.curation.pipeline.work import StepOutcome, counts_of
@@ -33,6 +34,8 @@ class DiversifyStep(PipelineStep):
     sample: int = Field(default=1000, ge=1)
     batch_size: int = Field(default=64, ge=1)
     columns: dict[str, str] = Field(default_factory=dict)
+    #: None does not count as a setting, so that builds of earlier versions stay as they are.
+    sources: tuple[TextSource, ...] | None = None
 
     def models(self) -> tuple[str, ...]:
         """Names of the models that it loads."""
@@ -63,6 +66,7 @@ class DiversifyStep(PipelineStep):
             SelectionRule(threshold, self.k, self.tolerated, self.seed_size),
             Search(self.index, self.lists, self.probes),
             columns=self.columns,
+            sources=self.sources or (),
             sample=self.sample,
             show_progress=job.show_progress,
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from medteb_mteb.curation.files.records import Text
+from medteb_mteb.curation.files.sources import TextSource  # noqa: TC001 - pydantic needs it
 from medteb_mteb.curation.pipeline.base import Input, Texts
 from medteb_mteb.curation.pipeline.registry import step
 from medteb_mteb.curation.pipeline.training_step import held_out, queries_trained_on
@@ -42,6 +43,8 @@ class StsStep(WriterStep):
     against: Annotated[tuple[str, ...], Input(("triples", "pairs", "alignment"))] = ()
     threshold: float = Field(default=0.6, gt=0, le=1)
     seed: int = 42
+    #: None does not count as a setting, so that builds of earlier versions stay as they are.
+    sources: tuple[TextSource, ...] | None = None
 
     def prompts(self) -> str:
         """Version of its prompts."""
@@ -72,6 +75,7 @@ class StsStep(WriterStep):
             already_anonymous=job.pipeline.already_anonymous,
             training_queries=queries_trained_on(job),
             held_out=held_out(self, job.inputs, self.threshold),
+            sources=self.sources or (),
             **self.asking(job),
         )
         content = report.to_json()

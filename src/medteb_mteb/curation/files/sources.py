@@ -1,0 +1,119 @@
+"""Sources of texts: what they are called, and under which licence their texts may be used."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from medteb_mteb.curation.files.folder import lineage
+from medteb_mteb.curation.files.records import BuildError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+__all__ = ["TextSource", "merged_sources", "parse_source", "sources_of"]
+
+_IDENTIFIER = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
+
+
+class TextSource(BaseModel):
+    """A source of texts.
+
+    Attributes:
+        name: What it is called.
+        licence: Licence of its texts: an identifier as of the Hub or SPDX (`cc-by-4.0`), or the address of
+            its words; `unknown` where nobody knows.
+        url: Where it is published; empty: nowhere.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(min_length=1, max_length=200)
+    licence: str
+    url: str = ""
+
+    @field_validator("licence")
+    @classmethod
+    def _identifier(cls, value: str) -> str:
+        if not _IDENTIFIER.fullmatch(value) and not _is_address(value):
+            raise ValueError(
+                f"{value[:80]!r} is no licence; give an identifier such as cc-by-4.0, the address of its "
+                "words, or unknown"
+            )
+        return value
+
+    @field_validator("url")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        if value and not _is_address(value):
+            raise ValueError(f"{value[:80]!r} is no address; for instance https://example.org/texts")
+        return value
+
+    @field_validator("name")
+    @classmethod
+    def _one_line(cls, value: str) -> str:
+        if not value.isprintable() or not value.strip():
+            raise ValueError("the name of a source is one line of text")
+        return value
+
+    def to_json(self) -> dict[str, str]:
+        """Return the source as manifests have it; an empty address is left out."""
+        return {"name": self.name, "licence": self.licence, **({"url": self.url} if self.url else {})}
+
+
+def parse_source(entry: str) -> TextSource:
+    """The source of `NAME=LICENCE`.
+
+    Raises:
+        BuildError: It has another form, or the licence is none.
+    """
+    name, equals, licence = entry.rpartition("=")
+    if not equals:
+        raise BuildError(f"--source takes NAME=LICENCE, for instance huatuo=apache-2.0; got {entry!r}.")
+    try:
+        return TextSource(name=name.strip(), licence=licence.strip())
+    except ValidationError as error:
+        said = error.errors()[0]["msg"].replace("Value error, ", "")
+        raise BuildError(f"--source {entry}: {said}.") from error
+
+
+def sources_of(texts: str | Path) -> list[dict[str, str]]:
+    """The sources that the folder of a step, and those of the steps before it, name; none of raw files.
+
+    Raises:
+        BuildError: One source has two licences.
+    """
+    return merged_sources(step.get("sources", []) for step in lineage(texts))
+
+
+def merged_sources(lists: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[str, str]]:
+    """Several lists of sources as one, each source once, in the order of their names.
+
+    Raises:
+        BuildError: One source has two licences or addresses.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for source in (dict(source) for sources in lists for source in sources):
+        if found.setdefault(source["name"], source) != source:
+            raise BuildError(
+                f"The source {source['name']!r} is given as {found[source['name']]} and as {source}. Give it "
+                "one licence and address, or the two sources different names."
+            )
+    return [found[name] for name in sorted(found)]
+
+
+def _is_address(value: str) -> bool:
+    try:
+        address = urlsplit(value)
+    except ValueError:
+        return False
+    return (
+        address.scheme in ("http", "https")
+        and bool(address.hostname)
+        and value.isprintable()
+        and " " not in value
+    )

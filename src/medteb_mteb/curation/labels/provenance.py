@@ -1,0 +1,114 @@
+"""How labels came about: judges, retrievers, anonymisers and the rule, from what earlier steps recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.files.folder import lineage, read_json
+from medteb_mteb.curation.files.read import MANIFEST, STEP
+from medteb_mteb.editions.provenance import read_provenance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = [
+    "anonymisers_in",
+    "consensus_of",
+    "provenance_of_judging",
+    "provenance_of_labels",
+    "provenance_of_texts",
+    "retrievers_in",
+]
+
+_SHOWN = ("variant", "temperature", "prompt", "extra")
+
+
+def provenance_of_judging(source: str | Path) -> dict[str, Any]:
+    """Judges, retrievers and anonymisers of the judgements of `medteb judge`; empty for those of other tools.
+
+    Args:
+        source: Folder of the judging, or its `judgements.jsonl`.
+    """
+    folder = Path(source) if Path(source).is_dir() else Path(source).parent
+    if not (folder / STEP).is_file():
+        return {}
+    # The manifest has all that `step.json` has, once the step is complete.
+    manifest = read_json(folder / MANIFEST if (folder / MANIFEST).is_file() else folder / STEP)
+    if manifest.get("step") != "judge":
+        return {}
+    recorded = _object(read_provenance(folder).get("judges"))
+    judges = []
+    for name, found in sorted(_object(manifest.get("settings")).items()):
+        settings, given = _object(found), _object(recorded.get(name))
+        model = settings.get("model") or settings.get("cross_encoder")
+        shown: dict[str, Any] = {
+            key: settings[key] for key in ("variant", "temperature", "prompt") if key in settings
+        }
+        undated = {"undated": given["undated"]} if given.get("undated") else {}
+        judges.append(
+            {"name": name, "model": model, **shown, "answered": given.get("answered", []), **undated}
+        )
+    before = _object(manifest.get("before"))
+    return {
+        "judges": judges,
+        "retrievers": retrievers_in(_steps(before, "pools")),
+        "anonymisers": anonymisers_in((*_steps(before, "queries"), *_steps(before, "documents")))
+        or ([{"declared": "texts hold nothing personal"}] if manifest.get("already_anonymous") else []),
+    }
+
+
+def provenance_of_labels(source: str | Path) -> dict[str, Any]:
+    """The same of the labels of `medteb consensus`, with the rule and the judges' agreement.
+
+    Args:
+        source: Folder of the labels, or its `labels.jsonl`.
+    """
+    folder = Path(source) if Path(source).is_dir() else Path(source).parent
+    content = read_provenance(folder)
+    agreement = folder / "agreement.json"
+    return {**content, **({"consensus": [consensus_of(agreement)]} if agreement.is_file() else {})}
+
+
+def provenance_of_texts(*sources: str | Path) -> dict[str, Any]:
+    """Anonymisers that some texts have passed."""
+    return {"anonymisers": anonymisers_in(step for source in sources for step in lineage(source))}
+
+
+def consensus_of(file: Path) -> dict[str, Any]:
+    """Rule, numbers of labels and agreement of an `agreement.json`."""
+    content = read_json(file)
+    found: dict[str, Any] = {key: content[key] for key in ("rule", "positive", "labels") if key in content}
+    return {**found, "agreement": _object(_object(content.get("agreement")).get("labels"))}
+
+
+def retrievers_in(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Retrievers of the pools among some steps."""
+    return [
+        {"name": name, "identity": identity, **{key: settings.get(key) for key in ("depth", "size")}}
+        for step in steps
+        if step.get("step") == "pool"
+        for settings in [_object(step.get("settings"))]
+        for name, identity in _object(step.get("retrievers")).items()
+    ]
+
+
+def anonymisers_in(steps: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Anonymisers among some steps, each once."""
+    found = []
+    for step in steps:
+        if step.get("step") == "anonymize":
+            settings = _object(step.get("settings"))
+            one = {"version": settings.get("version"), "strict": bool(settings.get("strict"))}
+            if one not in found:
+                found.append(one)
+    return found
+
+
+def _steps(before: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    found = before.get(key)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,92 @@
+"""Origins of what is paid for: the model that answered, as its server calls it, and the date.
+
+A server may answer for another model than it was asked for, such as a dated one behind a general name. What
+was asked for is part of a judgement's identity; who answered and when is not, so that it lies in tables
+beside it, and a build of known answers writes the same bytes on any day.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["ORIGINS_TABLES", "Origin", "answered", "origin_today", "write_origin"]
+
+#: Characters of a server's own words that are kept.
+MOST = 200
+
+ORIGINS_TABLES = """
+CREATE TABLE IF NOT EXISTS origins (number INTEGER PRIMARY KEY, model TEXT NOT NULL,
+    fingerprint TEXT NOT NULL, date TEXT NOT NULL, UNIQUE (model, fingerprint, date));
+CREATE TABLE IF NOT EXISTS dated (key BLOB PRIMARY KEY, origin INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Origin:
+    """Where an answer comes from.
+
+    Attributes:
+        model: Model that the server says has answered; empty where it says nothing.
+        fingerprint: Its `system_fingerprint`; empty where it gives none.
+        date: Day of the answer in UTC, as ISO 8601 has it (`2026-11-23`).
+    """
+
+    model: str
+    fingerprint: str
+    date: str
+
+
+def origin_today(model: str = "", fingerprint: str = "") -> Origin:
+    """The origin of an answer that has just come in.
+
+    Args:
+        model: What the server calls its model.
+        fingerprint: Its `system_fingerprint`.
+    """
+    return Origin(_line(model), _line(fingerprint), datetime.now(UTC).date().isoformat())
+
+
+def _line(text: str) -> str:
+    """One line of a server's words that any file can hold."""
+    return " ".join(text.encode("utf-8", "replace").decode().split())[:MOST]
+
+
+def answered(origins: Mapping[Origin, int], what: str) -> list[dict[str, Any]]:
+    """Origins as `provenance.json` has them, by date; what a server did not say is left out.
+
+    Args:
+        origins: How often each occurs.
+        what: What is counted.
+    """
+    return [
+        {
+            "date": origin.date,
+            **({"model": origin.model} if origin.model else {}),
+            **({"system_fingerprint": origin.fingerprint} if origin.fingerprint else {}),
+            what: number,
+        }
+        for origin, number in sorted(origins.items(), key=lambda row: (row[0].date, row[0]))
+    ]
+
+
+def write_origin(db: sqlite3.Connection, keys: Iterable[bytes], origin: Origin) -> None:
+    """Write down where what is kept under some keys comes from; what is dated already stays.
+
+    Args:
+        db: A journal, inside a transaction.
+        keys: The keys.
+        origin: Where it comes from.
+    """
+    found = (origin.model, origin.fingerprint, origin.date)
+    query = "SELECT number FROM origins WHERE model = ? AND fingerprint = ? AND date = ?"
+    row = db.execute(query, found).fetchone()
+    if row is None:
+        db.execute("INSERT INTO origins (model, fingerprint, date) VALUES (?, ?, ?)", found)
+        row = db.execute(query, found).fetchone()
+    db.executemany("INSERT OR IGNORE INTO dated VALUES (?, ?)", [(key, row[0]) for key in keys])

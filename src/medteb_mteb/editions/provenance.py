@@ -1,0 +1,63 @@
+"""How and when an edition was made, as `provenance.json` beside its data says.
+
+The file is no part of the edition's identity, so that the same data made on another day have the same digest.
+It holds no text of queries or documents::
+
+    sources         name, licence and address of the texts' sources
+    anonymisers     version, and whether strict
+    retrievers      name, identity, depth and size of the pools
+    judges          settings, and `answered`: date (UTC), model and fingerprint as the server gave them, pairs
+    writers         the same of LLMs that wrote texts of the edition
+    consensus       rule, positive grades, numbers of labels, agreement
+    contamination   what was looked for in training sets, and found
+    history         earlier versions of the edition, oldest first
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.editions.manifest import PROVENANCE, EditionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["days", "mappings", "read_provenance"]
+
+
+def read_provenance(folder: Path) -> dict[str, Any]:
+    """Content of the `provenance.json` of a folder; empty if there is none.
+
+    Raises:
+        EditionError: It is not a JSON object.
+    """
+    path = folder / PROVENANCE
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise EditionError(f"{path} cannot be read as JSON ({error}). Restore it, or delete it.") from None
+    if not isinstance(content, dict):
+        raise EditionError(f"{path} does not hold a JSON object. Restore it, or delete it.")
+    return content
+
+
+def mappings(content: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """The objects of a list in it; none where there is no such list."""
+    found = content.get(key)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def days(judges: list[dict[str, Any]]) -> tuple[str, ...]:
+    """First and last day on which judges answered, one where they are the same, none where nobody knows.
+
+    Args:
+        judges: Judges or writers, as `provenance.json` has them.
+    """
+    found = sorted(
+        {str(one["date"]) for judge in judges for one in mappings(judge, "answered") if one.get("date")}
+    )
+    return tuple(dict.fromkeys((found[0], found[-1]))) if found else ()
