@@ -13,7 +13,7 @@ import numpy as np
 
 from mar_st.kernels import exact
 from mar_st.kernels.processor import processor
-from mar_st.online import native_runtime as runtime
+from mar_st.online.runtimes import native as runtime
 
 #: After those of the project; the last that is given counts.
 FLAGS = ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")

@@ -9,6 +9,11 @@ import typer
 
 from mar_st.commands.options import AsJson, Overwrite
 
+FORMATS_HELP = (
+    "Formats, comma-separated: native, openvino, onnx. For a lookup encoder: numpy, or lookup-json (a page "
+    "that searches --documents in the browser)."
+)
+
 
 def export(
     model: Annotated[str, typer.Argument(help="Model: folder, Hub name or mar-mini.")],
@@ -17,8 +22,7 @@ def export(
         str,
         typer.Option(
             "--format",
-            help="Formats, comma-separated: native, openvino, onnx. For a lookup encoder: numpy, or "
-            "lookup-json (a page that searches --documents in the browser).",
+            help=FORMATS_HELP,
         ),
     ] = "native,openvino",
     weight_format: Annotated[
@@ -65,11 +69,12 @@ def export(
 
     The formats are native (own C++ kernels), OpenVINO and ONNX Runtime.
     """
-    from mar_st.export.run import FORMATS, WEIGHT_FORMATS, Limits
+    from mar_st.export.formats import GRAPHS, LOOKUPS
+    from mar_st.export.run import WEIGHT_FORMATS, Limits
     from mar_st.export.run import export as run
     from mar_st.text.texts import read_texts
 
-    if format_ in ("numpy", "lookup-json"):
+    if format_ in LOOKUPS.names():
         if auto or task is not None or calibrate is not None:
             raise typer.BadParameter(f"--auto, --task and --calibrate do not go with --format {format_}.")
         _export_lookup(
@@ -82,7 +87,7 @@ def export(
     listing = run(
         model,
         out,
-        formats=FORMATS if auto else _parts(format_),
+        formats=tuple(GRAPHS.classes()) if auto else _parts(format_),
         weight_formats=WEIGHT_FORMATS if auto else _parts(weight_format),
         calibrate=list(read_texts(calibrate)) if calibrate is not None else (),
         task=task,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.encode.worker import EncodeJob, Worker
 from mar_st.errors import MarError
-from mar_st.online.runtimes import processors
+from mar_st.kernels.processor import processors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

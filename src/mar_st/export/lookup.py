@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sentence_transformers.base.modules import Normalize
 
+from mar_st.export.formats import GRAPHS, LOOKUPS
 from mar_st.export.graph import ExportError
 from mar_st.export.measure import TIMED, cosines, timings
+from mar_st.export.rows import int8_rows
 from mar_st.export.run import check_place, move, packaged_queries
 from mar_st.files import entry_of
 from mar_st.lookup.module import LookupEncoder
@@ -24,13 +24,6 @@ from mar_st.online.torch_encoder import TorchEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-#: `numpy`: the encoder; `lookup-json`: the encoder with documents and a page that searches them.
-LOOKUP_FORMATS = ("numpy", "lookup-json")
-
-#: Files of the page, and of its documents.
-PAGE = ("search.html", "search.js", "search.css")
-TEXTS, VECTORS = "documents.json", "documents.bin"
 
 #: Queries whose vectors are compared with the original's.
 _COMPARED = 512
@@ -79,13 +72,8 @@ def export_lookup(
     (part / DICTIONARY).write_text(lookup.features.to_json(), encoding="utf-8")
     _write_weights(lookup, weight_format, part / WEIGHTS)
     names = [DICTIONARY, WEIGHTS]
-    count = 0
-    if vectors is not None and documents is not None:
-        count = _write_documents(encoder, Path(vectors), documents, part)
-        page = files("mar_st.export") / "page"
-        for name in PAGE:
-            (part / name).write_bytes((page / name).read_bytes())
-        names += [TEXTS, VECTORS, *PAGE]
+    more, count = LOOKUPS.classes()[form].write(encoder, part, vectors, documents)
+    names += more
     listing = LookupListing(
         model={"source": str(model), "identity": encoder.identity, "query": encoder.query},
         features=len(lookup.features),
@@ -108,21 +96,12 @@ def export_lookup(
 
 
 def _check_options(form: str, weight_format: str, vectors: object, documents: object) -> None:
-    if form not in LOOKUP_FORMATS:
-        raise ExportError(f"A lookup encoder is exported as {' or '.join(LOOKUP_FORMATS)}; got {form}.")
+    known = LOOKUPS.classes()
+    if form not in known:
+        raise ExportError(f"A lookup encoder is exported as {' or '.join(known)}; got {form}.")
     if weight_format not in TABLES:
         raise ExportError(f"The weight formats of a table are {', '.join(TABLES)}; got {weight_format}.")
-    if form == "numpy":
-        if documents is not None or vectors is not None:
-            raise ExportError("Documents and their vectors belong to the page: give --format lookup-json.")
-        return
-    if vectors is None or documents is None:
-        raise ExportError(
-            "A page needs what it searches: give --documents CORPUS and --vectors FOLDER, which `mar encode "
-            "MODEL CORPUS FOLDER` writes."
-        )
-    if weight_format != "int8":
-        raise ExportError(f"The page reads int8; got weight format {weight_format}.")
+    known[form].check(weight_format, vectors, documents)
 
 
 def _lookup(encoder: TorchEncoder, name: str) -> LookupEncoder:
@@ -131,9 +110,9 @@ def _lookup(encoder: TorchEncoder, name: str) -> LookupEncoder:
     if not isinstance(first, LookupEncoder) or others or encoder.model.truncate_dim is not None:
         found = ", ".join(type(module).__name__ for module in encoder.modules)
         raise ExportError(
-            f"The formats {' and '.join(LOOKUP_FORMATS)} are for a LookupEncoder with at most a Normalize "
+            f"The formats {' and '.join(LOOKUPS.classes())} are for a LookupEncoder with at most a Normalize "
             f"behind it; the query side of {name} is made of {found}. Name a lookup encoder with --query, or "
-            "export this one as native, openvino or onnx."
+            f"export this one as {', '.join(GRAPHS.classes())}."
         )
     return first
 
@@ -150,7 +129,7 @@ def _write_weights(lookup: LookupEncoder, precision: str, path: Path) -> None:
     )
     scales = np.ones(len(table), dtype=np.float32)
     if precision == "int8":
-        table, scales = _int8(table)
+        table, scales = int8_rows(table)
     with np.errstate(over="ignore"):
         stored = table.astype(TABLES[precision])
     singles = np.concatenate([weights, bias, scales]).astype("<f4")
@@ -159,48 +138,6 @@ def _write_weights(lookup: LookupEncoder, precision: str, path: Path) -> None:
     with path.open("wb") as stream:
         stream.write(singles.tobytes())
         stream.write(stored.tobytes())
-
-
-def _int8(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return vectors in int8, and the scale of each row."""
-    scales = np.maximum(np.abs(vectors).max(axis=1) / 127, np.finfo(np.float32).tiny).astype(np.float32)
-    return np.rint(vectors / scales[:, None]).astype(np.int8), scales
-
-
-def _write_documents(encoder: TorchEncoder, vectors: Path, documents: str | Path, part: Path) -> int:
-    """Write titles and texts, and the vectors as scales float32 and a table int8; return their number."""
-    from mar_st.encode.corpus import read_corpus
-    from mar_st.encode.folder import VectorFolder
-
-    folder = VectorFolder.open(vectors)
-    folder.verify()
-    if folder.dim != encoder.dim:
-        raise ExportError(
-            f"The vectors in {vectors} have {folder.dim} dimensions, the encoder's {encoder.dim}. Encode the "
-            "documents with the model that the encoder belongs to."
-        )
-    if folder.space and encoder.space and folder.space != encoder.space:
-        raise ExportError(
-            f"The vectors in {vectors} belong to another document space ({folder.space[:12]}) than the "
-            f"encoder ({encoder.space[:12]}). Encode the documents with the model that it belongs to."
-        )
-    entries = list(read_corpus(documents))
-    places = {key: row for row, key in enumerate(folder.ids.to_pylist())}
-    missing = [entry.id for entry in entries if entry.id not in places]
-    if missing or not entries:
-        first = f" (the first is {missing[0]!r})" if missing else ""
-        raise ExportError(
-            f"{len(missing)} of {len(entries)} documents of {documents} have no vector in {vectors}{first}. "
-            "Encode this corpus with `mar encode`."
-        )
-    found = folder[[places[entry.id] for entry in entries]].astype(np.float32)
-    if encoder.model.similarity_fn_name != "dot":
-        found = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
-    table, scales = _int8(found)
-    (part / VECTORS).write_bytes(scales.astype("<f4").tobytes() + table.tobytes())
-    rows = [{"id": entry.id, "title": entry.title, "text": entry.text} for entry in entries]
-    (part / TEXTS).write_text(json.dumps(rows), encoding="ascii")
-    return len(rows)
 
 
 def _measured(encoder: TorchEncoder, part: Path) -> dict[str, Any]:

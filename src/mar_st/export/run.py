@@ -19,20 +19,22 @@ import numpy as np
 from tqdm import tqdm
 
 from mar_st.errors import MarError
+from mar_st.export.formats import GRAPHS, GraphSource
 from mar_st.export.graph import ExportError, PackedEncoder
 from mar_st.export.judge import Judge, open_judge
 from mar_st.export.measure import cosines, measure
 from mar_st.export.source import check_tokens, open_source, write_front
 from mar_st.files import entry_of, move_folder
+from mar_st.kernels.processor import processors
 from mar_st.model.names import model_source
 from mar_st.online.front import Front
 from mar_st.online.listing import FILE, Listing, Variant
-from mar_st.online.runtimes import processors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-FORMATS = ("native", "openvino", "onnx")
+    from mar_st.export.formats import GraphFormat
+
 WEIGHT_FORMATS = ("fp32", "bf16", "int8")
 
 #: Queries whose vectors are compared with the original's, and queries that int8 is calibrated on.
@@ -167,7 +169,7 @@ def move(part: Path, out: Path) -> None:
 
 def _check(formats: Sequence[str], weight_formats: Sequence[str], out: Path, *, overwrite: bool) -> None:
     for what, given, known in (
-        ("format", formats, FORMATS),
+        ("format", formats, tuple(GRAPHS.classes())),
         ("weight format", weight_formats, WEIGHT_FORMATS),
     ):
         wrong = [value for value in given if value not in known]
@@ -194,9 +196,9 @@ def _wanted(
     forms = list(dict.fromkeys(weight_formats))
     if calibrated and "int8" in forms:
         forms.append("int8-calibrated")
+    few = {name: cls.FORMS for name, cls in GRAPHS.classes().items() if cls.FORMS is not None}
     found = [(runtime, form) for runtime in dict.fromkeys(formats) for form in forms]
-    # The native runtime has one form; beside others it is left out where that is not asked for.
-    return [(runtime, form) for runtime, form in found if runtime != "native" or form == "int8"] or found
+    return [(runtime, form) for runtime, form in found if form in few.get(runtime, forms)] or found
 
 
 def packaged_queries() -> list[str]:
@@ -256,30 +258,22 @@ def _write(
     show_progress: bool,
 ) -> Listing:
     """Write the graphs; the listing says what is there, and what is not and why."""
-    from mar_st.export.native_graphs import NativeGraphs
-    from mar_st.export.onnx_graphs import OnnxGraphs
-    from mar_st.export.openvino_graphs import OpenVINOGraphs
-
     variants: dict[str, Variant] = {}
     refused: dict[str, str] = {}
-    writers: dict[str, Any] = {}
-    makers: dict[str, Callable[[], Any]] = {
-        "openvino": lambda: OpenVINOGraphs(graph, example),
-        "onnx": lambda: OnnxGraphs(graph, example, part),
-        "native": lambda: NativeGraphs(graph, listing.max_length),
-    }
+    writers: dict[str, GraphFormat] = {}
+    makers, source = GRAPHS.classes(), GraphSource(graph, example, listing, part)
     for runtime, precision in tqdm(wanted, desc="export", unit="variant", disable=not show_progress):
         table = exact if precision == "fp32" else "float16"
         try:
             if runtime not in writers:
-                writers[runtime] = makers[runtime]()
+                writers[runtime] = makers[runtime](source)
             variant = writers[runtime].write(precision, part, table, inputs)
         except ExportError as error:
             refused[f"{runtime}-{precision}"] = str(error)
             continue
         variants[variant.name] = variant
-    if "onnx" in writers and "onnx-fp32" not in variants:
-        writers["onnx"].drop_base()
+    for writer in writers.values():
+        writer.finish(variants)
     return _listed(replace(listing, refused=refused), variants, part)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from mar_st.index.errors import need
 from mar_st.kernels.exact import exact_search, takes
-from mar_st.online.runtimes import processors
+from mar_st.kernels.processor import processors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -1,10 +1,15 @@
-"""Maker and extensions of this machine's processor."""
+"""Maker and extensions of this machine's processor, and how many of them this process may use."""
 
 from __future__ import annotations
 
+import math
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+
+#: Limits of this process's container.
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -32,3 +37,25 @@ def processor() -> Processor:
         name, _, value = line.partition(":")
         found.setdefault(name.strip(), value.strip())
     return Processor(found.get("vendor_id", ""), frozenset(found.get("flags", "").split()))
+
+
+def processors() -> int:
+    """Processors that this process may use; a container's limit of processor time counts, rounded up."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(count, math.ceil(_share(_CGROUP) or count)))
+
+
+def _share(folder: Path) -> float | None:
+    """Processors that a control group (version 2 or 1) may use at a time; `None` where it has no limit."""
+    try:
+        if (folder / "cpu.max").is_file():
+            quota, period = (folder / "cpu.max").read_text(encoding="ascii").split()
+        else:
+            quota, period = (
+                (folder / "cpu" / f"cpu.cfs_{name}_us").read_text(encoding="ascii").strip()
+                for name in ("quota", "period")
+            )
+        found = int(quota) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):  # not there, or "max"
+        return None
+    return found if found > 0 else None

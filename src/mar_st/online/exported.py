@@ -12,14 +12,14 @@ import numpy as np
 from mar_st.online.front import Front
 from mar_st.online.listing import FILE, Listing
 from mar_st.online.protocol import EncoderError, find_prompt
-from mar_st.online.runtimes import open_runtime
+from mar_st.online.runtime import open_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from mar_st.online.listing import Variant
-    from mar_st.online.runtimes import Runtime
+    from mar_st.online.runtime import Runtime
 
 _LOG = logging.getLogger(__name__)
 

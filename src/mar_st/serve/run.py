@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
-from mar_st.online.runtimes import processors
+from mar_st.kernels.processor import processors
 from mar_st.serve.settings import ServeError
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from mar_st.files.arrays import load_array
 from mar_st.index.errors import IndexingError
 from mar_st.index.segment import _rows
 from mar_st.online.front import EmbeddingTable
-from mar_st.online.native_runtime import _weights
 from mar_st.online.protocol import EncoderError
+from mar_st.online.runtimes.native import _weights
 from mar_st.teachers.vectors import Part, StoreError
 from tests.fuzz.engine import Target
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mar_st.online import native_runtime as runtime
 from mar_st.online.protocol import EncoderError
+from mar_st.online.runtimes import native as runtime
 from tests.fuzz import sanitized
 from tests.fuzz.engine import Target
 

@@ -8,12 +8,13 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
 
+from mar_st.export.formats import GraphSource
 from mar_st.export.graph import PackedEncoder, parts_of
-from mar_st.export.native_graphs import NativeGraphs
+from mar_st.export.graphs.native import NativeGraphs
 from mar_st.export.source import ExportSource, write_front
 from mar_st.model.encoders import load_encoder
 from mar_st.online.front import Front
-from mar_st.online.native_runtime import NativeRuntime
+from mar_st.online.runtimes.native import NativeRuntime
 from mar_st.online.torch_encoder import TorchEncoder
 from tests.mar_st.conftest import make_config, make_tokenizer
 
@@ -75,16 +76,17 @@ def native(model, folder, threads=2):
     source = ExportSource(TorchEncoder(model), parts_of(list(model)), "tiny")
     listing, exact = write_front(source, folder, exact=True)
     graph = PackedEncoder(source.parts).eval()
-    variant = NativeGraphs(graph, listing.max_length).write("int8", folder, exact, [])
+    variant = NativeGraphs(GraphSource(graph, {}, listing, folder)).write("int8", folder, exact, [])
     return NativeRuntime(folder / variant.graph, variant.options, threads), Front(folder, listing, exact)
 
 
 @pytest.fixture(scope="session")
 def kernels():
     """The compiled kernels; skips the test where they cannot be had."""
-    from mar_st.online import EncoderError, native_runtime
+    from mar_st.online import EncoderError
+    from mar_st.online.runtimes import native
 
     try:
-        return native_runtime.kernels()
+        return native.kernels()
     except EncoderError as error:
         pytest.skip(str(error))

@@ -11,7 +11,7 @@ import pytest
 
 from mar_st.online import EncoderError
 from mar_st.online.native_description import Description
-from mar_st.online.native_runtime import NativeRuntime
+from mar_st.online.runtimes.native import NativeRuntime
 from tests.mar_st.export.conftest import make_model, native
 
 pytestmark = pytest.mark.usefixtures("kernels")
@@ -62,7 +62,7 @@ CORRUPTED = """
 import copy, json, random, sys
 from pathlib import Path
 import numpy as np
-from mar_st.online.native_runtime import NativeRuntime
+from mar_st.online.runtimes.native import NativeRuntime
 from mar_st.online import EncoderError
 
 folder, seed = Path(sys.argv[1]), int(sys.argv[2])

@@ -22,8 +22,8 @@ PAGE = Path(__file__).parents[3] / "docs/concepts/architecture.md"
 @pytest.fixture
 def registering(monkeypatch):
     """Forgets the kinds that a test registers."""
-    monkeypatch.setattr(registry, "_CLASSES", dict(registry.registered()))
-    monkeypatch.setattr(registry, "_AFTER", dict(registry._AFTER))
+    monkeypatch.setattr(registry.KINDS, "found", dict(registry.registered()))
+    monkeypatch.setattr(registry.KINDS, "after", dict(registry.KINDS.after))
 
 
 @pytest.fixture
@@ -79,9 +79,9 @@ def test_the_command_lists_every_registered_kind():
 
 
 def test_what_is_not_a_kind_is_refused(registering):
-    with pytest.raises(ValueError, match=r"two kinds of index 'hnsw': mar_st\.index\.kinds\.hnsw"):
+    with pytest.raises(ValueError, match=r"'hnsw': the name is taken by mar_st\.index\.kinds\.hnsw"):
         registry.kind("hnsw")(IndexKind)
-    with pytest.raises(ValueError, match="two kinds of index 'auto'"):
+    with pytest.raises(ValueError, match="Kind of index 'auto': the name is taken"):
         registry.kind("auto")(IndexKind)
     with pytest.raises(TypeError, match="'half': IndexKind has to define build, memory"):
         registry.kind("half")(IndexKind)

@@ -15,6 +15,7 @@ from mar_st.kernels.build import BuildError, close_with, library
 from mar_st.kernels.processor import processor
 from mar_st.online.native_description import Description, Layer, Model, Step
 from mar_st.online.protocol import EncoderError
+from mar_st.online.runtime import Runtime, runtime
 
 #: What the kernels need of a processor, as Linux names it.
 NEEDS = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "fma"})
@@ -37,7 +38,7 @@ def kernels() -> ctypes.CDLL:
             f"{', '.join(missing)}. Use an OpenVINO or ONNX variant (`mar export --format openvino`)."
         )
     try:
-        found = library(Path(__file__).parents[1] / "kernels" / "encoder.cpp", _FLAGS)
+        found = library(Path(__file__).parents[2] / "kernels" / "encoder.cpp", _FLAGS)
     except BuildError as error:
         raise EncoderError(f"The native encoder needs a C++ compiler: {error}") from error
     pointer = ctypes.c_void_p
@@ -57,7 +58,8 @@ def kernels() -> ctypes.CDLL:
     return found
 
 
-class NativeRuntime:
+@runtime("native")
+class NativeRuntime(Runtime):
     """An encoder with 8-bit weights and activations, see `encoder.cpp`.
 
     Args:

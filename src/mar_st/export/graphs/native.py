@@ -9,18 +9,19 @@ import numpy as np
 import torch
 from torch import nn
 
+from mar_st.export.formats import GraphFormat, graph_format
 from mar_st.export.graph import ExportError, parameters_of, position_offset
 from mar_st.files import open_reserved
 from mar_st.online.listing import Variant
 from mar_st.online.native_description import ACTIVATIONS, STEPS
-from mar_st.online.native_runtime import kernels
 from mar_st.online.protocol import EncoderError
+from mar_st.online.runtimes.native import kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from mar_st.export.graph import PackedEncoder
+    from mar_st.export.formats import GraphSource
 
 #: As in `linear.hpp`: inputs that share a scale, outputs of a block, and what inputs are filled up to.
 _GROUP, _WIDTH, _STEP = 128, 32, 16
@@ -300,18 +301,21 @@ _FAMILIES: dict[str, Callable[[_Describer], dict[str, Any]]] = {
 }
 
 
-class NativeGraphs:
+@graph_format("native")
+class NativeGraphs(GraphFormat):
     """Writes the one variant of an encoder that `mar_st.kernels` computes: int8 throughout.
 
     Args:
-        graph: The encoder.
-        length: Tokens that a text may have.
+        source: The encoder.
 
     Raises:
         ExportError: The encoder is of an architecture that is not known here, or this machine cannot run it.
     """
 
-    def __init__(self, graph: PackedEncoder, length: int) -> None:
+    FORMS = ("int8",)
+
+    def __init__(self, source: GraphSource) -> None:
+        graph = source.graph
         kind = graph.model.config.model_type
         if kind not in _FAMILIES:
             raise ExportError(f"The native encoder computes {', '.join(_FAMILIES)}; this is {kind}.")
@@ -320,12 +324,12 @@ class NativeGraphs:
         except EncoderError as error:
             raise ExportError(str(error)) from error
         self._graph = graph
-        self._length = length + position_offset(graph.model)
+        self._length = source.listing.max_length + position_offset(graph.model)
 
     def write(
         self, precision: str, folder: Path, table: str, calibration: Sequence[dict[str, np.ndarray]]
     ) -> Variant:
-        """Write the variant, see `OpenVINOGraphs.write`.
+        """Write the variant, see `GraphFormat.write`.
 
         Raises:
             ExportError: It is not int8, or the encoder has something that is not known here.

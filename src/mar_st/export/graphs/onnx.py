@@ -6,35 +6,35 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from mar_st.export.formats import GraphFormat, graph_format
 from mar_st.export.graph import ExportError
 from mar_st.online.listing import Variant
 from mar_st.online.packages import optional
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
     import numpy as np
 
-    from mar_st.export.graph import PackedEncoder
+    from mar_st.export.formats import GraphSource
 
 #: Bytes from which a weight is kept beside the graph, where it can be mapped.
 _EXTERNAL = 1024
 
 
-class OnnxGraphs:
+@graph_format("onnx", after="openvino")
+class OnnxGraphs(GraphFormat):
     """Writes the variants of one encoder.
 
     Args:
-        graph: The encoder.
-        example: Inputs of the graph, of several texts.
-        folder: Where to write.
+        source: The encoder.
     """
 
-    def __init__(self, graph: PackedEncoder, example: dict[str, np.ndarray], folder: Path) -> None:
+    def __init__(self, source: GraphSource) -> None:
         optional("onnxscript", "export")
-        self._folder = folder
-        self._base = folder / "onnx-fp32.onnx"
+        graph, example = source.graph, source.example
+        self._base = source.folder / "onnx-fp32.onnx"
         tokens, texts = torch.export.Dim("tokens", min=2, max=8192), torch.export.Dim("texts", max=8192)
         shapes: dict[str, Any] = {name: {0: tokens} for name in ("embeddings", "positions", "segments")}
         shapes["pool"] = {0: texts} if graph.single else {0: texts, 1: tokens}
@@ -54,7 +54,7 @@ class OnnxGraphs:
     def write(
         self, precision: str, folder: Path, table: str, calibration: Sequence[dict[str, np.ndarray]]
     ) -> Variant:
-        """Write one variant, see `OpenVINOGraphs.write`.
+        """Write one variant, see `GraphFormat.write`.
 
         Raises:
             ExportError: ONNX Runtime does not compute in this precision, or a package is missing.
@@ -70,8 +70,10 @@ class OnnxGraphs:
         files = [target.name, f"{target.name}.data"]
         return Variant("onnx", precision, target.name, [f for f in files if (folder / f).is_file()], table)
 
-    def drop_base(self) -> None:
+    def finish(self, kept: Collection[str]) -> None:
         """Delete the float32 graph, where nobody asked for it."""
+        if self._base.stem in kept:
+            return
         for path in (self._base, self._base.with_name(f"{self._base.name}.data")):
             path.unlink(missing_ok=True)
 

@@ -10,16 +10,16 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
 from sentence_transformers.sentence_transformer.modules import LayerNorm
+from tests.mar_st.conftest import ALPHABET, make_config, make_tokenizer
+from tests.mar_st.export.conftest import FAMILIES, TEXTS, make_model, native
 from torch import nn
 
 from mar_st.export import ExportError, export
-from mar_st.export.native_graphs import pack
+from mar_st.export.graphs.native import pack
 from mar_st.model.encoders import load_encoder
 from mar_st.online import EncoderError, load_query_encoder
-from mar_st.online import native_runtime as runtime
-from mar_st.online.native_runtime import NativeRuntime
-from tests.mar_st.conftest import ALPHABET, make_config, make_tokenizer
-from tests.mar_st.export.conftest import FAMILIES, TEXTS, make_model, native
+from mar_st.online.runtimes import native as runtime
+from mar_st.online.runtimes.native import NativeRuntime
 
 needs_kernels = pytest.mark.usefixtures("kernels")
 

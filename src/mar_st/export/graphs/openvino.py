@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from mar_st.export.formats import GraphFormat, graph_format
 from mar_st.export.graph import ExportError
 from mar_st.online.listing import Variant
 from mar_st.online.packages import optional
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from mar_st.export.graph import PackedEncoder
+    from mar_st.export.formats import GraphSource
 
 #: Columns of an int8 weight matrix that share the scale of the activations they meet.
 _GROUP = 128
@@ -32,16 +33,17 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-class OpenVINOGraphs:
+@graph_format("openvino", after="native")
+class OpenVINOGraphs(GraphFormat):
     """Writes the variants of one encoder.
 
     Args:
-        graph: The encoder; it may be deleted once this is made.
-        example: Inputs of the graph, of several texts.
+        source: The encoder.
     """
 
-    def __init__(self, graph: PackedEncoder, example: dict[str, np.ndarray]) -> None:
+    def __init__(self, source: GraphSource) -> None:
         ov = optional("openvino", "export")
+        graph, example = source.graph, source.example
         self._ov = ov
         tensors = {name: torch.from_numpy(array) for name, array in example.items()}
         self._model = ov.convert_model(graph, example_input=tensors)
@@ -52,13 +54,7 @@ class OpenVINOGraphs:
     def write(
         self, precision: str, folder: Path, table: str, calibration: Sequence[dict[str, np.ndarray]]
     ) -> Variant:
-        """Write one variant.
-
-        Args:
-            precision: `fp32`, `bf16`, `int8` or `int8-calibrated`.
-            folder: Where to.
-            table: Type of the token embeddings it reads.
-            calibration: Inputs whose activations say how those are rounded to int8.
+        """Write one variant, see `GraphFormat.write`.
 
         Raises:
             ExportError: A weight does not fit, or a package is missing.

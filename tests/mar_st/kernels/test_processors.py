@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mar_st.online import runtimes
+from mar_st.kernels import processor
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,6 +34,6 @@ def test_limits_of_containers_count(
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content, encoding="ascii")
-    monkeypatch.setattr(runtimes, "_CGROUP", tmp_path)
+    monkeypatch.setattr(processor, "_CGROUP", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    assert runtimes.processors() == expected
+    assert processor.processors() == expected

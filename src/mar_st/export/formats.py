@@ -1,0 +1,162 @@
+"""Forms of export, registered by decorators: graphs of encoders, and tables of lookup encoders."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from mar_st.files.registered import Registered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+    from pathlib import Path
+
+    import numpy as np
+
+    from mar_st.export.graph import PackedEncoder
+    from mar_st.online.listing import Listing, Variant
+    from mar_st.online.torch_encoder import TorchEncoder
+
+
+@dataclass(frozen=True)
+class GraphSource:
+    """An encoder to write graphs of.
+
+    Attributes:
+        graph: The encoder; it may be deleted once the formats are made.
+        example: Inputs of the graph, of several texts.
+        listing: What is known of the encoder.
+        folder: Folder to write to.
+    """
+
+    graph: PackedEncoder
+    example: dict[str, np.ndarray]
+    listing: Listing
+    folder: Path
+
+
+class GraphFormat(ABC):
+    """Writes the variants of one encoder that one runtime computes.
+
+    Args:
+        source: The encoder.
+
+    Attributes:
+        FORMS: Weight formats that it has, if few: others are passed over beside other formats. `None`: each
+            is tried, and refused with a reason.
+
+    Raises:
+        ExportError: The encoder cannot be written in this format, or a package is missing.
+    """
+
+    FORMS: ClassVar[tuple[str, ...] | None] = None
+
+    @abstractmethod
+    def __init__(self, source: GraphSource) -> None: ...
+
+    @abstractmethod
+    def write(
+        self, precision: str, folder: Path, table: str, calibration: Sequence[dict[str, np.ndarray]]
+    ) -> Variant:
+        """Write one variant.
+
+        Args:
+            precision: `fp32`, `bf16`, `int8` or `int8-calibrated`.
+            folder: Folder to write to.
+            table: Type of the token embeddings it reads.
+            calibration: Inputs whose activations say how those are rounded to int8.
+
+        Raises:
+            ExportError: It cannot be computed so, or a package is missing.
+        """
+
+    def finish(self, kept: Collection[str]) -> None:  # noqa: B027 - most formats have nothing to delete
+        """Delete what only writing needed.
+
+        Args:
+            kept: Names of the variants that were written.
+        """
+
+
+class LookupFormat(ABC):
+    """What is written beside the table of a lookup encoder."""
+
+    @staticmethod
+    @abstractmethod
+    def check(weight_format: str, vectors: object, documents: object) -> None:
+        """Refuse options that do not fit.
+
+        Args:
+            weight_format: Format of the table.
+            vectors: Folder of document vectors, if one was given.
+            documents: Corpus, if one was given.
+
+        Raises:
+            ExportError: They do not fit.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def write(
+        encoder: TorchEncoder, part: Path, vectors: str | Path | None, documents: str | Path | None
+    ) -> tuple[list[str], int]:
+        """Write the files of the format.
+
+        Args:
+            encoder: The encoder.
+            part: Folder to write to.
+            vectors: Folder of document vectors.
+            documents: Corpus.
+
+        Returns:
+            Names of the files, and the number of documents.
+
+        Raises:
+            ExportError: Documents and vectors do not fit each other or the encoder.
+        """
+
+
+G = TypeVar("G", bound=GraphFormat)
+L = TypeVar("L", bound=LookupFormat)
+
+GRAPHS: Registered[GraphFormat] = Registered(f"{__package__}.graphs", "Format")
+LOOKUPS: Registered[LookupFormat] = Registered(f"{__package__}.lookups", "Format of lookup encoders")
+
+
+def graph_format(name: str, *, after: str = "") -> Callable[[type[G]], type[G]]:
+    """Register a class as a format of graphs.
+
+    Args:
+        name: Name of the format, of its module, and of the runtime that computes it.
+        after: The format that it is listed after.
+
+    Raises:
+        ValueError: There is another format of that name, or its module is called otherwise.
+        TypeError: The class does not write.
+    """
+
+    def register(cls: type[G]) -> type[G]:
+        GRAPHS.add(name, cls, after)
+        return cls
+
+    return register
+
+
+def lookup_format(name: str, *, after: str = "") -> Callable[[type[L]], type[L]]:
+    """Register a class as a format of lookup encoders.
+
+    Args:
+        name: Name of the format and of its module.
+        after: The format that it is listed after.
+
+    Raises:
+        ValueError: There is another format of that name, or its module is called otherwise.
+        TypeError: The class does not write.
+    """
+
+    def register(cls: type[L]) -> type[L]:
+        LOOKUPS.add(name, cls, after)
+        return cls
+
+    return register

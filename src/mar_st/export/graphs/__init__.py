@@ -1,0 +1,1 @@
+"""The formats of exported graphs, one module each: a new module here is a new format."""

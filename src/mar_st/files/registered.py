@@ -1,0 +1,70 @@
+"""Classes that the modules of a folder register, each under the name of its module."""
+
+from __future__ import annotations
+
+import inspect
+from graphlib import TopologicalSorter
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Generic, TypeVar
+
+__all__ = ["Registered"]
+
+T = TypeVar("T")
+
+
+class Registered(Generic[T]):
+    """Classes by name; a new module in the folder is a new class.
+
+    Args:
+        folder: Dotted name of the folder. Its module `ivf_pq` registers the class `ivf-pq`, and no other, so
+            that names can be listed, and one class found, without importing them all.
+        what: What the classes are, for messages.
+        reserved: Names that none may have.
+    """
+
+    def __init__(self, folder: str, what: str, *, reserved: tuple[str, ...] = ()) -> None:
+        self.folder, self.what, self.reserved = folder, what, reserved
+        self.found: dict[str, type[T]] = {}
+        self.after: dict[str, str] = {}
+
+    def add(self, name: str, cls: type[T], after: str = "") -> None:
+        """Register a class.
+
+        Args:
+            name: Its name.
+            cls: The class.
+            after: The name that it is listed after.
+
+        Raises:
+            ValueError: There is another class of that name, or its module is called otherwise.
+            TypeError: The class lacks a method.
+        """
+        if name in self.found or name in self.reserved:
+            owner = f" by {self.found[name].__module__}" if name in self.found else ""
+            raise ValueError(f"{self.what} {name!r}: the name is taken{owner}.")
+        home, _, module = cls.__module__.rpartition(".")
+        if home == self.folder and module.replace("_", "-") != name:
+            raise ValueError(f"{self.what} {name!r} belongs into a module of its name, not {module!r}.")
+        if inspect.isabstract(cls):
+            missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
+            raise TypeError(f"{self.what} {name!r}: {cls.__name__} has to define {missing}.")
+        self.found[name], self.after[name] = cls, after
+
+    def names(self) -> tuple[str, ...]:
+        """The names by the modules of the folder, sorted; nothing but the folder itself is imported."""
+        modules = iter_modules(import_module(self.folder).__path__)
+        return tuple(sorted({*self.found, *(module.name.replace("_", "-") for module in modules)}))
+
+    def get(self, name: str) -> type[T] | None:
+        """The class of a name, `None` if there is none; no other module is imported."""
+        if name not in self.found and name in self.names():
+            import_module(f"{self.folder}.{name.replace('-', '_')}")
+        return self.found.get(name)
+
+    def classes(self) -> dict[str, type[T]]:
+        """All classes by name, in the order in which they are listed."""
+        for name in self.names():
+            self.get(name)
+        order = TopologicalSorter({name: {self.after[name]} for name in sorted(self.found)}).static_order()
+        return {name: self.found[name] for name in order if name in self.found}

@@ -1,0 +1,74 @@
+"""Base of the runtimes that compute an exported graph, and their registry."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mar_st.files.registered import Registered
+from mar_st.kernels.processor import processors
+from mar_st.online.protocol import EncoderError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import numpy as np
+
+    from mar_st.online.listing import Variant
+
+
+class Runtime(ABC):
+    """A loaded graph; one call at a time.
+
+    Args:
+        path: File of the graph.
+        options: Settings that the export chose (`Variant.options`).
+        threads: Threads of a call.
+
+    Raises:
+        EncoderError: It cannot run here.
+    """
+
+    @abstractmethod
+    def __init__(self, path: Path, options: dict[str, Any], threads: int) -> None: ...
+
+    @abstractmethod
+    def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
+        """Vectors of a pack, float32 `(texts or more, dim)`; valid until the next call."""
+
+
+R = TypeVar("R", bound=Runtime)
+
+RUNTIMES: Registered[Runtime] = Registered(f"{__package__}.runtimes", "Runtime")
+
+
+def runtime(name: str) -> Callable[[type[R]], type[R]]:
+    """Register a class as the runtime of a name.
+
+    Args:
+        name: Name of the runtime, as `Variant.runtime` has it, and of its module.
+
+    Raises:
+        ValueError: There is another runtime of that name, or its module is called otherwise.
+        TypeError: The class does not run.
+    """
+
+    def register(cls: type[R]) -> type[R]:
+        RUNTIMES.add(name, cls)
+        return cls
+
+    return register
+
+
+def open_runtime(folder: Path, variant: Variant, threads: int | None) -> Runtime:
+    """Load the graph of a variant.
+
+    Raises:
+        EncoderError: The runtime is not known or not installed.
+    """
+    found = RUNTIMES.get(variant.runtime)
+    if found is None:
+        known = ", ".join(RUNTIMES.names())
+        raise EncoderError(f"{variant.graph} is for {variant.runtime!r}; known are {known}.")
+    return found(folder / variant.graph, variant.options, threads or processors())
