@@ -17,6 +17,7 @@ from medteb_mteb.commands.build import build
 from medteb_mteb.commands.consensus import consensus, review_app
 from medteb_mteb.commands.dedup import dedup
 from medteb_mteb.commands.diversify import diversify
+from medteb_mteb.commands.extend import extend
 from medteb_mteb.commands.judge import judge
 from medteb_mteb.commands.pairs import pairs
 from medteb_mteb.commands.pool import pool
@@ -46,6 +47,7 @@ edition_app = typer.Typer(
     help="Manage editions: the data that tasks are scored on.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(edition_app, name="edition")
+edition_app.command("extend", no_args_is_help=True)(extend)
 app.command("build", no_args_is_help=True)(build)
 app.command("anonymize", no_args_is_help=True)(anonymize)
 app.command("dedup", no_args_is_help=True)(dedup)

@@ -108,7 +108,7 @@ def croissant(edition: Edition, *, url: str = "") -> dict[str, Any]:
         file = edition.path / PROVENANCE
         content["distribution"].append(_file(PROVENANCE, sha256_of(file), file.stat().st_size))
     sources = mappings(made, "sources") or mappings(edition.extra, "sources")
-    return {**content, **_based_on(sources), **_rai(made)}
+    return {**content, **_based_on(sources), **_rai(made, mappings(edition.extra, "history"))}
 
 
 def _based_on(sources: list[dict[str, Any]]) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _based_on(sources: list[dict[str, Any]]) -> dict[str, Any]:
     return {"sc:isBasedOn": works} if works else {}
 
 
-def _rai(made: dict[str, Any]) -> dict[str, Any]:
+def _rai(made: dict[str, Any], history: list[dict[str, Any]]) -> dict[str, Any]:
     """Judges, rule, agreement, retrievers, anonymisers and leaks, in the fields of the RAI vocabulary."""
     judges, writers = mappings(made, "judges"), mappings(made, "writers")
     consensus = mappings(made, "consensus")
@@ -142,7 +142,7 @@ def _rai(made: dict[str, Any]) -> dict[str, Any]:
     candidates = [f"candidates of {_json(one)}" for one in mappings(made, "retrievers")]
     anonymisers = [f"anonymised: {_json(one)}" for one in mappings(made, "anonymisers")]
     leaks = [f"contamination: {_json(made['contamination'])}"] if made.get("contamination") else []
-    history = [f"earlier version: {_json(one)}" for one in mappings(made, "history")]
+    versions = [f"earlier version: {_json(one)}" for one in history]
     fields = {
         "rai:dataCollectionTimeFrame": list(days(judges + writers)),
         "rai:machineAnnotationTools": list(map(_json, judges + writers)),
@@ -151,7 +151,7 @@ def _rai(made: dict[str, Any]) -> dict[str, Any]:
         "rai:dataAnnotationAnalysis": agreement,
         "rai:dataPreprocessingProtocol": candidates + anonymisers,
         "rai:dataLimitations": leaks,
-        "rai:dataReleaseMaintenancePlan": "; ".join(history),
+        "rai:dataReleaseMaintenancePlan": "; ".join(versions),
     }
     return {key: value for key, value in fields.items() if value}
 

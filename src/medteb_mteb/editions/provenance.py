@@ -10,7 +10,6 @@ It holds no text of queries or documents::
     writers         the same of LLMs that wrote texts of the edition
     consensus       rule, positive grades, numbers of labels, agreement
     contamination   what was looked for in training sets, and found
-    history         earlier versions of the edition, oldest first
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def datasheet(edition: Edition, build: Path | None = None) -> str:
         ("LLMs that wrote texts", ("LLM", *answerer), _answerers(made, "writers")),
         ("Labels", ("", ""), list(_labels(made))),
         ("Contamination", ("", ""), _contamination(made)),
-        ("Earlier versions", ("version", "digest", "what has changed since"), _history(made)),
+        ("Earlier versions", ("version", "digest", "what has changed since"), _history(edition)),
     ):
         if rows:
             lines += ["", f"## {title}", "", *markdown_table(header, rows)]
@@ -189,10 +189,10 @@ def _contamination(made: dict[str, Any]) -> list[Row]:
     return rows or [("test queries in training sets", UNKNOWN)]
 
 
-def _history(made: dict[str, Any]) -> list[Row]:
+def _history(edition: Edition) -> list[Row]:
     return [
         (_shown(one.get("version")), _shown(one.get("digest")), _shown(one.get("changes")))
-        for one in mappings(made, "history")
+        for one in mappings(edition.extra, "history")
     ]
 
 

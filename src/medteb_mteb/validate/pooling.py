@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isnan, nan
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from medteb_mteb.curation.labels.agreement import Estimate
+from medteb_mteb.curation.labels.intervals import rounded
 from medteb_mteb.measures.judged import Judged
 from medteb_mteb.measures.rankings import ENOUGH_JUDGED, means, score_queries
 from medteb_mteb.validate.clusters import mean_of_queries
@@ -67,7 +70,8 @@ def pool_bias(material: Material) -> Finding:
     """Estimate pool bias: the score that each retriever would lose, had it not contributed to the pools.
 
     The judgements of documents that it alone found are removed (J. Zobel, SIGIR 1998). Queries that lose
-    their last positive are left out of both means.
+    their last positive are left out of both means. Losses are paired by query, and their intervals are over
+    clusters of near-duplicate queries.
     """
     key, title = "pool bias", "A new system is not marked down"
     ranks = material.ranks
@@ -84,17 +88,24 @@ def pool_bias(material: Material) -> Finding:
     )
     numbers: dict[str, Number] = {}
     for name, outcome in outcomes.items():
-        numbers[f"{name}, loss of nDCG@10"] = round(outcome.loss, 4)
+        numbers[f"{name}, loss of nDCG@10"] = round(outcome.loss.value, 4)
+        for end, value in (("low", outcome.loss.low), ("high", outcome.loss.high)):
+            numbers[f"{name}, loss of nDCG@10, {end}"] = rounded(value)
         share = outcome.judged
         numbers[f"{name}, judged@10 without it"] = None if share is None else round(share, 4)
     numbers["order of the retrievers changes"] = "yes" if changed else "no"
-    header = ("retriever", "nDCG@10", "without its own documents", "loss", "judged@10 then", "queries lost")
+    header = (
+        *("retriever", "nDCG@10", "without its own documents", "loss [95 %]"),
+        *("judged@10 then", "queries lost"),
+    )
     table = Table(header, tuple((name, *outcome.cells()) for name, outcome in outcomes.items()))
-    name = max(outcomes, key=lambda one: outcomes[one].loss)
-    verdicts: list[Verdict] = ["warning" if changed else "ok", _by_loss(outcomes[name].loss)]
+    name = max(outcomes, key=lambda one: outcomes[one].loss.value)
+    largest = outcomes[name].loss
+    verdicts: list[Verdict] = ["warning" if changed else "ok", _by_loss(largest.value)]
     reason = (
-        f"{name} would lose {outcomes[name].loss:.4f} of nDCG@10 had it not contributed to the pools"
-        if round(outcomes[name].loss, 4) > 0
+        f"{name} would lose {largest.value:.4f} of nDCG@10{_ends(largest)} had it not contributed to the "
+        "pools"
+        if round(largest.value, 4) > 0
         else "no retriever would lose nDCG@10 had it not contributed to the pools"
     )
     if shares := {n: o.judged for n, o in outcomes.items() if o.judged is not None}:
@@ -104,7 +115,10 @@ def pool_bias(material: Material) -> Finding:
     reason += f"; the order of the retrievers {'changes' if changed else 'stays'}"
     verdict = worst(verdicts)
     if verdict != "ok":
-        reason += ". Add retrievers of other kinds to the pools, and judge what new systems retrieve"
+        reason += (
+            ". Add retrievers of other kinds to the pools, and judge what new systems retrieve (medteb "
+            "edition extend)"
+        )
     return Finding(key, title, verdict, reason, numbers, table)
 
 
@@ -115,24 +129,29 @@ class _LeftOut:
     Attributes:
         ndcg: nDCG@10 with all.
         without: nDCG@10 without them.
+        loss: What it loses without the documents that it alone found.
         judged: judged@10 without them, or None where it is not known.
         lost: Queries that keep no positive; both scores leave them out.
     """
 
     ndcg: float
     without: float
+    loss: Estimate
     judged: float | None
     lost: int
-
-    @property
-    def loss(self) -> float:
-        """Loss of nDCG without the documents that it alone found."""
-        return self.ndcg - self.without
 
     def cells(self) -> tuple[str, ...]:
         """A row of the table."""
         share = "not known" if self.judged is None else f"{self.judged:.1%}"
-        return f"{self.ndcg:.4f}", f"{self.without:.4f}", f"{self.loss:+.4f}", share, str(self.lost)
+        loss = f"{self.loss.value:+.4f}{_ends(self.loss, '+.4f')}"
+        return f"{self.ndcg:.4f}", f"{self.without:.4f}", loss, share, str(self.lost)
+
+
+def _ends(found: Estimate, form: str = ".4f") -> str:
+    """The interval of an estimate, with a space before it; nothing where too few queries have none."""
+    if isnan(found.low):
+        return ""
+    return f" [{found.low:{form}}, {found.high:{form}}]"
 
 
 def _by_loss(loss: float) -> Verdict:
@@ -158,10 +177,12 @@ def _left_out(material: Material, ranks: Ranks, retriever: str) -> _LeftOut:
     after = score_queries(reduced, Judged(negatives, judged.disputed), run)
     before = score_queries(material.qrels, judged, run)
     if not after:
-        return _LeftOut(0.0, 0.0, None, len(before))
+        return _LeftOut(0.0, 0.0, Estimate(0.0, nan, nan), None, len(before))
+    losses = {query: before[query].ndcg - one.ndcg for query, one in after.items()}
     return _LeftOut(
         fmean(before[query].ndcg for query in after),
         fmean(one.ndcg for one in after.values()),
+        mean_of_queries(material, losses),
         means(after.values()).judged if judged.known else None,
         len(before) - len(after),
     )

@@ -6,6 +6,7 @@ import pytest
 
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.folders import FolderError
+from medteb_mteb.validate.clusters import mean_of_queries
 from medteb_mteb.validate.pooling import holes, pool_bias
 
 SECOND = 1 / math.log2(3)
@@ -50,15 +51,31 @@ def test_bias_is_what_a_retriever_loses_without_its_own_documents(look, add, wri
     # BM25 alone found only a negative, and the positives that it misses stay.
     assert found.numbers["bm25, loss of nDCG@10"] == 0
     assert found.verdict == "fail"
-    assert found.reason.startswith("dense would lose 0.3691 of nDCG@10")
+    # Every query loses the same, so that no resample of them says otherwise.
+    assert found.numbers["dense, loss of nDCG@10, low"] == pytest.approx(1 - SECOND, abs=1e-4)
+    assert found.numbers["dense, loss of nDCG@10, high"] == pytest.approx(1 - SECOND, abs=1e-4)
+    assert found.reason.startswith("dense would lose 0.3691 of nDCG@10 [0.3691, 0.3691] had")
     assert "; 50.0% of the first 10 documents of bm25 would be judged; the order" in found.reason
+
+
+def test_the_interval_of_a_loss_is_over_clusters_of_queries(look, add, write_pools):
+    for i in range(0, 12, 2):  # half of the queries lose
+        add("qrels/test.tsv", f"q{i}\tu{i}\t1")
+    pools = write_pools(bm25="pn", dense="up")
+    numbers = look(pool_bias, pools=pools).numbers
+    material = look(lambda found: found, pools=pools)
+    losses = {f"q{i}": 0.0 if i % 2 else 1 - SECOND for i in range(12)}
+    expected = mean_of_queries(material, losses)
+    for end, value in (("", expected.value), (", low", expected.low), (", high", expected.high)):
+        assert numbers[f"dense, loss of nDCG@10{end}"] == pytest.approx(value, abs=1e-4)
+    assert 0 <= expected.low < expected.value < expected.high
 
 
 def test_pools_without_documents_of_a_single_retriever_have_no_bias(look, write_pools):
     found = look(pool_bias, pools=write_pools(bm25="pn", dense="np"))
     assert found.verdict == "ok"
     assert found.numbers["order of the retrievers changes"] == "no"
-    assert [row[3] for row in found.table.rows] == ["+0.0000", "+0.0000"]
+    assert [row[3] for row in found.table.rows] == ["+0.0000 [+0.0000, +0.0000]"] * 2
 
 
 def test_without_negatives_only_the_loss_is_known(look, folder, write_pools):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.grades import GRADES, POSITIVE, Label, by_pair, check_grades, value
@@ -74,6 +74,14 @@ class ConsensusRule:
             raise BuildError(f"Weights cannot be negative; got {dict(self.weights)}.")
         if not 0.5 <= self.share < 1:
             raise BuildError(f"share lies between 0.5 and 1, so that one side has it; got {self.share}.")
+
+    def options(self) -> dict[str, Any]:
+        """Return, under `options`, settings other than the default ones as JSON values; empty without any."""
+        default = ConsensusRule()
+        names = ("weights", "share", "spread", "judges", "incomplete", "keep_suspicious")
+        found = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(default, name)}
+        listed = {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+        return {"options": listed} if listed else {}
 
     def label(
         self, query_id: str, document_id: str, grades: Mapping[str, str], judges: Iterable[str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -168,7 +169,8 @@ def _judgement(line: str, where: str) -> Judgement:
         raise BuildError(f"{where}: query-id, corpus-id, judge and grade have to be texts.")
     if parts[3] not in GRADES:
         raise BuildError(f"{where}: the grade {parts[3]!r} is none of {', '.join(GRADES)}.")
-    query, document, judge, grade = parts
+    # Names recur in many rows; each is kept once.
+    query, document, judge, grade = map(sys.intern, parts)
     return Judgement(query, document, judge, grade, row.get("suspicious") is True)
 
 

@@ -47,6 +47,7 @@ def write_labels(
     content = {
         "rule": rule.kind,
         "positive": list(rule.positive),
+        **rule.options(),
         "labels": counts(labels),
         "agreement": report,
     }

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "anonymisers_in",
     "consensus_of",
+    "judge_entry",
     "provenance_of_judging",
     "provenance_of_labels",
     "provenance_of_texts",
@@ -40,15 +41,9 @@ def provenance_of_judging(source: str | Path) -> dict[str, Any]:
     recorded = _object(read_provenance(folder).get("judges"))
     judges = []
     for name, found in sorted(_object(manifest.get("settings")).items()):
-        settings, given = _object(found), _object(recorded.get(name))
-        model = settings.get("model") or settings.get("cross_encoder")
-        shown: dict[str, Any] = {
-            key: settings[key] for key in ("variant", "temperature", "prompt") if key in settings
-        }
+        given = _object(recorded.get(name))
         undated = {"undated": given["undated"]} if given.get("undated") else {}
-        judges.append(
-            {"name": name, "model": model, **shown, "answered": given.get("answered", []), **undated}
-        )
+        judges.append({**judge_entry(name, _object(found)), "answered": given.get("answered", []), **undated})
     before = _object(manifest.get("before"))
     return {
         "judges": judges,
@@ -56,6 +51,17 @@ def provenance_of_judging(source: str | Path) -> dict[str, Any]:
         "anonymisers": anonymisers_in((*_steps(before, "queries"), *_steps(before, "documents")))
         or ([{"declared": "texts hold nothing personal"}] if manifest.get("already_anonymous") else []),
     }
+
+
+def judge_entry(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Name and settings of a judge as `provenance.json` has them.
+
+    Args:
+        name: The judge.
+        settings: Everything that its grades depend on, as `Judge.description` gives it.
+    """
+    model = settings.get("model") or settings.get("cross_encoder")
+    return {"name": name, "model": model, **{key: settings[key] for key in _SHOWN if key in settings}}
 
 
 def provenance_of_labels(source: str | Path) -> dict[str, Any]:
@@ -78,7 +84,8 @@ def provenance_of_texts(*sources: str | Path) -> dict[str, Any]:
 def consensus_of(file: Path) -> dict[str, Any]:
     """Rule, numbers of labels and agreement of an `agreement.json`."""
     content = read_json(file)
-    found: dict[str, Any] = {key: content[key] for key in ("rule", "positive", "labels") if key in content}
+    names = ("rule", "positive", "options", "labels")
+    found: dict[str, Any] = {key: content[key] for key in names if key in content}
     return {**found, "agreement": _object(_object(content.get("agreement")).get("labels"))}
 
 

@@ -1,0 +1,153 @@
+"""`medteb edition extend`: judge what new systems retrieve, as a new version of an edition."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from mar_st.mining.retrievers import Retriever
+    from medteb_mteb.curation.edition.extend import Extension, SystemScores
+
+
+def extend(
+    edition: Annotated[str, typer.Argument(help="Task name or edition folder.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write to; the edition is left as it is.")],
+    retriever: Annotated[
+        list[str],
+        typer.Option(
+            "-r",
+            "--retriever",
+            help="System: a run ([NAME=]FILE.trec), or a retriever as for 'medteb pool'; may be repeated.",
+        ),
+    ],
+    judges: Annotated[Path, typer.Option(help="YAML file of the judges: those of the edition.")],
+    depth: Annotated[
+        int, typer.Option(help="Number of first documents of each system to judge.", min=1)
+    ] = 10,
+    edition_version: Annotated[
+        str | None, typer.Option("--version", help="Version of the new edition; default: the next minor one.")
+    ] = None,
+    rule: Annotated[
+        str | None,
+        typer.Option(help="Rule of agreement, as for 'medteb consensus'; default: that of the edition."),
+    ] = None,
+    other_panel: Annotated[
+        bool, typer.Option("--other-panel", help="Accept judges that are not those of the edition.")
+    ] = False,
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            help="Journal of paid judgements; default: $MEDTEB_JOURNAL or judgements.sqlite in OUT."
+        ),
+    ] = None,
+    already_anonymous: Annotated[
+        bool, typer.Option("--already-anonymous", help="Send the texts of the edition to the judges.")
+    ] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Send requests that failed in earlier runs again.")
+    ] = False,
+    store: Annotated[
+        Path | None,
+        typer.Option(help="Folder that keeps vectors; default: $MAR_STORE or OUT/../teacher-store."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
+) -> None:
+    """Judge what new systems retrieve, and write a new version of an edition.
+
+    The judges of the edition grade those of a system's first documents that nobody has judged. All earlier
+    labels stay, so runs of earlier systems can be scored by the new version, too.
+
+    The exit code is 1 if judgements are missing. Answers are kept, and the same command resumes.
+    """
+    from mar_st.data.trec import is_run
+    from mar_st.teachers.store import store_root
+    from medteb_mteb.commands.edition import resolve
+    from medteb_mteb.curation.edition.extend import extend as run
+    from medteb_mteb.curation.edition.extend import open_edition
+    from medteb_mteb.curation.judge.estimate import journal_path
+    from medteb_mteb.curation.labels.consensus import ConsensusRule
+    from medteb_mteb.curation.pooling.pool import open_retriever
+
+    there = resolve(edition)
+    _, data = open_edition(there.path)
+    ids = ([row["id"] for row in data.queries], [row["id"] for row in data.corpus])
+
+    def opened(given: str) -> Retriever:
+        name, equals, file = given.partition("=")
+        source = file if equals and is_run(file) else None
+        return open_retriever(
+            name if source else given,
+            source=source,
+            store=store or store_root(out),
+            show_progress=not quiet,
+            ids=ids,
+        )
+
+    found = run(
+        there.path,
+        out,
+        [opened(name) for name in retriever],
+        judges,
+        depth=depth,
+        version=edition_version,
+        rule=None if rule is None else ConsensusRule(rule),  # type: ignore[arg-type]  # checked there
+        other_panel=other_panel,
+        journal=journal_path(out / "judged", journal),
+        already_anonymous=already_anonymous,
+        retry_failed=retry_failed,
+        show_progress=not quiet,
+        say=lambda line: None if as_json or quiet else typer.echo(line),
+    )
+    typer.echo(json.dumps(_as_json(found), ensure_ascii=False, indent=2) if as_json else _as_text(found))
+    if found.judging is not None and not found.judging.complete:
+        for result in found.judging.judges:
+            if result.stopped:
+                typer.echo(f"medteb: {result.name} stopped: {result.stopped}", err=True)
+        typer.echo("medteb: judgements are missing; the same command resumes", err=True)
+        raise typer.Exit(1)
+
+
+def _as_json(found: Extension) -> dict[str, Any]:
+    return {
+        "edition": None
+        if found.edition is None
+        else {
+            "path": str(found.edition.path),
+            "version": found.edition.version,
+            "digest": found.edition.digest,
+        },
+        "change": None if found.change is None else found.change.to_json(),
+        "before": {name: asdict(scores) for name, scores in found.before.items()},
+        "after": {name: asdict(scores) for name, scores in found.after.items()},
+    }
+
+
+def _as_text(found: Extension) -> str:
+    lines = [f"{'system':30} {'labels':8} {'nDCG@10 [95 %]':28} {'judged@10':>10} {'condensed':>10}"]
+    for name, scores in found.before.items():
+        lines.append(_row(name, "before", scores))
+        if name in found.after:
+            lines.append(_row("", "after", found.after[name]))
+    if found.edition is not None and found.change is not None:
+        counts = ", ".join(f"{number:,} {what}" for what, number in found.change.counts.items())
+        lines.append(f"{found.change.pairs:,} pairs judged: {counts}")
+        lines.append(
+            f"version {found.edition.version}, revision {found.edition.digest[:12]}: {found.edition.path}"
+        )
+    elif found.judging is None:
+        lines.append("all of these documents are judged already; there is no new version")
+    return "\n".join(lines)
+
+
+def _row(name: str, labels: str, scores: SystemScores) -> str:
+    from mar_st.files import printable
+
+    share = "-" if scores.judged is None else f"{scores.judged:.1%}"
+    interval = f"{scores.ndcg:.4f} [{scores.low:.4f}, {scores.high:.4f}]"
+    return f"{printable(name):30} {labels:8} {interval:28} {share:>10} {scores.condensed:10.4f}"

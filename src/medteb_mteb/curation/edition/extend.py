@@ -1,0 +1,330 @@
+"""New versions of an edition: the same panel judges what new systems retrieve and nobody has judged.
+
+Queries, corpus and all labels of the earlier version stay as they are, so that any run of it can be scored by
+the new labels, too, and a score moves only by documents that were unjudged.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from medteb_mteb.curation.edition.versions import Change, next_version, write_version
+from medteb_mteb.curation.files.folder import write_text
+from medteb_mteb.curation.files.layout import write_texts
+from medteb_mteb.curation.files.records import BuildError, Text
+from medteb_mteb.curation.judge import judge, load_judges
+from medteb_mteb.curation.judge.config import Judges
+from medteb_mteb.curation.labels.agreement import agreement
+from medteb_mteb.curation.labels.consensus import ConsensusRule, consensus, counts
+from medteb_mteb.curation.labels.grades import read_judging
+from medteb_mteb.curation.labels.intervals import interval
+from medteb_mteb.curation.labels.provenance import judge_entry, provenance_of_judging, retrievers_in
+from medteb_mteb.curation.pooling.pool import Pooling, pool
+from medteb_mteb.editions import load_edition, verify
+from medteb_mteb.editions.provenance import mappings, read_provenance
+from medteb_mteb.folders.layout import inspect_folder
+from medteb_mteb.folders.problems import Problems
+from medteb_mteb.folders.retrieval import read_retrieval
+from medteb_mteb.measures.rankings import DEPTH, means, score_queries
+from medteb_mteb.report.intervals import MeanSample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mar_st.mining.retrievers import Retriever
+    from medteb_mteb.curation.judge import JudgeReport
+    from medteb_mteb.curation.labels.grades import Judging, Label
+    from medteb_mteb.editions import Edition
+    from medteb_mteb.folders.retrieval import RetrievalData
+
+__all__ = ["Extension", "SystemScores", "extend", "open_edition"]
+
+#: Documents of a system that are kept for its scores, where fewer are judged.
+KEPT = 100
+
+
+@dataclass(frozen=True)
+class SystemScores:
+    """Scores of one system by the labels of a version.
+
+    Attributes:
+        ndcg: nDCG@10.
+        low: Lower end of its 95 % bootstrap interval over queries.
+        high: Upper end.
+        judged: judged@10; None where nothing was retrieved.
+        condensed: nDCG@10 of the judged documents alone.
+    """
+
+    ndcg: float
+    low: float
+    high: float
+    judged: float | None
+    condensed: float
+
+
+@dataclass(frozen=True)
+class Extension:
+    """Outcome of an extension.
+
+    Attributes:
+        judging: Report of the judging; None where everything was judged already.
+        edition: The new version; None as long as judgements are missing, or where there are no new ones.
+        change: What it adds.
+        before: Scores of the systems by the earlier labels.
+        after: The same by the new ones.
+    """
+
+    judging: JudgeReport | None = None
+    edition: Edition | None = None
+    change: Change | None = None
+    before: dict[str, SystemScores] = field(default_factory=dict)
+    after: dict[str, SystemScores] = field(default_factory=dict)
+
+
+def open_edition(folder: Path) -> tuple[Edition, RetrievalData]:
+    """An edition that can be extended: retrieval, whole, with judged negatives.
+
+    Raises:
+        BuildError: It is of another kind, or lists no judged negatives.
+        EditionError: It has no manifest, or a file differs from it.
+        FolderError: Rows that cannot be used.
+    """
+    edition = load_edition(folder)
+    verify(edition)
+    layout = inspect_folder(folder)
+    if "qrels" not in layout.tables or "top_ranked" in layout.tables:
+        raise BuildError(f"{folder} is not an edition of retrieval; the candidates of reranking are fixed.")
+    data = read_retrieval(layout, Problems(folder))
+    if not data.judged.known:
+        raise BuildError(
+            f"{folder} lists no judged negatives, so nobody knows what was judged. 'medteb audit' judges it."
+        )
+    return edition, data
+
+
+def extend(
+    folder: str | Path,
+    out: str | Path,
+    retrievers: Sequence[Retriever],
+    judges: Judges | str | Path,
+    *,
+    depth: int = DEPTH,
+    version: str | None = None,
+    rule: ConsensusRule | None = None,
+    other_panel: bool = False,
+    journal: str | Path | None = None,
+    already_anonymous: bool = False,
+    retry_failed: bool = False,
+    show_progress: bool = True,
+    say: Callable[[str], None] = print,
+) -> Extension:
+    """Judge what systems have among their first documents and nobody has judged, and write a new version.
+
+    The edition is left as it is; the new version goes to `out`, into a folder of the task's name. Started
+    again, it resumes.
+
+    Args:
+        folder: An edition of retrieval with a manifest and judged negatives.
+        out: Folder to write.
+        retrievers: The systems: models that search the corpus, or runs.
+        judges: The judges, or their YAML file.
+        depth: How many of a system's first documents are judged.
+        version: Version of the new edition; default the next minor one.
+        rule: How grades become labels; default that of the edition.
+        other_panel: Whether the judges may be others than those of the edition.
+        journal: The journal of judgements, default `out/judgements.sqlite`.
+        already_anonymous: Send texts of the edition.
+        retry_failed: Ask again for what has failed in earlier runs.
+        show_progress: Show bars.
+        say: Receives lines for people.
+
+    Raises:
+        BuildError: The edition cannot be extended, the judges or the rule are not known or not the edition's,
+            or the folder belongs to something else.
+    """
+    place, target = Path(folder), Path(out)
+    edition, data = open_edition(place)
+    made = read_provenance(place)
+    panel = judges if isinstance(judges, Judges) else load_judges(judges)
+    how = rule or _rule_of(made, place)
+    if not other_panel:
+        _same_panel(made, panel, place)
+    wanted = next_version(edition, version)
+    queries = [Text(row["id"], row["text"]) for row in data.queries]
+    documents = [Text(row["id"], row["text"], row["title"]) for row in data.corpus]
+    pools = pool(
+        queries, documents, retrievers, target / "pools", Pooling(len(documents), max(depth, KEPT)),
+        show_progress=show_progress, say=say,
+    )  # fmt: skip
+    runs = _runs(pools)
+    before = _scores(data, runs)
+    unjudged = _unjudged(data, runs, depth)
+    if not unjudged:
+        return Extension(before=before)
+    files = _write_input(target / "input", queries, documents, unjudged)
+    report = judge(
+        *files, target / "judged", panel, journal=journal or target / "judgements.sqlite",
+        already_anonymous=already_anonymous, retry_failed=retry_failed, show_progress=show_progress,
+    )  # fmt: skip
+    if not report.complete:
+        return Extension(report, before=before)
+    given = read_judging(target / "judged")
+    labels = consensus(given.judgements, how, judges=given.judges, pairs=[pair[:2] for pair in given.failed])
+    retrieved = retrievers_in([json.loads((target / "pools" / "manifest.json").read_text(encoding="utf-8"))])
+    change = Change(wanted, tuple(runs), depth, sum(map(len, unjudged.values())), tuple(labels))
+    provenance = _merged(
+        made, provenance_of_judging(target / "judged"), retrieved, how, labels, _agreed(given, how), wanted
+    )
+    aside = target / f"{edition.task}.part"
+    shutil.rmtree(aside, ignore_errors=True)
+    write_version(edition, data, change, aside, provenance)
+    shutil.rmtree(target / edition.task, ignore_errors=True)
+    aside.replace(target / edition.task)
+    newer, content = open_edition(target / edition.task)
+    return Extension(report, newer, change, before, _scores(content, runs))
+
+
+def _rule_of(made: Mapping[str, Any], folder: Path) -> ConsensusRule:
+    """The rule of the edition, as its provenance says."""
+    for found in reversed(mappings(made, "consensus")):
+        if found.get("rule") and found.get("positive"):
+            options: dict[str, Any] = {
+                key: tuple(value) if isinstance(value, list) else value
+                for key, value in (found.get("options") or {}).items()
+            }
+            try:
+                return ConsensusRule(found["rule"], tuple(found["positive"]), **options)
+            except TypeError:
+                break
+    raise BuildError(
+        f"{folder} does not say by which rule its labels were made (provenance.json). Give the rule (--rule)."
+    )
+
+
+def _same_panel(made: Mapping[str, Any], panel: Judges, folder: Path) -> None:
+    """Refuse judges that are not those of the edition."""
+    there = {
+        one["name"]: judge_entry(one["name"], one) for one in mappings(made, "judges") if one.get("name")
+    }
+    given = {one.name: judge_entry(one.name, one.description()) for one in panel.judges}
+    advice = (
+        "Labels of two panels do not mix; give the same judges, or say that they are others (--other-panel)."
+    )
+    if not there:
+        raise BuildError(f"{folder} does not say who judged it (provenance.json). {advice}")
+    if sorted(there) != sorted(given):
+        raise BuildError(
+            f"{folder} was judged by {', '.join(sorted(there))}, not {', '.join(sorted(given))}. {advice}"
+        )
+    for name, one in sorted(there.items()):
+        for key in {**one, **given[name]}:
+            if one.get(key) != given[name].get(key):
+                raise BuildError(
+                    f"The judge {name!r} of {folder} had {key} {one.get(key)!r}, now it has "
+                    f"{given[name].get(key)!r}. {advice}"
+                )
+
+
+def _runs(pools: Path) -> dict[str, dict[str, dict[str, float]]]:
+    """Documents by system and query, scored by minus their rank."""
+    runs: dict[str, dict[str, dict[str, float]]] = {}
+    with pools.open(encoding="utf-8") as lines:
+        for row in map(json.loads, lines):
+            for name, ranks in row["ranks"].items():
+                found = zip(row["corpus-ids"], ranks, strict=True)
+                listed = {document: -float(rank) for document, rank in found if rank is not None}
+                runs.setdefault(name, {})[row["query-id"]] = listed
+    return runs
+
+
+def _unjudged(
+    data: RetrievalData, runs: Mapping[str, Mapping[str, Mapping[str, float]]], depth: int
+) -> dict[str, list[str]]:
+    """Documents that a system has among its first and nobody has judged, by query, sorted."""
+    found: dict[str, list[str]] = {}
+    for row in data.queries:
+        query = row["id"]
+        first = {
+            document
+            for run in runs.values()
+            for document, score in run.get(query, {}).items()
+            if -score <= depth
+        }
+        judged = data.judged
+        known = {
+            *data.qrels.get(query, {}),
+            *judged.negatives.get(query, ()),
+            *judged.disputed.get(query, ()),
+        }
+        if left := sorted(first - known):
+            found[query] = left
+    return found
+
+
+def _write_input(
+    folder: Path, queries: Sequence[Text], documents: Sequence[Text], unjudged: Mapping[str, Sequence[str]]
+) -> tuple[Path, Path, Path]:
+    """Queries, documents and pairs as files that the judging reads."""
+    files = folder / "queries.jsonl", folder / "documents.jsonl", folder / "unjudged" / "pools.jsonl"
+    listed = {name for names in unjudged.values() for name in names}
+    write_texts(files[0], (text for text in queries if text.id in unjudged), titles=False)
+    write_texts(files[1], (text for text in documents if text.id in listed), titles=True)
+    files[2].parent.mkdir(parents=True, exist_ok=True)
+    rows = ({"query-id": query, "corpus-ids": list(names)} for query, names in unjudged.items())
+    write_text(files[2], "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    return files
+
+
+def _merged(
+    made: Mapping[str, Any],
+    judged: Mapping[str, Any],
+    retrievers: list[dict[str, Any]],
+    rule: ConsensusRule,
+    labels: Sequence[Label],
+    agreed: Mapping[str, Any],
+    version: str,
+) -> dict[str, Any]:
+    """The provenance of the earlier version, and what this one adds."""
+    judges = {one["name"]: dict(one) for one in mappings(made, "judges") if one.get("name")}
+    for one in mappings(judged, "judges"):
+        there = judges.setdefault(one["name"], {**one, "answered": []})
+        there["answered"] = [
+            *mappings(there, "answered"),
+            *({**answer, "version": version} for answer in mappings(one, "answered")),
+        ]
+    entry = {"rule": rule.kind, "positive": list(rule.positive), **rule.options(), "labels": counts(labels)}
+    return {
+        **made,
+        "judges": [judges[name] for name in sorted(judges)],
+        "retrievers": [*mappings(made, "retrievers"), *({**one, "version": version} for one in retrievers)],
+        "consensus": [*mappings(made, "consensus"), {**entry, "agreement": agreed, "version": version}],
+    }
+
+
+def _agreed(given: Judging, rule: ConsensusRule) -> dict[str, Any]:
+    """Agreement of the judges on the new pairs; nothing of one judge alone."""
+    counted = [one for one in given.judgements if not rule.judges or one.judge in rule.judges]
+    try:
+        found: dict[str, Any] = agreement(counted, positive=rule.positive).to_json()["labels"]
+    except BuildError:
+        return {}
+    return found
+
+
+def _scores(
+    data: RetrievalData, runs: Mapping[str, Mapping[str, Mapping[str, float]]]
+) -> dict[str, SystemScores]:
+    qrels = {query: {d: score for d, score in row.items() if score > 0} for query, row in data.qrels.items()}
+    found = {}
+    for name, run in runs.items():
+        scores = score_queries({query: row for query, row in qrels.items() if row}, data.judged, run)
+        mean = means(scores.values())
+        low, high = interval(MeanSample(np.array([one.ndcg for one in scores.values()])))
+        found[name] = SystemScores(mean.ndcg, low, high, mean.judged, mean.condensed)
+    return found
