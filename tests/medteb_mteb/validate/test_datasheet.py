@@ -117,9 +117,11 @@ def test_an_edition_says_how_it_was_made_without_its_build(edition, build):
         **provenance_of_judging(build / "judged"),
         "consensus": [{"rule": "majority", "positive": ["S"], "labels": {"positive": 3}, "agreement": {}}],
         "contamination": {"training queries compared": 9, "leakage": {"tests": 12, "leaks": 0}},
-        "history": [{"version": "0.9.0", "digest": "abc", "changes": "2 pairs judged"}],
     }
     write(edition.path / "provenance.json", content)
+    history = [{"version": "0.9.0", "digest": "abc", "changes": "2 pairs judged"}]
+    manifest = {"task": "T", "name": "n", "version": "1", "licence": "mit", "counts": {}}
+    write_manifest(edition.path, **manifest, history=history)
     found = rows(datasheet(load_edition(edition.path)))
     for row in (
         ["days on which LLMs answered (UTC)", "2026-11-01 to 2026-11-03"],

@@ -29,7 +29,7 @@ _SEMANTIC = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 @dataclass(frozen=True)
 class Change:
-    """What a version adds to the one before.
+    """Change from one version of an edition to the next.
 
     Attributes:
         version: Its version.
