@@ -13,12 +13,13 @@ from mar_st.commands.version import Version
 from medteb_mteb.commands.anonymize import anonymize
 from medteb_mteb.commands.assemble import assemble
 from medteb_mteb.commands.audit import audit
-from medteb_mteb.commands.build import build
+from medteb_mteb.commands.build import build_app
 from medteb_mteb.commands.consensus import consensus, review_app
 from medteb_mteb.commands.dedup import dedup
 from medteb_mteb.commands.diversify import diversify
 from medteb_mteb.commands.extend import extend
 from medteb_mteb.commands.judge import judge
+from medteb_mteb.commands.nano import nano_app
 from medteb_mteb.commands.pairs import pairs
 from medteb_mteb.commands.pool import pool
 from medteb_mteb.commands.redundancy import leakage, redundancy
@@ -48,7 +49,7 @@ edition_app = typer.Typer(
 )
 app.add_typer(edition_app, name="edition")
 edition_app.command("extend", no_args_is_help=True)(extend)
-app.command("build", no_args_is_help=True)(build)
+app.add_typer(build_app, name="build")
 app.command("anonymize", no_args_is_help=True)(anonymize)
 app.command("dedup", no_args_is_help=True)(dedup)
 app.command("diversify", no_args_is_help=True)(diversify)
@@ -68,6 +69,7 @@ app.command("leakage", no_args_is_help=True)(leakage)
 app.command("validate", no_args_is_help=True)(validate)
 app.command("verify", no_args_is_help=True)(verify)
 app.add_typer(trec_app, name="trec")
+app.add_typer(nano_app, name="nano")
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

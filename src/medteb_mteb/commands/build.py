@@ -1,4 +1,4 @@
-"""`medteb build`: a whole build from one file."""
+"""`medteb build`: a whole build from one file, or a set by a fixed protocol."""
 
 from __future__ import annotations
 
@@ -8,13 +8,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import typer.core
 
+from medteb_mteb.commands.nano import build_nano
 from medteb_mteb.commands.repairing import RepairFlag, repair_answers, repair_judgements
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.pipeline import Build, BuildReport, Forecast, Planned
 
-__all__ = ["build"]
+__all__ = ["build", "build_app"]
+
+_PIPELINE = "pipeline"
+
+
+class _PipelineByDefault(typer.core.TyperGroup):
+    """A group whose first command may be left out: `medteb build FILE`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, "--help"):
+            args = [_PIPELINE, *args]
+        return super().parse_args(ctx, args)
+
+
+build_app = typer.Typer(
+    cls=_PipelineByDefault,
+    help="Build a benchmark and training data from a pipeline file, or a set by a fixed protocol.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 def build(
@@ -83,6 +104,10 @@ def build(
             err=True,
         )
         raise typer.Exit(1)
+
+
+build_app.command(_PIPELINE, no_args_is_help=True)(build)
+build_app.command("nano", no_args_is_help=True)(build_nano)
 
 
 def _repair(opened: Build) -> None:

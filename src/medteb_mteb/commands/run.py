@@ -216,11 +216,23 @@ def _evaluate(model_run: _ModelRun, task: AbsTask) -> tuple[TaskResult, str]:
         except NoItemScoresError as error:
             note = str(error)
             save_no_item_scores(items, task, note)
+        _keep_rankings(model_run, task)
         if options.save_predictions and (saved := Path(scratch) / task.prediction_file_name).is_file():
             target = model_run.path("predictions", task)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(saved, target)
     return result, note
+
+
+def _keep_rankings(model_run: _ModelRun, task: AbsTask) -> None:
+    """Keep the rankings of tasks that promise it, so that they can be scored without the model."""
+    from medteb_mteb.nano.rankings import SUFFIX, KeptRankings, write_rankings
+    from medteb_mteb.tasks.nano import NanoTask
+
+    if isinstance(task, NanoTask):
+        name, revision = task.metadata.name, task.metadata.revision
+        kept = KeptRankings(name, model_run.label, revision, task.positives(), task.rankings)
+        write_rankings(model_run.path("rankings", task).with_suffix(SUFFIX), kept)
 
 
 def _fresh(task: AbsTask) -> AbsTask:
@@ -271,7 +283,7 @@ def _holes(task: AbsTask, result: TaskResult) -> Holes | None:
 
 
 def _tasks(options: RunOptions) -> list[AbsTask]:
-    from medteb_mteb.folders import tasks_from_folders
+    from medteb_mteb.tasks.of_folders import tasks_from_folders
 
     tasks: dict[str, AbsTask] = {}
     for folder_task in tasks_from_folders(options.data):

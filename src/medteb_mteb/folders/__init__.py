@@ -10,7 +10,7 @@ from medteb_mteb.folders.reader import TaskFolder, read_folder
 from medteb_mteb.folders.retrieval import RetrievalData
 
 if TYPE_CHECKING:
-    from medteb_mteb.folders.tasks import load_into, task_from_folder, tasks_from_folders
+    from medteb_mteb.folders.tasks import load_into, task_from_folder
 
 __all__ = [
     "FolderError",
@@ -21,13 +21,12 @@ __all__ = [
     "load_into",
     "read_folder",
     "task_from_folder",
-    "tasks_from_folders",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    # These three need mteb, which takes seconds to import; reading a folder does not.
-    if name in {"load_into", "task_from_folder", "tasks_from_folders"}:
+    # These two need mteb, which takes seconds to import; reading a folder does not.
+    if name in {"load_into", "task_from_folder"}:
         from medteb_mteb.folders import tasks
 
         return getattr(tasks, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import re
@@ -24,7 +25,17 @@ from medteb_mteb.folders.judged import judged_files
 from medteb_mteb.folders.problems import FolderError
 from medteb_mteb.folders.rows import SUFFIXES, TREC_SUFFIXES
 
-__all__ = ["FolderSettings", "Layout", "TaskType", "alternatives", "card_header", "inspect_folder"]
+__all__ = [
+    "FolderSettings",
+    "Layout",
+    "TaskType",
+    "alternatives",
+    "card_header",
+    "config_files",
+    "config_names",
+    "config_splits",
+    "inspect_folder",
+]
 
 TaskType = Literal["Retrieval", "Reranking", "STS", "PairClassification", "Classification", "Clustering"]
 
@@ -130,6 +141,50 @@ def alternatives(layout: Layout, role: str) -> list[Path]:
     """Files that hold the same table as ``role`` under the usual names, in another format."""
     used = set(layout.tables.get(role, []))
     return [file for files in _usual(layout.path, role, layout.split) for file in files if file not in used]
+
+
+def config_files(folder: Path, config: str, split: str) -> list[Path]:
+    """Files of one configuration and split of a data set, as its card declares them or by the usual names.
+
+    Args:
+        folder: The data set.
+        config: Name of the configuration.
+        split: Name of the split.
+
+    Returns:
+        The files; none if there is no such configuration or split.
+
+    Raises:
+        FolderError: The card's header is malformed, or declares files that are not there.
+    """
+    patterns = _configs(folder, card_header(folder)).get(config, {}).get(split)
+    if patterns:
+        return _declared_files(folder, patterns)
+    found = [folder / config / f"{split}{suffix}" for suffix in SUFFIXES]
+    shards = sorted((folder / config).glob(f"{glob.escape(split)}-*-of-*.parquet"))
+    return [file for file in found if file.is_file()][:1] or shards
+
+
+def config_names(folder: Path) -> list[str]:
+    """Names of the configurations of a data set, in the card's order; folders of Parquet files count too.
+
+    Raises:
+        FolderError: The card's header is malformed.
+    """
+    inside = sorted(path.name for path in folder.iterdir() if path.is_dir() and any(path.glob("*.parquet")))
+    return list(dict.fromkeys([*_configs(folder, card_header(folder)), *inside]))
+
+
+def config_splits(folder: Path, config: str) -> list[str]:
+    """Names of the splits of one configuration, in the card's order and then by name.
+
+    Raises:
+        FolderError: The card's header is malformed.
+    """
+    declared = list(_configs(folder, card_header(folder)).get(config, {}))
+    files = sorted(path.name for path in (folder / config).glob("*") if path.suffix in SUFFIXES)
+    stems = [re.sub(r"(-\d+-of-\d+)?\.\w+$", "", name) for name in files]
+    return list(dict.fromkeys([*declared, *stems]))
 
 
 def card_header(folder: Path) -> dict[str, Any]:

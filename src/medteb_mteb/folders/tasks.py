@@ -26,13 +26,12 @@ from medteb_mteb.folders.problems import FolderError
 from medteb_mteb.folders.reader import TaskFolder, detect_type, read_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
     from mteb.timing import TimingStack
 
-__all__ = ["FolderTask", "load_into", "task_from_folder", "tasks_from_folders"]
+__all__ = ["FolderTask", "load_into", "task_from_folder"]
 
 # The published instructions of MedTEB (ICLR 2026 submission 20011, table 8).
 _RETRIEVAL_PROMPT = "Given a Chinese medical question, retrieve medical documents that answer the question."
@@ -210,27 +209,6 @@ def task_from_folder(path: Path | str, name: str | None = None, split: str = "te
     class_name = re.sub(r"\W", "_", name)
     made = type(class_name, (FolderTask, base), attributes)
     return cast("FolderTask", made())
-
-
-def tasks_from_folders(paths: Iterable[Path | str]) -> list[FolderTask]:
-    """One task per folder, in order.
-
-    Raises:
-        FolderError: If a folder is unusable, or two folders have the same task name.
-    """
-    tasks: dict[str, FolderTask] = {}
-    for path in paths:
-        task = task_from_folder(path)
-        if (name := task.metadata.name) in tasks:
-            raise FolderError(
-                task.folder,
-                [
-                    f"has the same task name {name!r} as {tasks[name].folder}; rename one folder, or give it "
-                    f"a name in its README header: `medteb: {{name: ...}}`"
-                ],
-            )
-        tasks[name] = task
-    return list(tasks.values())
 
 
 def _is_nested(layout: Layout) -> bool:

@@ -386,12 +386,12 @@ def _register_folders() -> None:
     if not folders or _folders_done or _registering:
         return
     _folders_done = True
-    from medteb_mteb.folders import task_from_folder
+    from medteb_mteb.tasks.of_folders import tasks_from_folders
 
     problems = []
     for folder in folders:
         try:
-            register_tasks([task_from_folder(Path(folder).expanduser().absolute())])
+            register_tasks(tasks_from_folders([Path(folder).expanduser().absolute()]))
         except Exception as error:
             problems.append(str(error) if folder in str(error) else f"{folder}: {error}")
     if problems:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from medteb_mteb.tasks.cmedqa import REPLACED, CMedQAv1Local, CMedQAv2Local, DataUnavailableError
+from medteb_mteb.tasks.nano import NANO_TASKS
 from medteb_mteb.tasks.reranking import MedTEBReranking
 from medteb_mteb.tasks.retrieval import MedTEBRetrieval
 from medteb_mteb.tasks.sts import MedTEBSTS
@@ -23,4 +24,4 @@ __all__ = [
     "MedTEBSTS",
 ]
 
-TASKS: tuple[type[AbsTask], ...] = (MedTEBRetrieval, MedTEBReranking, MedTEBSTS)
+TASKS: tuple[type[AbsTask], ...] = (MedTEBRetrieval, MedTEBReranking, MedTEBSTS, *NANO_TASKS)

@@ -1,4 +1,4 @@
-"""The benchmarks: MedTEB as published (five tasks) and the part of it that needs no network (three)."""
+"""The benchmarks: MedTEB as published (five tasks), its part that needs no network, and the Nano sets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import mteb
 from mteb.benchmarks.benchmark import Benchmark, BenchmarkAggregation
 
 from medteb_mteb.editions import DATA_VARIABLE
+from medteb_mteb.tasks import nano
 from medteb_mteb.tasks._edition_task import CITATION, REFERENCE
+from medteb_mteb.tasks.nano import nano_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,8 +77,33 @@ MEDTEB_CMN_MINI = EditionBenchmark(
     aggregations=(BenchmarkAggregation.MEAN_TASK, BenchmarkAggregation.TASK_TYPES),
 )
 
+
+def _nano(name: str, suffix: str, what: str) -> EditionBenchmark:
+    return EditionBenchmark(
+        name=name if suffix == "Retrieval" else f"{name}(reranking)",
+        task_names=nano_names(name, suffix),
+        description=(
+            f"{name} of HAKARI-Bench, {what}: the plain mean of nDCG@10 over its splits. Compare scores only "
+            "where the dataset revisions agree. The published set is on the Hub; a copy in "
+            f"$MEDTEB_DATA/{name} is read instead."
+        ),
+        reference=nano.REFERENCE,
+        citation=nano.CITATION,
+        aggregations=(BenchmarkAggregation.MEAN_TASK,),
+    )
+
+
+NANO_CMTEB = _nano("NanoCMTEB", "Retrieval", "eight Chinese retrieval tasks")
+NANO_CMTEB_RERANKING = _nano("NanoCMTEB", "Reranking", "hybrid candidates with their safeguards")
+NANO_MEDICAL = _nano("NanoMedical", "Retrieval", "ten medical retrieval tasks in four languages")
+NANO_MEDICAL_RERANKING = _nano("NanoMedical", "Reranking", "hybrid candidates with their safeguards")
+
 # By the variable name under which mteb's module of benchmarks will hold them.
 BENCHMARKS: Mapping[str, Benchmark] = {
     "MEDTEB_CMN_V1": MEDTEB_CMN_V1,
     "MEDTEB_CMN_MINI": MEDTEB_CMN_MINI,
+    "NANO_CMTEB": NANO_CMTEB,
+    "NANO_CMTEB_RERANKING": NANO_CMTEB_RERANKING,
+    "NANO_MEDICAL": NANO_MEDICAL,
+    "NANO_MEDICAL_RERANKING": NANO_MEDICAL_RERANKING,
 }

@@ -8,7 +8,7 @@ import pytest
 from mteb.abstasks.clustering_legacy import AbsTaskClusteringLegacy
 
 from medteb_mteb.editions import write_manifest
-from medteb_mteb.folders import FolderError, load_into, read_folder, task_from_folder, tasks_from_folders
+from medteb_mteb.folders import FolderError, load_into, read_folder, task_from_folder
 
 MAIN_SCORES = {
     "Retrieval": "ndcg_at_10",
@@ -153,12 +153,6 @@ def test_revision_is_the_digest_where_there_is_a_manifest(make_folder):
     edition = write_manifest(folder, task="Named", name="e", version="1", licence="mit", counts={"test": 6})
     task = task_from_folder(folder)
     assert (task.metadata.name, task.metadata.revision) == ("Named", edition.digest)
-
-
-def test_one_name_for_two_folders_is_refused(make_folder):
-    folders = [make_folder("STS", "a/same"), make_folder("STS", "b/same")]
-    with pytest.raises(FolderError, match="same task name 'same'"):
-        tasks_from_folders(folders)
 
 
 def test_load_into_names_columns_as_the_task_does_and_refuses_other_types(make_folder):

@@ -46,18 +46,27 @@ class Pooling:
     Attributes:
         size: Documents of a pool at most.
         depth: Documents taken of each retriever.
-        merge: `rrf`: by the sum of `1 / (60 + rank)`. `union`: by the best rank.
+        merge: `rrf`: by the sum of `1 / (k + rank)`. `union`: by the best rank.
+        k: Added to every rank by `rrf`.
+        ties: What decides between equal scores and best ranks: the order of the retrievers, or the id.
     """
 
     size: int = 500
     depth: int = 500
     merge: Literal["rrf", "union"] = "rrf"
+    k: int = RRF
+    ties: Literal["retriever", "id"] = "retriever"
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.depth < 1:
             raise BuildError(f"size and depth are at least 1; got {self.size} and {self.depth}.")
         if self.merge not in ("rrf", "union"):
             raise BuildError(f"merge is rrf or union; got {self.merge!r}.")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings; `k` and `ties` where they are not the defaults."""
+        usual = {"k": RRF, "ties": "retriever"}
+        return {name: value for name, value in vars(self).items() if usual.get(name) != value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +83,7 @@ class Candidate:
 
 
 def merge(runs: Mapping[str, Sequence[str]], how: Pooling) -> list[Candidate]:
-    """Merge several rankings into one; ties are broken by best rank, then by the order of the retrievers.
+    """Merge several rankings into one; ties are broken by best rank, then as the settings say.
 
     Args:
         runs: Retriever -> documents, best first.
@@ -84,11 +93,11 @@ def merge(runs: Mapping[str, Sequence[str]], how: Pooling) -> list[Candidate]:
     for system, documents in runs.items():
         for rank, document in enumerate(documents[: how.depth], start=1):
             ranks.setdefault(document, {})[system] = rank
-    first = {document: place for place, document in enumerate(ranks)}
+    first = {document: place for place, document in enumerate(sorted(ranks) if how.ties == "id" else ranks)}
 
     def order(document: str) -> tuple[float, int, int]:
         found = ranks[document].values()
-        fused = -sum(1 / (RRF + rank) for rank in found) if how.merge == "rrf" else 0.0
+        fused = -sum(1 / (how.k + rank) for rank in found) if how.merge == "rrf" else 0.0
         return fused, min(found), first[document]
 
     return [Candidate(document, ranks[document]) for document in sorted(ranks, key=order)[: how.size]]
@@ -177,7 +186,7 @@ def pool(
         raise BuildError(f"Two of the retrievers have one name: {', '.join(names)}.")
     identity = {
         "step": "pool",
-        "settings": {"size": how.size, "depth": how.depth, "merge": how.merge, "shard": shard},
+        "settings": how.to_json() | {"shard": shard},
         "input": _digest(queries, documents),
         "retrievers": {retriever.name: retriever.identity() for retriever in retrievers},
     }

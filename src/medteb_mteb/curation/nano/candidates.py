@@ -1,0 +1,61 @@
+"""Hybrid candidate lists: two lists fused by rank, and a safeguard where no candidate is positive."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from medteb_mteb.curation.pooling.pool import Pooling, merge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["SEED", "hybrid_lists", "safeguard"]
+
+#: Seed of the published safeguards.
+SEED = 20260524
+#: Added to every rank before it is inverted.
+RRF = 100
+
+
+def hybrid_lists(
+    lists: Sequence[Mapping[str, Sequence[str]]],
+    qrels: Mapping[str, Sequence[str]],
+    split: str,
+    *,
+    size: int = 100,
+    k: int = RRF,
+    seed: int = SEED,
+) -> dict[str, list[str]]:
+    """Fuse lists by `sum 1 / (k + rank)`, ties by best rank and then by id, and add the safeguards.
+
+    Args:
+        lists: Documents by query of each retriever, best first.
+        qrels: Positive documents by query.
+        split: Name of the split, which the safeguards depend on.
+        size: Documents that are kept of a fused list.
+        k: Added to every rank.
+        seed: Seed of the safeguards.
+    """
+    depth = max((len(found) for rows in lists for found in rows.values()), default=1)
+    how = Pooling(size=size, depth=depth, merge="rrf", k=k, ties="id")
+    fused = {}
+    for query, positives in qrels.items():
+        runs = {str(number): rows[query] for number, rows in enumerate(lists)}
+        kept = [candidate.document for candidate in merge(runs, how)]
+        if not set(positives).intersection(kept):
+            kept.append(safeguard(positives, split, query, seed))
+        fused[query] = kept
+    return fused
+
+
+def safeguard(positives: Sequence[str], split: str, query: str, seed: int = SEED) -> str:
+    """Return the positive that stands at rank 101; the same one for the same seed, split and query.
+
+    Args:
+        positives: The query's positives, in any order.
+        split: Name of the split.
+        query: Id of the query.
+        seed: The seed.
+    """
+    return random.Random(f"{seed}\0{split}\0{query}\0positive_safeguard").choice(sorted(positives))
