@@ -66,7 +66,7 @@ class NanoUnavailableError(RuntimeError):
 
 
 class Variant(NamedTuple):
-    """What a task on a split ranks.
+    """Choice of the documents that a task on a split ranks.
 
     Attributes:
         suffix: End of the task's name.

@@ -138,7 +138,7 @@ def build_nano(
         built = identity | _counts(data, how.size) | {"left_out": dict(drawn.left_out), "files": files}
         record["splits"][name] = built
         _write_card(out, record, source.languages)
-        write_text(out / RECORD, json.dumps(record, ensure_ascii=False, indent=2) + "\n")
+        _write_record(out, record)
     return built
 
 
@@ -204,10 +204,15 @@ def _dense_lists(dense: Dense, data: NanoData, depth: int) -> dict[str, list[str
 def _record(out: Path) -> dict[str, Any]:
     if (out / RECORD).is_file():
         return read_json(out / RECORD)
-    there = sorted(path.name for path in out.iterdir() if not path.name.startswith("."))
-    if there and not {"corpus", "queries", "qrels"} & set(there):
+    if there := sorted(path.name for path in out.iterdir() if not path.name.startswith(".")):
         raise BuildError(f"{out} holds other files ({there[0]}); give a new folder.")
-    return {"splits": {}}
+    record: dict[str, Any] = {"splits": {}}
+    _write_record(out, record)  # a build that is cut short is known as one
+    return record
+
+
+def _write_record(out: Path, record: Mapping[str, Any]) -> None:
+    write_text(out / RECORD, json.dumps(record, ensure_ascii=False, indent=2) + "\n")
 
 
 def _check_same(out: Path, name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
