@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from medteb_mteb.validate.findings import Number, Verdict
     from medteb_mteb.validate.material import Material
 
-__all__ = ["SMALL", "length_bias", "position_bias"]
+__all__ = ["SMALL", "length_bias", "note", "position_bias", "severity", "shown", "verdict_of"]
 
 #: Rank correlation (Somers' D) up to which a bias is small: of two passages with different grades the better
 #: one stands later, or is longer, in 55 of 100 cases in place of 50.
@@ -56,17 +56,17 @@ def position_bias(material: Material) -> Finding:
         grades = np.array([value(one.grade) for one, _ in known])
         found[judge] = rank_correlation(Graded(queries, grades, binned(places)), number)
         cells = _quarters(numbers, judge, ("first", "second", "third", "last"), quarters, grades, queries)
-        rows.append((judge, f"{len(known):,}", *cells, _shown(found[judge])))
-        _note(numbers, f"{judge}, rank correlation with the place", found[judge])
+        rows.append((judge, f"{len(known):,}", *cells, shown(found[judge])))
+        note(numbers, f"{judge}, rank correlation with the place", found[judge])
     defined = {judge: one for judge, one in found.items() if one.value == one.value}
     header = ("judge", "pairs", "first quarter", "second", "third", "last", "rank correlation [95 %]")
     table = Table(header, tuple(rows))
     if not defined:
         return Finding(key, title, "not known", "no judge gave different grades", numbers, table)
-    judge = max(defined, key=lambda name: _severity(defined[name]))
-    verdict = worst([_verdict(one) for one in defined.values()])
+    judge = max(defined, key=lambda name: severity(defined[name]))
+    verdict = worst([verdict_of(one) for one in defined.values()])
     reason = (
-        f"rank correlation of the grades of {judge} with the place is {_shown(defined[judge])}, of no other "
+        f"rank correlation of the grades of {judge} with the place is {shown(defined[judge])}, of no other "
         "judge worse"
     )
     if verdict == "fail":
@@ -103,14 +103,14 @@ def length_bias(material: Material) -> Finding:
         plain = rank_correlation(Graded(queries, grades, binned(here)), number)
         names = ("shortest", "second", "third", "longest")
         cells = _quarters(numbers, judge, names, np.searchsorted(bounds, here), grades, queries)
-        _note(numbers, f"{judge}, rank correlation with the length", plain)
+        note(numbers, f"{judge}, rank correlation with the length", plain)
         beyond = compared.get(judge)
         if beyond is not None:
-            _note(numbers, f"{judge}, rank correlation beyond the others", beyond)
+            note(numbers, f"{judge}, rank correlation beyond the others", beyond)
             if beyond.value == beyond.value:
                 found[judge] = beyond
-        shown = "-" if beyond is None else _shown(beyond)
-        rows.append((judge, f"{len(judgements):,}", *cells, _shown(plain), shown))
+        more = "-" if beyond is None else shown(beyond)
+        rows.append((judge, f"{len(judgements):,}", *cells, shown(plain), more))
     header = (
         *("judge", "pairs", "shortest quarter", "second", "third", "longest"),
         *("rank correlation [95 %]", "beyond the others [95 %]"),
@@ -119,12 +119,12 @@ def length_bias(material: Material) -> Finding:
     if not found:
         reason = "no two judges have graded the same pairs, so nobody knows which correlation is right"
         return Finding(key, title, "not known", reason, numbers, table)
-    judge = max(found, key=lambda name: _severity(found[name]))
+    judge = max(found, key=lambda name: severity(found[name]))
     # Which of the judges is right nobody knows, so this is a warning at worst.
-    fine = all(_verdict(one) == "ok" for one in found.values())
+    fine = all(verdict_of(one) == "ok" for one in found.values())
     reason = (
         f"the rank correlation of grades and length of {judge} differs from that of the others by "
-        f"{_shown(found[judge])}, of no other judge by more"
+        f"{shown(found[judge])}, of no other judge by more"
     )
     if not fine:
         reason += ". Have experts look at long and short passages (medteb review plan)"
@@ -182,31 +182,33 @@ def _quarters(
         share = ratio(positive[inside], of_query, int(queries.max()) + 1)
         mean = ratio(grades[inside].astype(float), of_query, int(queries.max()) + 1)
         numbers[f"{judge}, {name} quarter, pairs"] = int(inside.sum())
-        _note(numbers, f"{judge}, {name} quarter, share of positives", share)
-        _note(numbers, f"{judge}, {name} quarter, mean grade", mean)
+        note(numbers, f"{judge}, {name} quarter, share of positives", share)
+        note(numbers, f"{judge}, {name} quarter, mean grade", mean)
         ends = "" if share.low != share.low else f" [{share.low:.1%}, {share.high:.1%}]"
         cells.append(f"{share.value:.1%}{ends}")
     return cells
 
 
-def _note(numbers: dict[str, Number], name: str, found: Estimate) -> None:
+def note(numbers: dict[str, Number], name: str, found: Estimate) -> None:
+    """Add an estimate and its interval to the numbers of a point."""
     for part, number in (("", found.value), (", low", found.low), (", high", found.high)):
         numbers[f"{name}{part}"] = None if number != number else round(number, 4)
 
 
-def _severity(found: Estimate) -> float:
-    """How far from no correlation the interval reaches."""
+def severity(found: Estimate) -> float:
+    """Return how far from no correlation the interval reaches."""
     return max(abs(found.value), abs(found.low), abs(found.high)) if found.low == found.low else 2.0
 
 
-def _verdict(found: Estimate) -> Verdict:
+def verdict_of(found: Estimate) -> Verdict:
     """Return ok where the interval lies within `SMALL`, fail where it lies beyond, else a warning."""
     if found.low > SMALL or found.high < -SMALL:
         return "fail"
     return "ok" if found.low >= -SMALL and found.high <= SMALL else "warning"
 
 
-def _shown(found: Estimate) -> str:
+def shown(found: Estimate) -> str:
+    """An estimate with its sign and interval, for tables."""
     if found.value != found.value:
         return "-"
     ends = "not known" if found.low != found.low else f"{found.low:+.3f}, {found.high:+.3f}"

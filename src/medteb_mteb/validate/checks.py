@@ -8,6 +8,7 @@ from medteb_mteb.validate.accuracy import accuracy_of_labels
 from medteb_mteb.validate.bias import length_bias, position_bias
 from medteb_mteb.validate.card import card
 from medteb_mteb.validate.duplicates import duplicate_documents, duplicate_queries
+from medteb_mteb.validate.expert_lengths import length_bias_by_experts
 from medteb_mteb.validate.experts import precision_of_systems
 from medteb_mteb.validate.files import files, identifiers, positives, rows
 from medteb_mteb.validate.findings import Report
@@ -40,6 +41,7 @@ CHECKS: tuple[Callable[[Material], Finding], ...] = (
     self_consistency,
     position_bias,
     length_bias,
+    length_bias_by_experts,
     order_of_systems,
     accuracy_of_labels,
     precision_of_systems,

@@ -34,16 +34,19 @@ class Graded:
         queries: Number of the query of each pair, shape (pairs,), int64.
         grades: 0 for D to 4 for S, shape (pairs,), int64.
         bins: Number of the value's bin, see `binned`, shape (pairs,), int64.
+        weights: How often each pair counts, shape (pairs,), float64; default once.
     """
 
     queries: NDArray[np.int64]
     grades: NDArray[np.int64]
     bins: NDArray[np.int64]
+    weights: NDArray[np.float64] | None = None
 
     def tables(self, queries: int) -> NDArray[np.float64]:
         """Pairs by query, grade and bin, shape (queries, 5, bins)."""
         found = np.zeros((queries, len(GRADES), BINS))
-        np.add.at(found, (self.queries, self.grades, self.bins), 1)
+        times = 1.0 if self.weights is None else self.weights
+        np.add.at(found, (self.queries, self.grades, self.bins), times)
         return found
 
 

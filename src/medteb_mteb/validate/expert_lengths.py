@@ -1,0 +1,97 @@
+"""Do judges and labels prefer long passages, or short ones, more than experts do?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from medteb_mteb.curation.labels.grades import POSITIVE
+from medteb_mteb.validate.accuracy import FEWEST
+from medteb_mteb.validate.bias import SMALL, note, severity, shown, verdict_of
+from medteb_mteb.validate.dominance import Graded, binned, difference, rank_correlation
+from medteb_mteb.validate.findings import Finding, Table, worst
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from medteb_mteb.curation.labels.experts import Experts
+    from medteb_mteb.validate.findings import Number
+    from medteb_mteb.validate.material import Material
+
+__all__ = ["LABELS", "length_bias_by_experts"]
+
+#: The labels of the edition, in the place of a judge.
+LABELS = "(labels)"
+
+
+def length_bias_by_experts(material: Material) -> Finding:
+    """Somers' D of "positive" and length, of each judge and of the labels, less that of the experts.
+
+    All judges may share a preference for long passages; that only experts can tell. Both sides are compared
+    on the pairs that the experts answered, positive against negative. Each pair counts as often as its
+    probability to be drawn says, as positives are drawn more often. Intervals are over queries.
+    """
+    key, title = "length bias by experts", "Grades depend on length as the answers of experts do"
+    experts = material.experts
+    if experts is None:
+        reason = (
+            "no sheet that experts have filled in was given (medteb review plan; --review with --answered)"
+        )
+        return Finding(key, title, "not known", reason)
+    lengths = {row["id"]: len(row["title"]) + len(row["text"]) for row in material.data.corpus}
+    given = _given(material, experts)
+    numbers: dict[str, Number] = {"pairs seen by experts": len(experts.answers)}
+    rows, found = [], {}
+    for name, labels in given.items():
+        pairs = [pair for pair in experts.answers if pair in labels and pair[1] in lengths]
+        truth = np.array([experts.answers[pair] for pair in pairs], dtype=np.int64)
+        said = np.array([labels[pair] for pair in pairs], dtype=np.int64)
+        if min(truth.sum(), len(truth) - truth.sum(), said.sum(), len(said) - said.sum()) < FEWEST:
+            rows.append((name, f"{len(pairs):,}", "-", "-", "too few"))
+            continue
+        names, queries = np.unique([query for query, _ in pairs], return_inverse=True)
+        bins = binned(np.array([lengths[document] for _, document in pairs], dtype=float))
+        weights = np.array([experts.weight(pair) for pair in pairs])
+        judge, people = (Graded(queries, one, bins, weights) for one in (said, truth))
+        own, theirs = rank_correlation(judge, len(names)), rank_correlation(people, len(names))
+        found[name] = difference(judge, (people,), len(names))
+        note(numbers, f"{name}, rank correlation with the length", own)
+        note(numbers, f"experts on the pairs of {name}, rank correlation with the length", theirs)
+        note(numbers, f"{name}, rank correlation beyond the experts", found[name])
+        rows.append((name, f"{len(pairs):,}", shown(own), shown(theirs), shown(found[name])))
+    header = (
+        "judge",
+        "pairs",
+        "rank correlation [95 %]",
+        "of the experts [95 %]",
+        "beyond the experts [95 %]",
+    )
+    table = Table(header, tuple(rows))
+    if not found:
+        reason = (
+            f"experts and judges have fewer than {FEWEST} positives, or negatives, on the pairs of the sheet"
+        )
+        return Finding(key, title, "not known", reason, numbers, table)
+    name = max(found, key=lambda one: severity(found[one]))
+    verdict = worst([verdict_of(one) for one in found.values()])
+    reason = (
+        f"the rank correlation of positives and length of {name} differs from that of the experts by "
+        f"{shown(found[name])}, of no other by more"
+    )
+    if verdict == "fail":
+        reason += ". Take other judges, or have experts label long and short passages"
+    elif verdict == "warning":
+        reason += f": a bias beyond {SMALL} cannot be excluded. Have experts answer more pairs"
+    return Finding(key, title, verdict, reason, numbers, table)
+
+
+def _given(material: Material, experts: Experts) -> Mapping[str, Mapping[tuple[str, str], int]]:
+    """Positive or not by pair, of the labels and of every judge."""
+    given: dict[str, dict[tuple[str, str], int]] = {
+        LABELS: {pair: one.label for pair, one in experts.drawn.items() if one.label is not None}
+    }
+    for judgement in sorted(material.judgements or (), key=lambda one: one.judge):
+        if judgement.pair in experts.drawn:
+            given.setdefault(judgement.judge, {})[judgement.pair] = int(judgement.grade in POSITIVE)
+    return given
