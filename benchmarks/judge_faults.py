@@ -11,7 +11,8 @@ until it ends; and then with `--retry-failed` until nothing has failed, killed i
 keeps the account, by (model, query, passage).
 
 Prints: whether `judgements.jsonl` is the same, byte for byte; judgements paid once, twice or more, and lost;
-kills; answers made, given again under their key, and grades spoiled by faults; and the time.
+positives that were shown once more with a query they cannot answer (`checks`, which are paid too); kills;
+answers made, given again under their key, and grades spoiled by faults; and the time.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+FAULT_SERVER = ROOT / "tests" / "medteb_mteb" / "curation" / "judge" / "fault_server.py"
 CHILD = """
 import sys
 from medteb_mteb.curation.judge import judge, load_judges
@@ -130,7 +132,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, folder: Path) -> None:
-    faults = load(ROOT / "tests" / "medteb_mteb" / "build" / "judge" / "fault_server.py")
+    faults = load(FAULT_SERVER)
     from medteb_mteb.curation.judge.controls import CONTROLS, ECHOES
 
     inputs = write_input(folder, options.judgements)
@@ -168,13 +170,16 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
 
     same = (folder / "out/judgements.jsonl").read_bytes() == (folder / "clean/judgements.jsonl").read_bytes()
     counts = Counter(server.sold.values())
+    asked = {json.loads(line)["text"] for line in inputs[0].read_text(encoding="utf-8").splitlines()}
+    wanted = sum(query in asked for _, query, _ in server.sold)
     result = {
         "judgements": options.judgements,
         "same_labels": same,
         "paid_once": counts[1],
         "paid_twice": sum(number for times, number in counts.items() if times > 1),
         "paid_in_excess": sum((times - 1) * number for times, number in counts.items()),
-        "lost": options.judgements - len(server.sold),
+        "lost": options.judgements - wanted,
+        "checks": len(server.sold) - wanted,
         "kills": kills,
         "runs": runs,
         "requests": server.arrived,

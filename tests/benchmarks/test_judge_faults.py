@@ -1,0 +1,30 @@
+"""The benchmark of judging under faults, at its smallest: what it counts must add up."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "judge_faults.py"
+
+
+@pytest.mark.parametrize("name", ["judge", "judge_faults"])
+def test_the_endpoint_is_there(name):
+    assert importlib.import_module(name).FAULT_SERVER.is_file()
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_or_paid_twice():
+    options = "--judgements 200 --rate 0.02 --kills 0 --timeout 2 --json"
+    command = [sys.executable, SCRIPT, *options.split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["same_labels"]
+    assert (found["lost"], found["paid_twice"], found["kills"]) == (0, 0, 0)
+    assert found["paid_once"] == 200 + found["checks"]
