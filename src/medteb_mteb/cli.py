@@ -13,6 +13,7 @@ from mar_st.commands.version import Version
 from medteb_mteb.commands.anonymize import anonymize
 from medteb_mteb.commands.assemble import assemble
 from medteb_mteb.commands.audit import audit
+from medteb_mteb.commands.benchmarks import benchmarks as list_benchmarks
 from medteb_mteb.commands.build import build_app
 from medteb_mteb.commands.consensus import consensus, review_app
 from medteb_mteb.commands.dedup import dedup
@@ -49,6 +50,7 @@ edition_app = typer.Typer(
 )
 app.add_typer(edition_app, name="edition")
 edition_app.command("extend", no_args_is_help=True)(extend)
+app.command("benchmarks")(list_benchmarks)
 app.add_typer(build_app, name="build")
 app.command("anonymize", no_args_is_help=True)(anonymize)
 app.command("dedup", no_args_is_help=True)(dedup)
@@ -125,8 +127,9 @@ def run_command(
     """Evaluate models on tasks, benchmarks or data folders.
 
     Prints the scores with 95 % bootstrap intervals over the test items. Results are saved in mteb's own
-    format and reused when data and model are the same. The exit code is 1 if an evaluation failed; the
-    others are saved.
+    format and reused when data and model are the same, so the same command continues an interrupted run.
+    Tasks of a benchmark whose data cannot be fetched are left out and listed with the reason. The exit code
+    is 1 if an evaluation failed or nothing could be run; the others are saved.
     """
     from medteb_mteb.commands.errors import UserError
 
@@ -153,16 +156,19 @@ def run_command(
         )
     )
     if as_json:
-        print(json.dumps({**outcome.table.to_json(), "errors": outcome.errors}, ensure_ascii=False, indent=2))
+        more = {"errors": outcome.errors, "left_out": outcome.left_out}
+        print(json.dumps({**outcome.table.to_json(), **more}, ensure_ascii=False, indent=2))
     elif as_markdown:
         print(outcome.table.to_markdown())
         for line in outcome.table.warnings():
             print(f"medteb: {line}", file=sys.stderr)
     else:
         _print_table(outcome.table)
-    if outcome.errors:
-        for line in outcome.errors:
-            print(f"medteb: failed: {line}", file=sys.stderr)
+    for task, reason in outcome.left_out.items():
+        print(f"medteb: left out: {task}: {reason}", file=sys.stderr)
+    for line in outcome.errors:
+        print(f"medteb: failed: {line}", file=sys.stderr)
+    if outcome.errors or not outcome.table.entries:
         raise typer.Exit(1)
 
 

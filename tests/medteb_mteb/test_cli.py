@@ -27,7 +27,9 @@ def test_help_imports_nothing_heavy():
     assert "--data" in done.stdout
 
 
-@pytest.mark.parametrize("group", [[], ["edition"], ["review"], ["synthesize"], ["trec"]])
+@pytest.mark.parametrize(
+    "group", [[], ["edition"], ["review"], ["synthesize"], ["trec"], ["build"], ["nano"]]
+)
 def test_summaries_in_lists_of_commands_are_not_cut(medteb, monkeypatch, group):
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = medteb(*group, "--help")

@@ -32,7 +32,7 @@ class _PipelineByDefault(typer.core.TyperGroup):
 
 build_app = typer.Typer(
     cls=_PipelineByDefault,
-    help="Build a benchmark and training data from a pipeline file, or a set by a fixed protocol.",
+    help="Build a benchmark from a pipeline file, or a Nano set.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

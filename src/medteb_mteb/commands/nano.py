@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["build_nano", "nano_app"]
 
 nano_app = typer.Typer(
-    help="Check Nano sets against the published figures, and score kept rankings.",
+    help="Check Nano sets, and score kept rankings.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -63,11 +63,11 @@ def build_nano(
     as_json: JsonFlag = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
 ) -> None:
-    """Build a Nano split from a retrieval folder by HAKARI-Bench's protocol.
+    """Build a Nano split from a retrieval folder.
 
-    The first 200 queries with a positive; their positives, judged negatives and further documents up to
-    10,000; BM25's and the dense model's 500 best documents, and 100 candidates fused from both. Score models
-    on the result with `medteb run --data OUT`.
+    By HAKARI-Bench's protocol: the first 200 queries with a positive; their positives, judged negatives and
+    further documents up to 10,000; BM25's and the dense model's 500 best documents, and 100 candidates fused
+    from both. Score models on the result with `medteb run --data OUT`.
     """
     from medteb_mteb.curation import nano as building
     from medteb_mteb.curation.nano.build import open_dense
@@ -113,7 +113,7 @@ def nano_check(
     ] = 1e-9,
     as_json: JsonFlag = False,
 ) -> None:
-    """Compare the candidate lists of Nano sets with the published figures.
+    """Compare Nano sets with the published figures.
 
     A name of a published set is read from $MEDTEB_DATA if it is there, else from the Hub; a folder is
     compared where its name and splits are published ones, and only checked otherwise. The exit code is 1 if a

@@ -19,6 +19,8 @@ import numpy as np
 from mteb.cache import ResultCache
 
 from medteb_mteb.commands.errors import UserError
+from medteb_mteb.editions import EditionError
+from medteb_mteb.folders import FolderError
 from medteb_mteb.models.local import resolve_model
 from medteb_mteb.report import (
     Entry,
@@ -81,17 +83,20 @@ class RunOutcome:
     Attributes:
         table: Scores, old and new.
         errors: One line per model and task that failed.
+        left_out: Tasks of benchmarks whose data are not to be had here, and why.
     """
 
     table: ResultTable
     errors: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
 
 
 def run(options: RunOptions) -> RunOutcome:
     """Evaluates every model on every task; results that exist for the same data and model are reused.
 
     Each result is saved as soon as it is there, in mteb's format under ``<output>/results``; scores per
-    query, pair or text go to ``<output>/items``. A task or model that fails does not stop the others.
+    query, pair or text go to ``<output>/items``. A task or model that fails does not stop the others. A task
+    of a benchmark whose data cannot be fetched is left out, unless it was asked for by its name too.
 
     Raises:
         UserError: If nothing can be run: no tasks or models, unknown names.
@@ -100,7 +105,7 @@ def run(options: RunOptions) -> RunOutcome:
     if not options.models:
         raise UserError("no model given; pass -m MODEL (a name or a folder)")
     _quieten(options.verbose)
-    tasks = _tasks(options)
+    tasks, optional = _tasks(options)
     metas = [resolve_model(name, random_weights=options.random_weights) for name in options.models]
     labels = _labels(metas)
     try:
@@ -109,10 +114,40 @@ def run(options: RunOptions) -> RunOutcome:
         raise UserError(f"{options.output}: cannot be used for results ({error.strerror})") from None
     entries: list[Entry] = []
     errors: list[str] = []
+    left_out = _LeftOut(optional)
     for label, meta in zip(labels, metas, strict=True):
-        _run_model(_ModelRun(options, cache, meta, label), tasks, entries, errors)
-    names = [task.metadata.name for task in tasks]
-    return RunOutcome(ResultTable(labels, names, entries), errors)
+        _run_model(_ModelRun(options, cache, meta, label), tasks, entries, errors, left_out)
+    scored = {entry.task for entry in entries}
+    # With a saved result of one model a task has its place in the table, whether or not its data are here.
+    names = [name for task in tasks if (name := task.metadata.name) in scored or name not in left_out.reasons]
+    return RunOutcome(ResultTable(labels, names, entries), errors, left_out.reasons)
+
+
+class _NoDataError(Exception):
+    """The data of a task are not to be had here."""
+
+
+@dataclass
+class _LeftOut:
+    """Tasks that may be left out, and those that were, with the reason."""
+
+    optional: frozenset[str]
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def load(self, task: AbsTask) -> None:
+        """Load a task's data; what is damaged is an error, what is not to be had leaves the task out."""
+        name = task.metadata.name
+        if name in self.reasons:
+            raise _NoDataError(self.reasons[name])
+        try:
+            task.load_data()
+        except (FolderError, EditionError):
+            raise
+        except Exception as error:  # offline, blocked, withdrawn: the Hub client has a dozen types for it
+            if name not in self.optional:
+                raise
+            self.reasons[name] = _one_line(error)
+            raise _NoDataError(self.reasons[name]) from error
 
 
 @dataclass
@@ -141,7 +176,11 @@ class _ModelRun:
 
 
 def _run_model(
-    model_run: _ModelRun, tasks: Sequence[AbsTask], entries: list[Entry], errors: list[str]
+    model_run: _ModelRun,
+    tasks: Sequence[AbsTask],
+    entries: list[Entry],
+    errors: list[str],
+    left_out: _LeftOut,
 ) -> None:
     for task in tasks:
         name = task.metadata.name
@@ -151,6 +190,8 @@ def _run_model(
                 model_run.say(f"{model_run.label}  {name}: {existing.get_score():.4f} (saved before)")
                 entries.append(_entry(model_run, task, existing))
                 continue
+            fresh = _fresh(task)
+            left_out.load(fresh)
             try:
                 model_run.load()
             except Exception as error:
@@ -158,10 +199,12 @@ def _run_model(
                 model_run.say(f"{model_run.label}: cannot be loaded, see below")
                 return
             started = time.monotonic()
-            result, note = _evaluate(model_run, task)
+            result, note = _evaluate(model_run, fresh)
             elapsed = time.monotonic() - started
             model_run.say(f"{model_run.label}  {name}: {result.get_score():.4f} ({elapsed:.1f} s)")
             entries.append(_entry(model_run, task, result, note))
+        except _NoDataError:
+            model_run.say(f"{model_run.label}  {name}: left out, see below")
         except Exception as error:  # one failing task must not lose the others
             errors.append(f"{model_run.label} on {name}: {_one_line(error)}")
             model_run.say(f"{model_run.label}  {name}: failed, see below")
@@ -185,10 +228,11 @@ def _existing(model_run: _ModelRun, task: AbsTask) -> TaskResult | None:
 
 
 def _evaluate(model_run: _ModelRun, task: AbsTask) -> tuple[TaskResult, str]:
-    """Runs one task, saves the result and the scores per item; returns why there are none, if so."""
+    """Runs one loaded task, saves the result and the scores per item; returns why there are none, if so.
+
+    mteb would unload the data of a task that it has loaded itself, and the scores per item need them.
+    """
     options = model_run.options
-    task = _fresh(task)
-    task.load_data()  # mteb would unload it again, and the scores per item need it
     # Progress bars only where someone watches; logs stay readable.
     progress = sys.stderr.isatty() and not options.quiet
     with tempfile.TemporaryDirectory(prefix=".predictions-", dir=options.output) as scratch:
@@ -282,7 +326,8 @@ def _holes(task: AbsTask, result: TaskResult) -> Holes | None:
     return Holes.of_scores(scores, task.judged.known)
 
 
-def _tasks(options: RunOptions) -> list[AbsTask]:
+def _tasks(options: RunOptions) -> tuple[list[AbsTask], frozenset[str]]:
+    """The tasks to run, and the names of those that benchmarks alone ask for."""
     from medteb_mteb.tasks.of_folders import tasks_from_folders
 
     tasks: dict[str, AbsTask] = {}
@@ -296,6 +341,7 @@ def _tasks(options: RunOptions) -> list[AbsTask]:
         except KeyError as error:
             raise UserError(f"task {name}: {error.args[0]}") from None
         _add(tasks, found)
+    asked = frozenset(tasks)
     for name in options.benchmarks:
         try:
             benchmark = mteb.get_benchmark(name)
@@ -305,7 +351,7 @@ def _tasks(options: RunOptions) -> list[AbsTask]:
             _add(tasks, found)
     if not tasks:
         raise UserError("no task given; pass --data FOLDER, -t TASK or -b BENCHMARK")
-    return list(tasks.values())
+    return list(tasks.values()), frozenset(tasks) - asked
 
 
 def _add(tasks: dict[str, AbsTask], task: AbsTask) -> None:

@@ -1,0 +1,104 @@
+"""`medteb benchmarks`: every medical benchmark, and what scoring a model on it takes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mteb.abstasks.abstask import AbsTask
+    from mteb.benchmarks.benchmark import Benchmark
+
+__all__ = ["Listed", "benchmarks", "listed"]
+
+#: Benchmarks of mteb's that belong to the field.
+THEIRS = ("MTEB(Medical, v1)", "R2MED")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A benchmark.
+
+    Attributes:
+        name: Its name, for `medteb run -b`.
+        tasks: Number of tasks.
+        queries: Queries of its retrieval and reranking tasks; None if a task does not say.
+        documents: Their documents; None if a task does not say.
+        languages: Languages, as ISO 639-3 codes.
+        needs: Number of its tasks by what they need: nothing, network, credentials or an LLM.
+        paper: Where it is described; empty if it names nothing.
+    """
+
+    name: str
+    tasks: int
+    queries: int | None
+    documents: int | None
+    languages: list[str]
+    needs: Mapping[str, int]
+    paper: str
+
+
+def listed() -> list[Listed]:
+    """Return the benchmarks of this package and the medical ones of mteb."""
+    import mteb
+
+    from medteb_mteb.tasks.benchmarks import BENCHMARKS
+
+    theirs = [mteb.get_benchmark(name) for name in THEIRS]
+    return [_describe(benchmark) for benchmark in (*BENCHMARKS.values(), *theirs)]
+
+
+def _describe(benchmark: Benchmark) -> Listed:
+    from medteb_mteb.tasks.needs import needs_of, size_of
+
+    tasks: list[AbsTask] = list(benchmark.tasks)
+    needs: dict[str, int] = {}
+    for task in tasks:
+        needs[needs_of(task)] = needs.get(needs_of(task), 0) + 1
+    sizes = [size_of(task) for task in tasks if task.metadata.type in ("Retrieval", "Reranking")]
+    known = None not in sizes
+    return Listed(
+        name=benchmark.name,
+        tasks=len(tasks),
+        queries=sum(size[0] for size in sizes if size) if known else None,
+        documents=sum(size[1] for size in sizes if size) if known else None,
+        languages=sorted({code.partition("-")[0] for task in tasks for code in task.metadata.languages}),
+        needs=dict(sorted(needs.items())),
+        paper=benchmark.reference or "",
+    )
+
+
+def benchmarks(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List benchmarks: size, languages, needs, paper.
+
+    A task needs nothing if its data come with the package or lie in $MEDTEB_DATA. `medteb run -b NAME` runs
+    what can be run and lists the rest.
+    """
+    rows = listed()
+    if as_json:
+        typer.echo(json.dumps([asdict(row) for row in rows], ensure_ascii=False, indent=2))
+        return
+    for row in rows:
+        typer.echo(f"{row.name}")
+        for label, text in _lines(row):
+            typer.echo(f"  {label:10} {text}")
+
+
+def _lines(row: Listed) -> list[tuple[str, Any]]:
+    def number(value: int | None) -> str:
+        return "unknown" if value is None else f"{value:,}"
+
+    return [
+        ("tasks", row.tasks),
+        ("size", f"{number(row.queries)} queries, {number(row.documents)} documents"),
+        ("languages", ", ".join(row.languages)),
+        ("needs", ", ".join(f"{what} ({count})" for what, count in row.needs.items())),
+        ("paper", row.paper or "none named"),
+    ]
