@@ -156,9 +156,7 @@ def main() -> None:
     server.terminate()
     grades = found["sold"] / (found["last"] - found["first"])
     assert report.complete
-    checked = report.judges[0].details[
-        "checked"
-    ]  # positives, each with a query it cannot answer
+    checked = report.judges[0].details["checked"]  # positives, each with a query it cannot answer
     assert (found["sold"], found["most"]) == (report.pairs + checked, 1), found
     print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}")
     load = "load " + " ".join(f"{value:.1f}" for value in os.getloadavg())
