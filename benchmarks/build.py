@@ -25,6 +25,10 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+SOURCES = [
+    {"name": "Zhongjing", "licence": "apache-2.0", "url": "https://github.com/SupritYoung/Zhongjing"},
+    {"name": "Huatuo-Llama-Med-Chinese", "licence": "apache-2.0"},
+]
 
 
 def rows(path: Path) -> list[dict]:
@@ -41,8 +45,8 @@ def steps(passages: int) -> list[dict]:
     """The steps of the build."""
     texts = {"queries": "queries", "documents": "documents"}
     return [
-        {"step": "anonymize", "name": "queries", "in": "queries.jsonl"},
-        {"step": "anonymize", "name": "anonymous", "in": "documents.jsonl"},
+        {"step": "anonymize", "name": "queries", "in": "queries.jsonl", "sources": SOURCES},
+        {"step": "anonymize", "name": "anonymous", "in": "documents.jsonl", "sources": SOURCES},
         {"step": "dedup", "name": "documents", "in": "anonymous"},
         {
             "step": "pool",

@@ -139,7 +139,8 @@ def _answerers(made: dict[str, Any], key: str) -> list[Row]:
     """Judges, or LLMs that wrote; of the latter there may be none."""
     rows: list[Row] = []
     for one in mappings(made, key):
-        settings = [_shown(one.get(name)) for name in ("variant", "temperature", "prompt")]
+        variant = "none" if one.get("variant") == "" else _shown(one.get("variant"))
+        settings = [variant, _shown(one.get("temperature")), _shown(one.get("prompt"))]
         date = " to ".join(days([one])) or UNKNOWN
         if date != UNKNOWN and one.get("undated"):
             date += f"; of {one['undated']} pairs {UNKNOWN}"
