@@ -1,13 +1,16 @@
-"""Structure of the tests, and names of the classes of mar_st."""
+"""Structure of the tests, imports of the modules, and names of the classes of mar_st."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections import Counter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+from tests import imports
 
 TESTS = Path(__file__).parent
 #: In programs that a test starts, too.
@@ -37,3 +40,77 @@ def test_no_two_public_classes_of_mar_st_share_a_name():
     )
     assert len(names) > 300
     assert {name: count for name, count in names.items() if count > 1} == {}
+
+
+@pytest.fixture(scope="module")
+def at_start_up():
+    """Modules that `mar --help` and `medteb --help` load."""
+    return imports.loaded("mar_st.cli")[0] | imports.loaded("medteb_mteb.cli")[0]
+
+
+def fault(module, node, at_start_up):
+    """What is wrong with an import inside a function; `None`: nothing."""
+    name = imports.mark(module, node)
+    own, libraries = imports.brought(node)
+    if name is None:
+        late = sorted(libraries - imports.loaded(module)[1])
+        return f"mark it `# lazy: {late[0]}`" if late else "it is light: move it to the top of the module"
+    if name == imports.START_UP:
+        return None if module in at_start_up and not own <= at_start_up else "nothing is saved at start-up"
+    if name not in imports.HEAVY:
+        return f"{name} is not a heavy library"
+    if name not in libraries:
+        return f"it does not bring {name}"
+    return f"{name} is imported with the module anyway" if name in imports.loaded(module)[1] else None
+
+
+def test_imports_inside_functions_keep_a_heavy_library_out_of_start_up(at_start_up):
+    faults = {
+        f"{module}:{node.lineno} {ast.unparse(node)}": found
+        for module in sorted(imports.MODULES)
+        for node in imports.in_functions(module)
+        if (found := fault(module, node, at_start_up))
+    }
+    assert faults == {}
+
+
+def test_what_start_up_loads_is_light():
+    for command in ("mar_st.cli", "medteb_mteb.cli", "mar_st", "medteb_mteb"):
+        assert imports.loaded(command)[1] == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import torch", "mark it `# lazy: torch`"),
+        ("import torch  # lazy: torch", None),
+        ("import torch  # lazy: numpy", "it does not bring numpy"),
+        ("import json  # lazy: json", "json is not a heavy library"),
+        ("import json", "it is light"),
+        ("import numpy  # lazy: numpy", "numpy is imported with the module anyway"),
+        ("from mar_st.model.mar import MAR  # lazy: torch", None),
+        ("from mar_st import MAR  # lazy: torch", None),
+        ("from mar_st.errors import MarError  # lazy: torch", "it does not bring torch"),
+        ("from mar_st.errors import MarError  # lazy: start-up", "nothing is saved at start-up"),
+    ],
+)
+def test_the_rule_for_imports_inside_functions(source, expected, at_start_up, tmp_path, monkeypatch):
+    file = tmp_path / "one.py"
+    file.write_text(f"import numpy\ndef run():\n    {source}\n", encoding="utf-8")
+    monkeypatch.setitem(imports.MODULES, "mar_st.one", file)
+    try:
+        (node,) = imports.in_functions("mar_st.one")
+        found = fault("mar_st.one", node, at_start_up)
+    finally:
+        for cached in (imports.lines, imports.tree, imports.direct, imports.loaded):
+            cached.cache_clear()
+    assert found is None if expected is None else expected in found
+
+
+def test_no_module_imports_itself_over_others():
+    """Circles are impossible at module level: what is imported has been loaded before."""
+    graph = {
+        module: {one for one in imports.direct(module)[0] if not f"{module}.".startswith(f"{one}.")}
+        for module in imports.MODULES
+    }
+    TopologicalSorter(graph).prepare()  # raises CycleError

@@ -57,7 +57,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version
+        from importlib.metadata import version  # lazy: importlib.metadata
 
         return version("medteb")
     if name not in _HOMES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -27,6 +28,7 @@ from mar_st.commands.serve import serve
 from mar_st.commands.trim import trim
 from mar_st.commands.verify import verify
 from mar_st.commands.version import Version
+from mar_st.errors import MarError
 
 app = typer.Typer(
     name="mar",
@@ -61,7 +63,7 @@ def _root(version: Version = False) -> None:
 @app.command()
 def recipes(as_json: AsJson = False) -> None:
     """List the recipes that come with the package."""
-    from mar_st.recipes.load import load_recipe, recipe_names
+    from mar_st.recipes.load import load_recipe, recipe_names  # lazy: numpy
 
     found = {name: load_recipe(name).description for name in recipe_names()}
     if as_json:
@@ -131,7 +133,7 @@ def train(
 
     An interrupted run resumes where it stopped.
     """
-    from mar_st.recipes.load import load_recipe
+    from mar_st.recipes.load import load_recipe  # lazy: numpy
 
     if dtype is not None and not tiny:
         raise typer.BadParameter("--dtype is for --tiny; a recipe says it by backbone, --set query.dtype=...")
@@ -139,12 +141,12 @@ def train(
         overrides = [*(overrides or ()), f"workers={workers}"]
     loaded = load_recipe(recipe, overrides)
     if rehearse:
-        from mar_st.commands.rehearse import run as rehearsal
+        from mar_st.commands.rehearse import run as rehearsal  # lazy: torch
 
         rehearsal(loaded, out, tiny=tiny, dtype=dtype, say=lambda line: print(line, flush=True))
         return
     if tiny:
-        from mar_st.rehearsal.tiny import shrink
+        from mar_st.rehearsal.tiny import shrink  # lazy: transformers
 
         loaded = shrink(loaded, dtype)
     folder = out or Path("runs") / loaded.name
@@ -153,10 +155,10 @@ def train(
     if fresh and folder.exists():
         _delete_run(folder)
     if push_to_hub is not None:
-        from mar_st.model.hub import check_repository
+        from mar_st.model.hub import check_repository  # lazy: start-up
 
         check_repository(push_to_hub)  # not after hours of training
-    from mar_st.runs.train import train as run
+    from mar_st.runs.train import train as run  # lazy: torch
 
     trained = run(
         loaded,
@@ -170,7 +172,7 @@ def train(
         fit=fit,
     )
     if push_to_hub is not None and os.environ.get("RANK", "0") == "0":
-        from mar_st.model.hub import push as upload
+        from mar_st.model.hub import push as upload  # lazy: start-up
 
         print(f"pushed: {upload(trained, push_to_hub)}")
 
@@ -187,7 +189,7 @@ def push(
     ] = None,
 ) -> None:
     """Upload a finished model to the Hugging Face Hub."""
-    from mar_st.model.hub import push as upload
+    from mar_st.model.hub import push as upload  # lazy: start-up
 
     print(upload(model, repository, public=public, revision=revision))
 
@@ -221,8 +223,8 @@ def plan(
 
     The estimate is made before any weights are loaded.
     """
-    from mar_st.commands import plan as commands
-    from mar_st.recipes.load import load_recipe
+    from mar_st.commands import plan as commands  # lazy: torch
+    from mar_st.recipes.load import load_recipe  # lazy: numpy
 
     found = commands.make(
         load_recipe(recipe, overrides), gpu=gpu, world=world, mfu=mfu, calibrate=calibrate, trial=trial,
@@ -245,9 +247,6 @@ app.command()(verify)
 
 
 def _delete_run(folder: Path) -> None:
-    import shutil
-
-    from mar_st.errors import MarError
 
     if not folder.is_dir() or (any(folder.iterdir()) and not (folder / "recipe.json").is_file()):
         raise MarError(f"{folder} is not a run folder (it has no recipe.json); --fresh would delete it.")
@@ -259,7 +258,7 @@ def info(
     model: Annotated[str, typer.Argument(help="Folder of a saved MAR, or a packaged name such as mar-mini.")],
 ) -> None:
     """Show the parts of a saved MAR without loading weights."""
-    from mar_st.model.describe import describe
+    from mar_st.model.describe import describe  # lazy: numpy
 
     print(json.dumps(describe(model), ensure_ascii=False, indent=2))
 
@@ -272,10 +271,9 @@ def main() -> None:
     """Entry point: errors of the user end with one line on stderr and exit code 2."""
     # typer brings its own copy of click in some versions; this is the base of its usage errors.
     usage_error = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
-    from mar_st.errors import MarError
 
     def fail(message: str) -> None:
-        from mar_st.files import printable
+        from mar_st.files import printable  # lazy: numpy
 
         print(f"mar: error: {printable(' '.join(message.split()))}", file=sys.stderr)
         sys.exit(2)

@@ -28,14 +28,14 @@ __all__ = ["RegistryError", "__version__", "register", "register_tasks", "unregi
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version
+        from importlib.metadata import version  # lazy: importlib.metadata
 
         return version("medteb")
     if name not in __all__:
         raise AttributeError(
             f"module 'medteb_mteb' has no attribute {name!r}; it offers {', '.join(__all__)}"
         )
-    from medteb_mteb.plugin import registry
+    from medteb_mteb.plugin import registry  # lazy: yaml
 
     return getattr(registry, name)
 
@@ -45,7 +45,7 @@ def __dir__() -> list[str]:
 
 
 def _register() -> None:
-    from medteb_mteb.plugin.registry import register
+    from medteb_mteb.plugin.registry import register  # lazy: yaml
 
     register()
 

@@ -81,7 +81,7 @@ def _finish() -> None:
 
 def warn(message: str) -> None:
     """Warns, and falls back on stderr where warnings are errors: importing mteb must not fail here."""
-    import warnings
+    import warnings  # lazy: warnings
 
     try:
         warnings.warn(message, RuntimeWarning, stacklevel=2)

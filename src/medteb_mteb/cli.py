@@ -18,6 +18,7 @@ from medteb_mteb.commands.build import build_app
 from medteb_mteb.commands.consensus import consensus, review_app
 from medteb_mteb.commands.dedup import dedup
 from medteb_mteb.commands.diversify import diversify
+from medteb_mteb.commands.errors import UserError
 from medteb_mteb.commands.extend import extend
 from medteb_mteb.commands.judge import judge
 from medteb_mteb.commands.nano import nano_app
@@ -131,13 +132,11 @@ def run_command(
     Tasks of a benchmark whose data cannot be fetched are left out and listed with the reason. The exit code
     is 1 if an evaluation failed or nothing could be run; the others are saved.
     """
-    from medteb_mteb.commands.errors import UserError
-
     if as_json and as_markdown:
         raise UserError("choose one of --json and --markdown")
     if more_data and not data:
         raise UserError(f"unexpected argument {str(more_data[0])!r}; data folders come after --data")
-    from medteb_mteb.commands.run import RunOptions, run
+    from medteb_mteb.commands.run import RunOptions, run  # lazy: mteb
 
     outcome = run(
         RunOptions(
@@ -173,7 +172,7 @@ def run_command(
 
 
 def _print_table(table: ResultTable) -> None:
-    from rich.console import Console
+    from rich.console import Console  # lazy: rich
 
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -190,7 +189,7 @@ def edition_list(as_json: JsonFlag = False) -> None:
 
     Editions in $MEDTEB_DATA take precedence over the packaged ones.
     """
-    from medteb_mteb.commands import edition as commands
+    from medteb_mteb.commands import edition as commands  # lazy: start-up
 
     found = commands.editions()
     if as_json:
@@ -207,7 +206,7 @@ def edition_show(
     name: Annotated[str, typer.Argument(help="Task name or edition folder.")], as_json: JsonFlag = False
 ) -> None:
     """Show the licence, counts, digest and files of an edition."""
-    from medteb_mteb.commands import edition as commands
+    from medteb_mteb.commands import edition as commands  # lazy: start-up
 
     edition = commands.resolve(name)
     if as_json:
@@ -227,7 +226,7 @@ def edition_show(
 
 def _print_line(line: str) -> None:
     """Print what may come from anyone: terminals obey some characters."""
-    from mar_st.files import printable
+    from mar_st.files import printable  # lazy: numpy
 
     print(printable(line))
 
@@ -238,8 +237,8 @@ def edition_croissant(
     url: Annotated[str, typer.Option(help="Where the edition is published.")] = "",
 ) -> None:
     """Print an edition's description in the Croissant format."""
-    from medteb_mteb.commands import edition as commands
-    from medteb_mteb.editions.croissant import croissant
+    from medteb_mteb.commands import edition as commands  # lazy: start-up
+    from medteb_mteb.editions.croissant import croissant  # lazy: start-up
 
     print(json.dumps(croissant(commands.resolve(name), url=url), ensure_ascii=False, indent=2))
 
@@ -253,8 +252,8 @@ def edition_datasheet(
 
     Judges, rule, agreement, retrievers, anonymiser, licences and leaks, as far as they were recorded.
     """
-    from medteb_mteb.commands import edition as commands
-    from medteb_mteb.validate.datasheet import datasheet
+    from medteb_mteb.commands import edition as commands  # lazy: start-up
+    from medteb_mteb.validate.datasheet import datasheet  # lazy: scipy
 
     for line in datasheet(commands.resolve(name), build).split("\n")[:-1]:
         _print_line(line)
@@ -269,8 +268,8 @@ def edition_verify(
     as_json: JsonFlag = False,
 ) -> None:
     """Compare the data files of editions with their manifests."""
-    from medteb_mteb.commands import edition as commands
-    from medteb_mteb.editions import EditionError
+    from medteb_mteb.commands import edition as commands  # lazy: start-up
+    from medteb_mteb.editions import EditionError  # lazy: start-up
 
     found = commands.verify_all(names or [])
     problems = [problem for _, problem in found if problem]
@@ -299,7 +298,7 @@ def edition_write(
 
     The manifest holds the digest of every data file.
     """
-    from medteb_mteb.commands import edition as commands
+    from medteb_mteb.commands import edition as commands  # lazy: start-up
 
     edition = commands.write(folder, task, name, edition_version, licence)
     print(f"{edition.task}  {edition.digest}  {len(edition.files)} files")
@@ -319,7 +318,7 @@ def edition_stats(
 
     They are stored beside the data, by the data's digest.
     """
-    from medteb_mteb.commands import edition as commands
+    from medteb_mteb.commands import edition as commands  # lazy: start-up
 
     found = commands.statistics(names or [], overwrite=overwrite)
     if as_json:
@@ -344,7 +343,7 @@ def edition_build(
 
     The same seed always gives the same bytes.
     """
-    from medteb_mteb.commands import edition as commands
+    from medteb_mteb.commands import edition as commands  # lazy: start-up
 
     built = commands.build(name, out, seed, force)
     if as_json:
@@ -367,11 +366,10 @@ def main() -> None:
     """Entry point: errors of the user end with a message on stderr and exit code 2."""
     # typer brings its own copy of click in some versions; this is the base of its usage errors.
     usage_error = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
-    from medteb_mteb.commands.errors import UserError
-    from medteb_mteb.editions import EditionError
+    from medteb_mteb.editions import EditionError  # lazy: start-up
 
     def fail(message: str) -> None:
-        from mar_st.files import printable
+        from mar_st.files import printable  # lazy: numpy
 
         lines = map(printable, message.splitlines())
         print("medteb: error: " + "\n".join(lines), file=sys.stderr)

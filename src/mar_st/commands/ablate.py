@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,9 +42,7 @@ def ablate(
 
     The scores are written as one table. An interrupted study resumes where it stopped.
     """
-    import os
-
-    from mar_st.study import load_study
+    from mar_st.study import load_study  # lazy: numpy
 
     loaded = load_study(study)
     if row or seeds:
@@ -56,17 +57,15 @@ def ablate(
     if plan:
         _plan(loaded, store)
         return
-    from mar_st.study.run import run_study
+    from mar_st.study.run import run_study  # lazy: torch
 
     run_study(loaded, folder, stages=store, save_steps=save_steps, say=typer.echo)
 
 
 def _rehearse(study: Study, folder: Path, *, tiny: bool) -> None:
     """Rehearse the recipe of every row; those that fail are named together at the end."""
-    import shutil
-
-    from mar_st.commands.rehearse import run
-    from mar_st.study.schema import row_recipes
+    from mar_st.commands.rehearse import run  # lazy: torch
+    from mar_st.study.schema import row_recipes  # lazy: numpy
 
     failed = []
     recipes = row_recipes(study, folder / "recipes")
@@ -84,9 +83,8 @@ def _rehearse(study: Study, folder: Path, *, tiny: bool) -> None:
 
 
 def _plan(study: Study, store: str | Path) -> None:
-    import tempfile
 
-    from mar_st.study.run import plan_study
+    from mar_st.study.run import plan_study  # lazy: torch
 
     with tempfile.TemporaryDirectory() as folder:
         planned = plan_study(study, folder, stages=store)

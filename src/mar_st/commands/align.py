@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -139,10 +141,7 @@ def align(
 
     The stored document vectors do not change.
     """
-    import json
-    import sys
-
-    from mar_st.spaces import Ladder, Options, align_ladder, align_space
+    from mar_st.spaces import Ladder, Options, align_ladder, align_space  # lazy: torch
 
     if ladder is None and (default_rung is not None or eval_ or ladder_layers != "last"):
         raise typer.BadParameter("--ladder-layers, --default-rung and --eval belong to --ladder.")

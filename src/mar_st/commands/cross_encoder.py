@@ -43,7 +43,7 @@ def cross_encoder(
     teaches (teacher: cross-encoder:FOLDER) and judges (medteb judge). An interrupted training
     resumes from its last checkpoint.
     """
-    from mar_st.graded import GraderSettings, read_graded, train_grader
+    from mar_st.graded import GraderSettings, read_graded, train_grader  # lazy: numpy
 
     report = train_grader(
         read_graded(data),

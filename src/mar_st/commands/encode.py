@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import sys
+import time
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -74,11 +77,7 @@ def encode(
 
     The same command resumes an interrupted run, and encodes documents that were appended to the corpus since.
     """
-    import json
-    import sys
-    import time
-
-    from mar_st.encode import EncodeSettings, encode_corpus
+    from mar_st.encode import EncodeSettings, encode_corpus  # lazy: pyarrow
 
     if devices and workers > 1:
         raise typer.BadParameter("--devices names a process each; give it or --workers.")

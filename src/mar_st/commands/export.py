@@ -69,10 +69,10 @@ def export(
 
     The formats are native (own C++ kernels), OpenVINO and ONNX Runtime.
     """
-    from mar_st.export.formats import GRAPHS, LOOKUPS
-    from mar_st.export.run import WEIGHT_FORMATS, Limits
-    from mar_st.export.run import export as run
-    from mar_st.text.texts import read_texts
+    from mar_st.export.formats import GRAPHS, LOOKUPS  # lazy: numpy
+    from mar_st.export.run import WEIGHT_FORMATS, Limits  # lazy: torch
+    from mar_st.export.run import export as run  # lazy: torch
+    from mar_st.text.texts import read_texts  # lazy: start-up
 
     if format_ in LOOKUPS.names():
         if auto or task is not None or calibrate is not None:
@@ -116,7 +116,7 @@ def export(
 
 
 def _export_lookup(model: str, out: Path, as_json: bool, **options: Any) -> None:
-    from mar_st.export.lookup import export_lookup
+    from mar_st.export.lookup import export_lookup  # lazy: torch
 
     listing = export_lookup(model, out, **options)
     if as_json:

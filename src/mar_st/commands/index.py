@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import sys
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Annotated, Any, Literal
@@ -10,6 +13,7 @@ import typer
 
 from mar_st.commands.options import AsJson, IndexAddress
 from mar_st.index import kinds
+from mar_st.index.errors import IndexingError
 
 
 def _known_kind(name: str) -> str:
@@ -76,9 +80,7 @@ def index_build(
 
     The same command resumes an interrupted build.
     """
-    import sys
-
-    from mar_st.index import build_index
+    from mar_st.index import build_index  # lazy: pyarrow
 
     manifest = build_index(
         vectors,
@@ -112,8 +114,6 @@ def index_update(
 
     Each change is applied completely or not at all.
     """
-    import sys
-
     gone = [*(delete or []), *_lines(delete_from)]
     if not (add or update or gone or compact):
         raise typer.BadParameter("give --add, --update, --delete, --delete-from or --compact.")
@@ -121,15 +121,14 @@ def index_update(
         raise typer.BadParameter(
             "--corpus belongs to either --add or --update; run them one after the other."
         )
-    from mar_st.index.base import MILVUS
-    from mar_st.index.errors import IndexingError
+    from mar_st.index.base import MILVUS  # lazy: numpy
 
     if index.startswith(MILVUS):
         if compact:
             raise IndexingError("Milvus compacts by itself; --compact is for an index folder.")
         _update_milvus(index, add, update, gone, corpus)
         return
-    from mar_st.index import update as updating
+    from mar_st.index import update as updating  # lazy: pyarrow
 
     manifest: dict[str, Any] = {}
     progress = sys.stderr.isatty()
@@ -148,9 +147,7 @@ def index_update(
 
 def index_info(index: IndexAddress, as_json: AsJson = False) -> None:
     """Show what an index holds and what it was made with."""
-    import json
-
-    from mar_st.index.base import Index
+    from mar_st.index.base import Index  # lazy: numpy
 
     opened = Index.open(index)
     about: dict[str, Any] = {
@@ -180,10 +177,6 @@ def parse_bytes(written: str) -> int:
     Raises:
         IndexingError: It is not a size.
     """
-    import re
-
-    from mar_st.index.errors import IndexingError
-
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", written.lower())
     if not found:
         raise IndexingError(f"{written!r} is not a size. Write it like 2GB, 512MiB or 1000000.")
@@ -202,11 +195,10 @@ def _settings(given: list[str]) -> dict[str, Any]:
 
 
 def _query_vectors(path: Path) -> Any:
-    from mar_st.files.arrays import load_array
-    from mar_st.index.errors import IndexingError
+    from mar_st.files.arrays import load_array  # lazy: numpy
 
     if path.is_dir():
-        from mar_st.encode import VectorFolder
+        from mar_st.encode import VectorFolder  # lazy: pyarrow
 
         return VectorFolder.open(path)[:]
     try:
@@ -216,8 +208,6 @@ def _query_vectors(path: Path) -> Any:
 
 
 def _lines(path: Path | None) -> list[str]:
-    from mar_st.index.errors import IndexingError
-
     if path is None:
         return []
     if not path.is_file():
@@ -228,9 +218,9 @@ def _lines(path: Path | None) -> list[str]:
 def _update_milvus(
     target: str, add: Path | None, update: Path | None, gone: list[str], corpus: str | None
 ) -> None:
-    from mar_st.encode import VectorFolder
-    from mar_st.index.build import encoded_corpus
-    from mar_st.index.milvus import MilvusIndex
+    from mar_st.encode import VectorFolder  # lazy: pyarrow
+    from mar_st.index.corpus import encoded_corpus  # lazy: pyarrow
+    from mar_st.index.milvus import MilvusIndex  # lazy: pyarrow
 
     opened = MilvusIndex.connect(target)
     if gone:
@@ -243,7 +233,6 @@ def _update_milvus(
 
 
 def _report(out: str, manifest: dict[str, Any], *, as_json: bool) -> None:
-    import json
 
     if as_json:
         typer.echo(json.dumps(manifest, ensure_ascii=False, indent=2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 import typer
@@ -39,10 +40,8 @@ def index_match(
     Chooses the score below which the nearest document is a doubtful match for a query encoder, measures how
     many queries with and without an answer fall below it, and stores both in the index.
     """
-    import json
-
-    from mar_st.index import calibrate_match
-    from mar_st.index.runs import read_queries
+    from mar_st.index import calibrate_match  # lazy: numpy
+    from mar_st.index.runs import read_queries  # lazy: tqdm
 
     texts = None if queries is None else list(read_queries(queries).values())
     foreign = None if others is None else list(read_queries(others).values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 import typer
@@ -30,10 +31,8 @@ def index_tune(
 
     Measures the settings (ef, nprobe, rescore) that reach the recall, and stores them in the index.
     """
-    import json
-
-    from mar_st.index import tune_effort
-    from mar_st.index.runs import read_queries
+    from mar_st.index import tune_effort  # lazy: numpy
+    from mar_st.index.runs import read_queries  # lazy: tqdm
 
     texts = list(read_queries(queries).values())
     names: list[str | None] = [*query] if query else [None]

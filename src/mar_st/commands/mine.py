@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -103,13 +105,10 @@ def mine(
 
     An interrupted run resumes where it stopped.
     """
-    import json
-    import sys
+    from pydantic import ValidationError  # lazy: pydantic
 
-    from pydantic import ValidationError
-
-    from mar_st.mining import MiningError, Rules, mine_to
-    from mar_st.recipes.schema import Data
+    from mar_st.mining import MiningError, Rules, mine_to  # lazy: torch
+    from mar_st.recipes.schema import Data  # lazy: pydantic
 
     rules = Rules(
         num_negatives=num_negatives,
@@ -162,7 +161,7 @@ def mine(
 
 
 def _pairs(items: list[str] | None, usage: str) -> list[tuple[str, str]]:
-    from mar_st.mining import MiningError
+    from mar_st.mining import MiningError  # lazy: torch
 
     found = []
     for item in items or []:

@@ -6,10 +6,13 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from mar_st.planning.devices import DEVICES
 from mar_st.planning.fit import keeps_gradients
 from mar_st.planning.launch import DEEPSPEED
 from mar_st.planning.plan import MFU, Plan, PlanError, StagePlan, plan
+from mar_st.rehearsal.calibrate import measure
 
 if TYPE_CHECKING:
     from mar_st.recipes.schema import Recipe
@@ -53,7 +56,6 @@ def make(
     if mfu is not None or (calibrate and trial):
         other = "--mfu" if mfu is not None else "--calibrate"
         raise PlanError(f"{name} measures the speed; leave out {other}.")
-    import torch
 
     here = "cuda" if torch.cuda.is_available() else "cpu"
     if here == "cpu" and gpu not in (None, "cpu"):
@@ -62,11 +64,10 @@ def make(
     if trial:
         if world > 1:
             raise PlanError("--trial trains on one device; leave out --world.")
-        from mar_st.rehearsal.trial import try_stages
+        from mar_st.rehearsal.trial import try_stages  # lazy: scipy
 
         plan(recipe, device=device)  # what cannot be planned is said before minutes are spent
         return plan(recipe, device=device, trials=try_stages(recipe, say=note or (lambda _: None)))
-    from mar_st.rehearsal.calibrate import measure
 
     def measured(shape: Any, training: Any, length: int) -> Any:
         speed = measure(shape, training, length, compiled=recipe.compile and training.mode != "frozen")

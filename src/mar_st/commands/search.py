@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,11 +59,11 @@ def search(
     if queries is None and (out is not None or qrels is not None):
         raise typer.BadParameter("--out and --qrels belong to --queries.")
     if out is not None:
-        from mar_st.data.trec import check_run_name
+        from mar_st.data.trec import check_run_name  # lazy: transformers
 
         check_run_name(out)  # before anything is searched
-    from mar_st.index import Searcher
-    from mar_st.index.base import Index as AnyIndex
+    from mar_st.index import Searcher  # lazy: numpy
+    from mar_st.index.base import Index as AnyIndex  # lazy: numpy
 
     opened = AnyIndex.open(index)
     searcher = Searcher.open(
@@ -91,11 +93,9 @@ def _run(
     rerank: int | None,
     as_json: bool,
 ) -> None:
-    import json
-    import sys
 
-    from mar_st.data.trec import write_run
-    from mar_st.index.runs import evaluate, read_qrels, read_queries, search_all
+    from mar_st.data.trec import write_run  # lazy: transformers
+    from mar_st.index.runs import evaluate, read_qrels, read_queries, search_all  # lazy: tqdm
 
     texts = read_queries(queries)
     grades = None if qrels is None else read_qrels(qrels)
@@ -115,7 +115,6 @@ def _run(
 
 
 def _print(hits: Hits, searcher: Searcher, *, as_json: bool) -> None:
-    import json
 
     match = searcher.match(hits)
     if as_json:
@@ -144,6 +143,6 @@ def _show(hit: Hit) -> None:
 
 
 def _echo(line: str) -> None:
-    from mar_st.files import printable
+    from mar_st.files import printable  # lazy: numpy
 
     typer.echo(printable(line))

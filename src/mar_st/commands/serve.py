@@ -111,9 +111,9 @@ def serve(
     SIGHUP or POST /admin/reload opens the index again without losing a request; SIGTERM finishes what was
     accepted.
     """
-    from mar_st.serve.keys import read_keys
-    from mar_st.serve.run import run
-    from mar_st.serve.settings import ServeSettings
+    from mar_st.serve.keys import read_keys  # lazy: start-up
+    from mar_st.serve.run import run  # lazy: start-up
+    from mar_st.serve.settings import ServeSettings  # lazy: start-up
 
     settings = ServeSettings(
         host=host,
@@ -143,7 +143,7 @@ def serve(
         watch=watch,
     )
     if index is None:
-        from mar_st.serve.sample import sample_index
+        from mar_st.serve.sample import sample_index  # lazy: start-up
 
         index, model = sample_index(typer.echo)
         encoder = encoder or model

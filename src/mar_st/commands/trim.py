@@ -39,9 +39,9 @@ def trim(
 
     Vectors of texts that need no other tokens do not change.
     """
-    from mar_st.data import Texts
-    from mar_st.vocabulary import file_texts
-    from mar_st.vocabulary import trim as run
+    from mar_st.data import Texts  # lazy: transformers
+    from mar_st.vocabulary import file_texts  # lazy: torch
+    from mar_st.vocabulary import trim as run  # lazy: torch
 
     done = run(
         source,

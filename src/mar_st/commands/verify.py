@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated
 
 import typer
@@ -30,16 +31,14 @@ def verify(
 
     The exit status is 1 if a file is damaged or missing.
     """
-    import sys
-
-    from mar_st.files import printable
-    from mar_st.integrity.verify import verify as run
+    from mar_st.files import printable  # lazy: numpy
+    from mar_st.integrity.verify import verify as run  # lazy: torch
 
     if source is not None and (not repair or len(folders) != 1):
         raise typer.BadParameter("--source goes with --repair and one folder.")
     results = [run(folder) for folder in folders]
     if repair:
-        from mar_st.integrity.repair import repair as mend
+        from mar_st.integrity.repair import repair as mend  # lazy: torch
 
         for place, result in enumerate(results):
             if not result.whole:

@@ -9,7 +9,7 @@ import typer
 
 def _print_version(value: bool) -> None:
     if value:
-        from importlib.metadata import version
+        from importlib.metadata import version  # lazy: importlib.metadata
 
         typer.echo(f"medteb {version('medteb')}")
         raise typer.Exit

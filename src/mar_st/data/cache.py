@@ -47,7 +47,7 @@ def cache_root() -> Path:
     given = os.environ.get(VARIABLE)
     if given:
         return Path(given).expanduser()
-    from datasets import config
+    from datasets import config  # lazy: datasets
 
     return Path(config.HF_DATASETS_CACHE) / "mar"
 

@@ -93,9 +93,9 @@ def dataset_of(table: pa.Table, rows: np.ndarray | None = None) -> Dataset:
         table: The table, in memory or mapped.
         rows: Its rows that are in the dataset, in order; `None`: all.
     """
-    from datasets import Dataset
-    from datasets.fingerprint import generate_random_fingerprint
-    from datasets.table import InMemoryTable
+    from datasets import Dataset  # lazy: datasets
+    from datasets.fingerprint import generate_random_fingerprint  # lazy: datasets
+    from datasets.table import InMemoryTable  # lazy: datasets
 
     indices = None
     if rows is not None:
@@ -209,7 +209,7 @@ def _draw(
 
 def _redrawn(table: Triples, negatives: int, weight: float, seed: int) -> Dataset:
     """Rows of triples whose documents are drawn for every epoch; which triples have a row is drawn once."""
-    from mar_st.data.redrawn import Draws, RedrawnDataset
+    from mar_st.data.redrawn import Draws, RedrawnDataset  # lazy: datasets
 
     rows = drawn_rows(len(table), weight, random.Random(seed))
     return RedrawnDataset(Draws(table, _whole_queries(table), rows, negatives=negatives, seed=seed))

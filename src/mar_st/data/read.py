@@ -78,7 +78,7 @@ def read_triples(name: str) -> Triples:
         DataError: Bad JSON, a missing column, an unknown id, or a triple without a positive; the message
             names file and line.
     """
-    from mar_st.recipes.schema import Data
+    from mar_st.recipes.schema import Data  # lazy: pydantic
 
     return Triples.of(read_source(Data(name="data", path=name, instruction="")).triples)
 

@@ -12,6 +12,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from pyarrow import ArrowInvalid
+from pyarrow.parquet import ParquetFile
+
 from mar_st.data.records import DataError
 from mar_st.model.names import check_dataset
 
@@ -79,9 +82,6 @@ def parquet_rows(path: Path, position: Position | None = None) -> Iterator[tuple
     Raises:
         DataError: It is not a Parquet file.
     """
-    from pyarrow import ArrowInvalid
-    from pyarrow.parquet import ParquetFile
-
     try:
         file = ParquetFile(path)
     except ArrowInvalid as error:
@@ -102,7 +102,7 @@ def hub_data(name: str) -> Any:
     Raises:
         DataError: It could not be loaded.
     """
-    from datasets import load_dataset
+    from datasets import load_dataset  # lazy: datasets
 
     path, *rest = name.removeprefix("hub:").split(":")
     path, _, revision = path.partition("@")

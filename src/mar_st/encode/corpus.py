@@ -180,8 +180,8 @@ def _opened(path: Path) -> Any:
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
-    from pyarrow import ArrowException
-    from pyarrow.parquet import ParquetFile
+    from pyarrow import ArrowException  # lazy: pyarrow
+    from pyarrow.parquet import ParquetFile  # lazy: pyarrow
 
     number = 0
     try:
@@ -199,7 +199,7 @@ def _is_saved_dataset(path: Path) -> bool:
 
 
 def _saved_dataset(path: Path) -> Iterator[tuple[str, Any]]:
-    from datasets import DatasetDict, load_from_disk
+    from datasets import DatasetDict, load_from_disk  # lazy: datasets
 
     data = load_from_disk(str(path))
     name = str(path)
@@ -213,7 +213,7 @@ def _saved_dataset(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _hub(name: str) -> Iterator[tuple[str, Any]]:
-    from datasets import get_dataset_split_names, load_dataset
+    from datasets import get_dataset_split_names, load_dataset  # lazy: datasets
 
     repository, *rest = name.split(":")
     config = rest[0] if rest else None

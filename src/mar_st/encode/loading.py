@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
 from mar_st.model.describe import count_parameters
+from mar_st.model.native_gte import fetch
 from mar_st.model.space import WEIGHTS, document_parts, space_of
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ def resolve(source: str | Path) -> Path:
     Raises:
         MarError: There is no such model, or it has no document side.
     """
-    from mar_st.model.native_gte import fetch
-
     folder = fetch(source)
     if document_parts(folder) is None:
         raise MarError(
@@ -126,9 +125,9 @@ def load_model(
     Raises:
         MarError: See `resolve`; or this machine has no such kernel.
     """
-    import torch
+    import torch  # lazy: torch
 
-    from mar_st.kernels.linear import use_kernel
+    from mar_st.kernels.linear import use_kernel  # lazy: torch
 
     folder = resolve(source)
     asked = {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(dtype)
@@ -136,11 +135,11 @@ def load_model(
         asked = torch.float32
     options: dict[str, Any] = {"device": device, "model_kwargs": {"dtype": asked} if asked else {}}
     if (folder / "router_config.json").is_file():
-        from mar_st.model.mar import MAR
+        from mar_st.model.mar import MAR  # lazy: torch
 
         model: SentenceTransformer = MAR.from_pretrained(folder, routes="document", **options)
     else:
-        from sentence_transformers import SentenceTransformer
+        from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 
         model = SentenceTransformer(str(folder), **options).eval()
     use_kernel(model, kernel)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import traceback
 from dataclasses import replace
 from queue import Empty
 from typing import TYPE_CHECKING, Any
@@ -92,7 +93,5 @@ def _work(job: EncodeJob, numbers: tuple[int, ...], taken: Any, reports: Any, pa
     except MarError as error:
         reports.put(("error", str(error)))
     except Exception as error:  # torch raises many kinds; the parent reports them
-        import traceback
-
         traceback.print_exc()
         reports.put(("error", f"A worker on {job.device} failed with {type(error).__name__}: {error}"))

@@ -51,8 +51,8 @@ def run_ray(job: EncodeJob, numbers: Sequence[int], done: Callable[[int], None])
         MarError: Ray is not installed, or what a worker raised.
     """
     try:
-        import ray
-        from ray.exceptions import RayError
+        import ray  # lazy: ray
+        from ray.exceptions import RayError  # lazy: ray
     except ImportError as error:
         raise MarError("--engine ray needs the package ray: pip install 'medteb[scale]'") from error
 

@@ -28,6 +28,7 @@ from mar_st.encode.folder import (
 )
 from mar_st.encode.loading import check_memory, model_identity, resolve
 from mar_st.encode.local import run_here, run_processes
+from mar_st.encode.on_ray import run_ray
 from mar_st.encode.scan import Scan, ShardReader, scan_corpus
 from mar_st.encode.settings import EncodeSettings
 from mar_st.encode.shards import check_shard, read_header, read_table, shard_name
@@ -130,7 +131,7 @@ def encode_corpus(
 
 def worker_devices(workers: int = 1) -> list[str]:
     """Devices of so many processes: the GPUs in turn, or the CPU for all."""
-    import torch
+    import torch  # lazy: torch
 
     if torch.cuda.is_available():
         return [f"cuda:{place % torch.cuda.device_count()}" for place in range(workers)]
@@ -159,8 +160,6 @@ def _execute(
     if not missing:
         return
     if engine == "ray":
-        from mar_st.encode.on_ray import run_ray
-
         run_ray(job, missing, done)
     elif len(devices) > 1:
         run_processes(job, missing, done, devices)
@@ -199,9 +198,9 @@ def _kernel(root: Path, settings: EncodeSettings, kinds: set[str]) -> Kernel:
     if begun.is_file():
         found: Kernel = json.loads(begun.read_text(encoding="utf-8"))["settings"].get("kernel", "torch")
         return found
-    import torch
+    import torch  # lazy: torch
 
-    from mar_st.kernels.linear import best_kernel
+    from mar_st.kernels.linear import best_kernel  # lazy: torch
 
     return best_kernel(torch.bfloat16 if settings.dtype == "bfloat16" else torch.float32)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.encode.folder import SHARDS, text_digests
+from mar_st.encode.loading import load_model
 from mar_st.encode.pipeline import behind
 from mar_st.encode.scan import Scan, ShardReader
 from mar_st.encode.shards import write_shard
@@ -50,8 +51,7 @@ class Worker:
     """A loaded model that turns shards of a corpus into files."""
 
     def __init__(self, job: EncodeJob) -> None:
-        from mar_st.encode.engine import Engine
-        from mar_st.encode.loading import load_model
+        from mar_st.encode.engine import Engine  # lazy: torch
 
         settings = job.settings
         self.job = job

@@ -96,7 +96,7 @@ class TaskEvaluator(BaseEvaluator):
         steps: int = -1,
     ) -> dict[str, float]:
         """The scores of a model, `{"mteb_mean": value, "mteb_TASK": value, ...}`."""
-        import mteb
+        import mteb  # lazy: mteb
 
         del output_path, epoch, steps
         training = model.training
@@ -138,7 +138,7 @@ def mteb_tasks(names: Sequence[str]) -> list[Any]:
         EvaluationError: mteb is not installed, or has no such task.
     """
     try:
-        import mteb
+        import mteb  # lazy: mteb
     except ImportError as error:
         raise EvaluationError("evaluation on 'tasks' needs mteb: pip install mteb") from error
     try:

@@ -219,7 +219,7 @@ def score_run(run: dict[str, dict[str, float]], data: TaskData) -> list[float]:
         run: Query id -> document id -> score; a query without documents scores 0.
         data: The task.
     """
-    import pytrec_eval
+    import pytrec_eval  # lazy: pytrec_eval
 
     name, _, cut = data.metric.partition("@")
     wanted = f"{_PREFIX[name]}.{cut}" if cut else _WHOLE[name]

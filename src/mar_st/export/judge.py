@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.export.graph import ExportError
+from mar_st.model.names import model_source
+from mar_st.online.torch_encoder import has_routes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +45,7 @@ class Judge:
 
     def ndcg(self, vectors: np.ndarray) -> float:
         """Mean nDCG@10 of vectors of the queries, in their order."""
-        import pytrec_eval
+        import pytrec_eval  # lazy: pytrec_eval
 
         vectors = _unit(vectors) if self.cosine else vectors
         depth = min(_DEPTH, len(self.ids))
@@ -74,8 +76,8 @@ def open_judge(
         DataError: A file of the task is missing or broken.
         ExportError: The folder of vectors lacks documents.
     """
-    from mar_st.evaluation.scored_set import Task
-    from mar_st.evaluation.tasks import load_task
+    from mar_st.evaluation.scored_set import Task  # lazy: pydantic
+    from mar_st.evaluation.tasks import load_task  # lazy: transformers
 
     data = load_task(Task(name="task", path=str(task), split=split, metric="ndcg@10"))
     if data.type != "retrieval":
@@ -99,18 +101,16 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def _encoded(model: str, texts: list[str]) -> np.ndarray:
-    from mar_st.encode.engine import Engine
-    from mar_st.model.names import model_source
-    from mar_st.online.torch_encoder import has_routes
+    from mar_st.encode.engine import Engine  # lazy: sentence_transformers
 
     loaded: Any
     model = model_source(model)
     if has_routes(model):
-        from mar_st.model.mar import MAR
+        from mar_st.model.mar import MAR  # lazy: sentence_transformers
 
         loaded = MAR.from_pretrained(model, routes="document")
     else:
-        from sentence_transformers import SentenceTransformer
+        from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 
         loaded = SentenceTransformer(model)
     engine = Engine(loaded.eval(), "document")
@@ -118,7 +118,7 @@ def _encoded(model: str, texts: list[str]) -> np.ndarray:
 
 
 def _stored(folder: str | Path, ids: list[str]) -> np.ndarray:
-    from mar_st.encode.folder import VectorFolder
+    from mar_st.encode.folder import VectorFolder  # lazy: pyarrow
 
     stored = VectorFolder.open(folder)
     place = {key: row for row, key in enumerate(stored.ids.to_pylist())}

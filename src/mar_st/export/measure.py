@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.errors import MarError
+from mar_st.online.exported import ExportedEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -109,7 +110,6 @@ _IMPORTED = time.perf_counter()
 
 
 def _main(request: str, vectors: str) -> None:
-    from mar_st.online.exported import ExportedEncoder
 
     asked = json.loads(Path(request).read_text(encoding="utf-8"))
     texts: list[str] = asked["texts"]

@@ -28,7 +28,7 @@ from mar_st.files import entry_of, move_folder
 from mar_st.kernels.processor import processors
 from mar_st.model.names import model_source
 from mar_st.online.front import Front
-from mar_st.online.listing import FILE, Listing, Variant
+from mar_st.online.listing import FILE, TABLES, TOKENIZER, Listing, Variant
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -203,8 +203,8 @@ def _wanted(
 
 def packaged_queries() -> list[str]:
     """Return the queries that are measured on where none are given."""
-    from mar_st.evaluation.scored_set import Task
-    from mar_st.evaluation.tasks import load_task
+    from mar_st.evaluation.scored_set import Task  # lazy: pydantic
+    from mar_st.evaluation.tasks import load_task  # lazy: transformers
 
     return list(load_task(Task(name="queries", path=PACKAGED_QUERIES)).queries.values())
 
@@ -282,7 +282,6 @@ def _listed(listing: Listing, variants: dict[str, Variant], part: Path) -> Listi
     if not variants:
         reasons = "; ".join(f"{name}: {why}" for name, why in listing.refused.items())
         raise ExportError(f"Nothing could be exported: {reasons}")
-    from mar_st.online.listing import TABLES, TOKENIZER
 
     needed = {TOKENIZER}
     for variant in variants.values():
@@ -304,7 +303,6 @@ class _Reporter:
     threads: int | None
 
     def report(self, listing: Listing, variant: Variant) -> dict[str, Any]:
-        from mar_st.online.listing import TABLES
 
         vectors, found = measure(self.part, variant.name, self.texts, threads=self.threads)
         if not np.isfinite(vectors).all():

@@ -23,7 +23,7 @@ class Processes:
     def __init__(self) -> None:
         self.state: Any = None
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            from accelerate import PartialState  # type: ignore[import-untyped]
+            from accelerate import PartialState  # type: ignore[import-untyped]  # lazy: accelerate
 
             self.state = PartialState(cpu=not torch.cuda.is_available())
 

@@ -18,6 +18,7 @@ from mar_st.files import move_folder, write_json
 from mar_st.files.digests import entry_of
 from mar_st.graded.grader import THRESHOLDS, Grader
 from mar_st.graded.thresholds import Thresholds, fit_thresholds, weighted_kappa
+from mar_st.model.names import model_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -234,10 +235,15 @@ def _fitted(scores: np.ndarray, held: Sequence[GradedPair], how: GraderSettings)
 def _trained(
     pairs: Sequence[GradedPair], base: str | Path, checkpoints: Path, how: GraderSettings, *, top: int
 ) -> CrossEncoder:
-    from datasets import Dataset
-    from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
-    from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
-    from transformers import set_seed
+    from datasets import Dataset  # lazy: datasets
+    from sentence_transformers.cross_encoder import (  # lazy: sentence_transformers
+        CrossEncoderTrainer,
+        CrossEncoderTrainingArguments,
+    )
+    from sentence_transformers.cross_encoder.losses import (
+        BinaryCrossEntropyLoss,  # lazy: sentence_transformers
+    )
+    from transformers import set_seed  # lazy: transformers
 
     set_seed(how.seed)
     model = _model(base, how)
@@ -269,10 +275,9 @@ def _trained(
 
 
 def _model(base: str | Path, how: GraderSettings) -> CrossEncoder:
-    from sentence_transformers import CrossEncoder
+    from sentence_transformers import CrossEncoder  # lazy: sentence_transformers
 
-    from mar_st.model.encoders import check_source
-    from mar_st.model.names import model_source
+    from mar_st.model.encoders import check_source  # lazy: torch
 
     check_source(str(base), what="base")
     kept = {} if how.layers is None else {"num_hidden_layers": how.layers}

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 
+from mar_st.files.registered import Registered
 from mar_st.index.errors import IndexingError
 from mar_st.index.filters import parse_filter
 from mar_st.index.source import unit
 from mar_st.online.protocol import encoder_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from mar_st.index.documents import Stored
     from mar_st.index.filters import FieldType, Filter
@@ -91,13 +92,19 @@ class Index(ABC):
         Raises:
             IndexingError: The index does not exist or is damaged, or a package is not installed.
         """
-        if str(target).startswith(MILVUS):
-            from mar_st.index.milvus import MilvusIndex
+        found = STORES.get("milvus" if str(target).startswith(MILVUS) else "folder")
+        if found is None:
+            raise IndexingError(f"{target} is neither a folder nor an address of Milvus.")
+        return found.connect(str(target))
 
-            return MilvusIndex.connect(str(target))
-        from mar_st.index.folder import FolderIndex
+    @classmethod
+    @abstractmethod
+    def connect(cls, target: str) -> Self:
+        """Open an index of this class, see `open`.
 
-        return FolderIndex.open_folder(Path(target))
+        Raises:
+            IndexingError: The index does not exist or is damaged, or a package is not installed.
+        """
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -199,6 +206,26 @@ class Index(ABC):
         if np.abs(given).max(initial=0) > LARGEST_VALUE:
             raise IndexingError(f"Vectors of queries hold values beyond {LARGEST_VALUE:g}. Normalise them.")
         return unit(given) if self.similarity == "cosine" else given
+
+
+S = TypeVar("S", bound=Index)
+
+#: Classes of indexes, each in the module of `mar_st.index` that has its name.
+STORES: Registered[Index] = Registered(__package__ or "mar_st.index", "Store of indexes")
+
+
+def store(name: str) -> Callable[[type[S]], type[S]]:
+    """Register a class of indexes.
+
+    Args:
+        name: What an address of such an index begins with (`milvus:`), or `folder`.
+    """
+
+    def register(cls: type[S]) -> type[S]:
+        STORES.add(name, cls)
+        return cls
+
+    return register
 
 
 def check_scores(scores: np.ndarray, found: np.ndarray, similarity: str, name: str) -> None:

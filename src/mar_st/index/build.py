@@ -18,6 +18,7 @@ from mar_st.files import write_json
 from mar_st.index import lexical
 from mar_st.index.base import MILVUS
 from mar_st.index.choose import SAMPLE, choose, table_lines
+from mar_st.index.corpus import documents_of, encoded_corpus
 from mar_st.index.documents import ROWS, Documents, DocumentWriter, Stored
 from mar_st.index.errors import IndexingError, need
 from mar_st.index.manifest import (
@@ -28,13 +29,14 @@ from mar_st.index.manifest import (
     finish_segment,
     writing,
 )
+from mar_st.index.milvus import build_milvus
 from mar_st.index.registry import AUTO, check_kind, kind_of
 from mar_st.index.source import FolderSource, unit
 from mar_st.index.tune import calibrate, exact_results
 from mar_st.text.words import TOKENS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     import numpy as np
 
@@ -85,7 +87,7 @@ def build_index(
     Raises:
         IndexingError: Something that was given does not fit, or the folder holds an index already.
     """
-    from mar_st.encode import VectorFolder
+    from mar_st.encode import VectorFolder  # lazy: safetensors
 
     need("pyarrow")
     folder = vectors if isinstance(vectors, VectorFolder) else VectorFolder.open(vectors)
@@ -97,8 +99,6 @@ def build_index(
         raise IndexingError(f"{out} holds an index already. Give another folder, or use 'mar index update'.")
     folder.verify()  # damage would be copied, and get a digest of its own
     if str(out).startswith(MILVUS):
-        from mar_st.index.milvus import build_milvus
-
         return build_milvus(
             folder,
             str(out),
@@ -229,72 +229,6 @@ def write_documents(
     for document in tqdm(found, total=len(folder), desc="documents", unit="documents", disable=not progress):
         writer.add(document)
     return writer.close()
-
-
-def documents_of(folder: VectorFolder, corpus: str | Path | None) -> Iterator[Stored]:
-    """The documents of a folder of vectors, in its order; without a corpus, ids alone.
-
-    Raises:
-        IndexingError: Ids repeat, or corpus and vectors do not belong together.
-    """
-    import pyarrow.compute as pc
-
-    if pc.count_distinct(folder.ids).as_py() < len(folder):
-        raise IndexingError(f"Ids repeat in {folder.path}; every document needs an id of its own.")
-    if corpus is not None:
-        return joined(folder, corpus)
-    return (Stored(name, "", "", {}) for chunk in folder.ids.chunks for name in chunk.to_pylist())
-
-
-def joined(folder: VectorFolder, corpus: str | Path) -> Iterator[Stored]:
-    """The documents of a corpus in the order of their vectors; a corpus in the same order is streamed.
-
-    Raises:
-        IndexingError: Corpus and vectors do not belong together.
-    """
-    from mar_st.encode import read_corpus
-
-    wanted = set(folder.ids.to_pylist())
-    waiting: dict[str, Stored] = {}
-    entries = iter(read_corpus(corpus))
-    order = (str(name) for chunk in folder.ids.chunks for name in chunk.to_pylist())
-    digests = (digest for chunk in folder.text_digests.chunks for digest in chunk.to_pylist())
-    for name, digest in zip(order, digests, strict=True):
-        while name not in waiting:
-            entry = next(entries, None)
-            if entry is None:
-                raise IndexingError(
-                    f"{corpus} has no document {name!r}, but {folder.path} has its vector. Give the corpus "
-                    "that was encoded."
-                )
-            if entry.id not in wanted:
-                raise IndexingError(
-                    f"{corpus}: document {entry.id!r} stands twice, or has no vector in {folder.path}. Give "
-                    "the corpus that was encoded, or encode it again."
-                )
-            wanted.discard(entry.id)
-            waiting[entry.id] = Stored(*entry)
-        document = waiting.pop(name)
-        _check_text(document, digest, folder, corpus)
-        yield document
-    if next(entries, None) is not None:
-        raise IndexingError(f"{corpus} has more documents than {folder.path} has vectors. Encode it again.")
-
-
-def _check_text(document: Stored, digest: bytes, folder: VectorFolder, corpus: str | Path) -> None:
-    """Refuse a document that is not the one that was encoded."""
-    text = f"{document.title}\n{document.text}" if document.title else document.text
-    if any(digest) and hashlib.sha256(text.encode()).digest()[: len(digest)] != digest:
-        raise IndexingError(
-            f"The text of document {document.id!r} in {corpus} is not the one that was encoded into "
-            f"{folder.path}. Encode the corpus again."
-        )
-
-
-def encoded_corpus(folder: VectorFolder) -> str | None:
-    """The corpus that was encoded, if it is still where it was."""
-    path = (folder.manifest.get("corpus") or {}).get("path")
-    return str(path) if path and Path(path).exists() else None
 
 
 def _check(folder: VectorFolder, kind: str, recall: float, tokens: str, queries: np.ndarray | None) -> None:

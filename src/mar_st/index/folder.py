@@ -6,7 +6,8 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -16,13 +17,14 @@ from mar_st.index.base import (
     Key,
     ScoredKeys,
     check_scores,
+    store,
 )
 from mar_st.index.errors import IndexingError
+from mar_st.index.lexical import Lexical, LexicalSegment
 from mar_st.index.manifest import read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from mar_st.index.documents import Stored
     from mar_st.index.filters import Filter
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 _REMEMBERED = 64
 
 
+@store("folder")
 class FolderIndex(Index):
     """An index in a folder, mapped into memory.
 
@@ -45,8 +48,7 @@ class FolderIndex(Index):
     """
 
     def __init__(self, folder: Path, manifest: dict[str, Any]) -> None:
-        from mar_st.index.lexical import Lexical, LexicalSegment
-        from mar_st.index.segment import Segment
+        from mar_st.index.segment import Segment  # lazy: pyarrow
 
         self.folder, self.manifest, self.name = folder, manifest, str(folder)
         self.dim, self.similarity = manifest["dim"], manifest["similarity"]
@@ -65,7 +67,12 @@ class FolderIndex(Index):
         self._lock = threading.Lock()
 
     @classmethod
-    def open_folder(cls, folder: Path) -> FolderIndex:
+    def connect(cls, target: str) -> Self:
+        """Open a folder, see `Index.open`."""
+        return cls.open_folder(Path(target))
+
+    @classmethod
+    def open_folder(cls, folder: Path) -> Self:
         """Open the folder as its manifest stands now.
 
         Raises:

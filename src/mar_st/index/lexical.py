@@ -69,7 +69,7 @@ def build(
     Returns:
         Words of a document in the mean.
     """
-    import bm25s
+    import bm25s  # lazy: bm25s
 
     done = folder / FOLDER / _MEAN
     if done.is_file():
@@ -156,7 +156,7 @@ def _words(
 
 def _cut_chunk(folder: Path, start: int, stop: int, tokens: str, documents: Documents | None = None) -> None:
     """Cut the texts of one chunk into words and keep them in a file."""
-    from mar_st.index.documents import Documents
+    from mar_st.index.documents import Documents  # lazy: pyarrow
 
     documents = documents or Documents(folder)
     known: dict[str, int] = {}
@@ -197,7 +197,7 @@ class LexicalSegment:
     """
 
     def __init__(self, folder: Path, count: int) -> None:
-        import bm25s
+        import bm25s  # lazy: bm25s
 
         logging.getLogger("bm25s").setLevel(logging.WARNING)
         try:

@@ -162,7 +162,7 @@ def writing(folder: Path) -> Iterator[None]:
     Raises:
         IndexingError: Another process changes the index, or the folder holds symbolic links.
     """
-    from filelock import FileLock, Timeout
+    from filelock import FileLock, Timeout  # lazy: filelock
 
     make_folder(folder)
     refuse_links(folder, IndexingError)

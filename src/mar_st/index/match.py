@@ -150,7 +150,7 @@ def nearest(searcher: Searcher, texts: Sequence[str]) -> np.ndarray:
 
 def share(found: np.ndarray) -> Share:
     """Return a share of `(n,)` bools with its 95 % interval (Wilson)."""
-    from scipy.stats import binomtest
+    from scipy.stats import binomtest  # lazy: scipy
 
     interval = binomtest(int(found.sum()), len(found)).proportion_ci(method="wilson")
     return {

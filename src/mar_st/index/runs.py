@@ -28,7 +28,7 @@ def read_queries(source: str | Path) -> dict[str, str]:
         IndexingError: Ids repeat.
         CorpusError: It cannot be read.
     """
-    from mar_st.encode import read_corpus
+    from mar_st.encode import read_corpus  # lazy: numpy
 
     path = Path(source)
     found: dict[str, str] = {}
@@ -115,7 +115,7 @@ def evaluate(run: Run, qrels: Qrels, k: int) -> dict[str, float]:
     Raises:
         IndexingError: No query of the run is in the qrels.
     """
-    import pytrec_eval
+    import pytrec_eval  # lazy: pytrec_eval
 
     asked = {query: grades for query, grades in qrels.items() if any(grade > 0 for grade in grades.values())}
     if not asked.keys() & run.keys():

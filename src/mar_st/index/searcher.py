@@ -14,6 +14,7 @@ from mar_st.index.filters import parse_filter
 from mar_st.index.results import Hit, Hits, Leg, Ranked, fuse, one_leg
 from mar_st.index.snippets import snippet
 from mar_st.model.reranker import Reranker
+from mar_st.online import load_query_encoder
 from mar_st.online.waiting import check_deadline
 
 if TYPE_CHECKING:
@@ -83,8 +84,6 @@ class Searcher:
         if encoder is None and query is not None:
             encoder = opened.model_source()
         if isinstance(encoder, str | Path):
-            from mar_st.online import load_query_encoder
-
             encoder = load_query_encoder(encoder, threads=threads, query=query)
         elif query is not None:
             raise IndexingError(f"The encoder is open already; query={query!r} is chosen when it is loaded.")

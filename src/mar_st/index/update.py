@@ -15,7 +15,8 @@ import numpy as np
 
 from mar_st.files import entry_of, sync_file, sync_folder
 from mar_st.index import lexical
-from mar_st.index.build import encoded_corpus, segment_entry, write_documents
+from mar_st.index.build import segment_entry, write_documents
+from mar_st.index.corpus import encoded_corpus
 from mar_st.index.documents import Documents, DocumentWriter
 from mar_st.index.errors import IndexingError
 from mar_st.index.folder import FolderIndex
@@ -61,7 +62,7 @@ def add(
         IndexingError: The vectors do not fit, or ids are in the index already (without `replace`), or are not
             (with it).
     """
-    from mar_st.encode import VectorFolder
+    from mar_st.encode import VectorFolder  # lazy: safetensors
 
     root = Path(index)
     folder = vectors if isinstance(vectors, VectorFolder) else VectorFolder.open(vectors)

@@ -8,8 +8,18 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mar_st.encode import EncodeSettings, VectorFolder, encode_corpus
+from mar_st.encode import folder as vector_folder
+from mar_st.encode.run import BEGUN
 from mar_st.errors import MarError
 from mar_st.files import check_file, move_file, read_json, refuse_links
+from mar_st.index.build import manifest_digest, write_documents
+from mar_st.index.corpus import encoded_corpus
+from mar_st.index.documents import Documents
+from mar_st.index.lexical import build
+from mar_st.index.manifest import SEGMENTS, read_manifest, writing
+from mar_st.index.registry import kind_of
+from mar_st.index.source import FolderSource
 from mar_st.teachers.journal import Journal, is_journal, record_type, width
 
 if TYPE_CHECKING:
@@ -74,10 +84,6 @@ def _journal(folder: Path, say: Callable[[str], None]) -> None:
 
 
 def _vectors(root: Path, corpus: str | Path | None, say: Callable[[str], None]) -> None:
-    from mar_st.encode import EncodeSettings, encode_corpus
-    from mar_st.encode.folder import read_manifest
-    from mar_st.encode.run import BEGUN
-
     try:
         begun = read_json(root / BEGUN)
         settings = EncodeSettings.of_json(begun["settings"])
@@ -89,7 +95,7 @@ def _vectors(root: Path, corpus: str | Path | None, say: Callable[[str], None]) 
         ) from error
     if corpus is None:
         try:
-            corpus = read_manifest(root)["corpus"]["path"]
+            corpus = vector_folder.read_manifest(root)["corpus"]["path"]
         except (MarError, KeyError, TypeError):
             corpus = None
     if corpus is None:
@@ -98,14 +104,6 @@ def _vectors(root: Path, corpus: str | Path | None, say: Callable[[str], None]) 
 
 
 def _index(root: Path, vectors: str | Path | None, say: Callable[[str], None]) -> None:
-    from mar_st.encode import VectorFolder
-    from mar_st.index.build import encoded_corpus, manifest_digest, write_documents
-    from mar_st.index.documents import Documents
-    from mar_st.index.lexical import build
-    from mar_st.index.manifest import SEGMENTS, read_manifest, writing
-    from mar_st.index.registry import kind_of
-    from mar_st.index.source import FolderSource
-
     if vectors is None:
         raise RepairError(f"An index is built again from its vectors. Name them: --source VECTORS ({root}).")
     with writing(root):

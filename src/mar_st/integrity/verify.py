@@ -13,10 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
 
+from mar_st.encode import folder as vectors
+from mar_st.encode.shards import check_shard
 from mar_st.errors import MarError
 from mar_st.files import DIGESTS, check_file, files_below, listed_path, one_line, read_digests, read_json
 from mar_st.files.arrays import load_array
+from mar_st.index.folder import FolderIndex
+from mar_st.index.manifest import MANIFEST, SEGMENTS, files_of, read_manifest
+from mar_st.model import packed
+from mar_st.modules.layout import query_routes, saved_chain
+from mar_st.online.listing import FILE, Listing, format_of
+from mar_st.online.lookup import LookupListing
 from mar_st.teachers.journal import (
     HEADER,
     RECORDS,
@@ -27,6 +36,7 @@ from mar_st.teachers.journal import (
     record_type,
     width,
 )
+from mar_st.teachers.vectors import KEY, Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -147,9 +157,6 @@ def _format(root: Path) -> str | None:
 
 
 def _index(root: Path, found: Verified) -> None:
-    from mar_st.index.folder import FolderIndex
-    from mar_st.index.manifest import MANIFEST, SEGMENTS, files_of, read_manifest
-
     do = "Copy the index again, or build it again with 'mar index build'."
     try:
         manifest = read_manifest(root)
@@ -170,32 +177,27 @@ def _index(root: Path, found: Verified) -> None:
 
 
 def _vectors(root: Path, found: Verified) -> None:
-    from mar_st.encode.folder import MANIFEST, SHARDS, read_manifest, shard_files
-    from mar_st.encode.shards import check_shard
-
     do = "Run the same 'mar encode' again, which encodes damaged shards again; or copy the file again."
     try:
-        manifest = read_manifest(root)
+        manifest = vectors.read_manifest(root)
     except MarError as error:
-        found.add(root / MANIFEST, str(error), do)
+        found.add(root / vectors.MANIFEST, str(error), do)
         return
     entries: dict[str, dict[str, Any]] = {}
     for number, shard in enumerate(manifest["shards"]):
-        files = shard_files(shard)
+        files = vectors.shard_files(shard)
         entries |= files
         before = len(found.problems)
-        found.compare(root / SHARDS, files, root / MANIFEST, do)
+        found.compare(root / vectors.SHARDS, files, root / vectors.MANIFEST, do)
         if len(found.problems) == before:
             try:
-                check_shard(root / SHARDS, number)
+                check_shard(root / vectors.SHARDS, number)
             except MarError as error:
-                found.add(root / SHARDS / shard["name"], str(error), do)
+                found.add(root / vectors.SHARDS / shard["name"], str(error), do)
     _note_unsampled(found, entries)
 
 
 def _export(root: Path, found: Verified) -> None:
-    from mar_st.online.listing import FILE, Listing, format_of
-    from mar_st.online.lookup import LookupListing
 
     do = "Copy the folder again, or export the encoder again with 'mar export --overwrite'."
     try:
@@ -278,8 +280,6 @@ def _journal(folder: Path, found: Verified) -> None:
 
 def _check_keys(shard: Path) -> None:
     """Make sure that the arrays of a shard of teacher vectors fit each other and its name."""
-    from mar_st.teachers.vectors import KEY, Part
-
     keys, vectors = load_array(shard / "keys.npy"), Part.npy(shard / "vectors.npy")
     digest = hashlib.sha256(keys.tobytes()).hexdigest()
     if keys.dtype != f"S{KEY}" or keys.shape != vectors.shape[:1]:
@@ -289,19 +289,15 @@ def _check_keys(shard: Path) -> None:
 
 
 def _packed(root: Path, found: Verified) -> None:
-    from mar_st.model.packed import MANIFEST
-    from mar_st.model.packed import verify as check
-
     paths = [path for path in root.rglob("*") if path.is_file()]
     found.files, found.bytes = len(paths), sum(path.stat().st_size for path in paths)
     try:
-        check(root)
+        packed.verify(root)
     except MarError as error:
-        found.add(root / MANIFEST, str(error), "Install or copy the packed model again.")
+        found.add(root / packed.MANIFEST, str(error), "Install or copy the packed model again.")
 
 
 def _model(root: Path, found: Verified) -> None:
-    from mar_st.modules.layout import query_routes, saved_chain
 
     do = "Copy the model again, or save it again from where it was trained."
     try:
@@ -331,8 +327,6 @@ def _form(path: Path) -> str | None:
     """Return how a file's format is damaged: tensors beyond its end, or invalid JSON."""
     try:
         if path.suffix == ".safetensors":
-            from safetensors import SafetensorError, safe_open
-
             try:
                 with safe_open(str(path), framework="numpy"):
                     return None

@@ -66,7 +66,7 @@ def packed_attention(
         raise ValueError(f"{type(module).__name__} was not given the bounds of the texts.")
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     if query.is_cuda:
-        from torch.nn.attention.varlen import varlen_attn
+        from torch.nn.attention.varlen import varlen_attn  # lazy: torch.nn.attention.varlen
 
         left = -1 if sliding_window is None else sliding_window - 1
         found: Any = varlen_attn(
@@ -102,7 +102,7 @@ def packed_attention(
 
 def register() -> None:
     """Make the attention known to transformers; called again it changes nothing."""
-    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers import AttentionInterface, AttentionMaskInterface  # lazy: transformers
 
     AttentionInterface.register(NAME, packed_attention)
     AttentionMaskInterface.register(NAME, _no_mask)
@@ -127,7 +127,7 @@ def can_pack(transformer: Any) -> bool:
     if not weight.is_cuda:
         return True
     try:
-        from torch.nn.attention.varlen import varlen_attn  # noqa: F401 -- torch 2.10 and later
+        from torch.nn.attention.varlen import varlen_attn  # noqa: F401 -- torch 2.10 and later  # lazy: torch.nn.attention.varlen
     except ImportError:
         return False
     return weight.dtype in (torch.float16, torch.bfloat16)

@@ -56,7 +56,7 @@ def product_attention(
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     hidden = causal and attention_mask is None and query.shape[2] > 1
     if hidden or not _fits(query, key, value, attention_mask, more):
-        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward  # lazy: transformers
 
         found, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout, scaling, is_causal=is_causal, **more
@@ -129,8 +129,8 @@ def use_product_attention(model: Any) -> bool:
     Returns:
         Whether it does: models that have attention of their own keep it.
     """
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+    from transformers import AttentionInterface, AttentionMaskInterface  # lazy: transformers
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS  # lazy: transformers
 
     if getattr(model.config, "_attn_implementation", None) != "sdpa":
         return False

@@ -37,7 +37,7 @@ def best_kernel(dtype: torch.dtype = torch.float32) -> Kernel:
 
     The choice follows the processor's flags, not a measurement, so that a resumed run makes the same one.
     """
-    from mar_st.kernels.amx import kernel
+    from mar_st.kernels.amx import kernel  # lazy: numpy
 
     if dtype != torch.float32:
         return "onednn" if processor().flags & HALF and has_onednn(dtype) else "torch"
@@ -65,7 +65,7 @@ def use_kernel(model: SentenceTransformer, kernel: Kernel) -> int:
     Raises:
         MarError: This machine does not have it.
     """
-    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.base.modules import Transformer  # lazy: sentence_transformers
 
     if kernel == "torch":
         return 0
@@ -79,7 +79,7 @@ def use_kernel(model: SentenceTransformer, kernel: Kernel) -> int:
 
 
 def _amx_layer() -> Callable[[nn.Linear], nn.Module | None]:
-    from mar_st.kernels.amx import PackedLinear, fits, kernel
+    from mar_st.kernels.amx import PackedLinear, fits, kernel  # lazy: numpy
 
     library = kernel()
     if library is None:

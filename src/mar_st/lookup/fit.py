@@ -136,7 +136,7 @@ def dictionary(
 
 def design(features: Features, texts: Sequence[str], weight: np.ndarray) -> Any:
     """Return `a / |a|` of each text, a sparse matrix `(texts, features)` float32."""
-    from scipy.sparse import csr_matrix
+    from scipy.sparse import csr_matrix  # lazy: scipy
 
     ends, numbers, counts = [0], [], []
     for text in texts:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from mar_st.mining.rules import MiningError
+from mar_st.model.names import model_source
 from mar_st.model.reranker import Reranker
 from mar_st.text.words import TOKENS
 
@@ -109,7 +110,7 @@ class BM25:
     def prepare(self, queries: Sequence[str], corpus: Sequence[str]) -> None:
         """Index the corpus."""
         try:
-            import bm25s
+            import bm25s  # lazy: bm25s
         except ImportError as error:
             raise MiningError("bm25 needs the package bm25s: pip install bm25s") from error
         logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets itself to DEBUG
@@ -243,12 +244,11 @@ class Dense:
     def _open(self) -> ModelTeacher:
         """The model, loaded when it is asked for the first time."""
         if self._teacher is None:
-            from sentence_transformers import SentenceTransformer
+            from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 
-            from mar_st.model.encoders import check_source
-            from mar_st.model.names import model_source
-            from mar_st.teachers import Ask, ModelTeacher
-            from mar_st.teachers.store import TeacherStore
+            from mar_st.model.encoders import check_source  # lazy: sentence_transformers
+            from mar_st.teachers import Ask, ModelTeacher  # lazy: sentence_transformers
+            from mar_st.teachers.store import TeacherStore  # lazy: sentence_transformers
 
             model: Any = self._given
             if isinstance(model, str | Path):
@@ -297,7 +297,7 @@ class CrossScorer:
 
     def identity(self) -> dict[str, Any]:
         """Its weights."""
-        from mar_st.model.modules_digest import modules_digest
+        from mar_st.model.modules_digest import modules_digest  # lazy: sentence_transformers
 
         return {"kind": "cross-encoder", "modules": modules_digest(list(self._reranker.open().children()))}
 

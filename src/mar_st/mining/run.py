@@ -64,7 +64,7 @@ def mine_to(
     Raises:
         MarError: Data, a corpus or a model are missing, or `out` holds something else.
     """
-    from mar_st.teachers.store import store_root
+    from mar_st.teachers.store import store_root  # lazy: sentence_transformers
 
     rules, out = rules or Rules(), Path(out)
     if out.suffix in (".jsonl", ".json", ".parquet"):

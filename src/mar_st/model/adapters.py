@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 from mar_st.errors import MarError
@@ -18,7 +19,6 @@ from mar_st.errors import MarError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import torch
     from sentence_transformers.sentence_transformer.modules import Transformer
     from transformers import PreTrainedModel
 
@@ -71,7 +71,7 @@ def _left_out(name: str, module: nn.Module) -> bool:
 
 def _need_peft() -> None:
     try:
-        import peft  # noqa: F401
+        import peft  # noqa: F401  # lazy: peft
     except ImportError as error:
         raise ImportError("LoRA needs the peft package: pip install 'medteb[train]'") from error
 
@@ -105,7 +105,7 @@ def add_lora(
         LoRAError: The model lacks one of the target layers, or carries an adapter already.
     """
     _need_peft()
-    from peft import LoraConfig, TaskType
+    from peft import LoraConfig, TaskType  # lazy: peft
 
     model: Any = transformer.model
     if has_adapter(transformer):
@@ -167,7 +167,7 @@ def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = Non
     if not has_adapter(transformer):
         return None
     _need_peft()
-    from peft.tuners.tuners_utils import BaseTunerLayer
+    from peft.tuners.tuners_utils import BaseTunerLayer  # lazy: peft
 
     model: PreTrainedModel = transformer.model
     adapted: list[tuple[str, Any]] = [
@@ -196,7 +196,7 @@ def merge_lora(transformer: Transformer, storage_dtype: torch.dtype | None = Non
 
 def _is_plain(layer: Any) -> bool:
     """Return True if the update of a layer is the product of its two matrices, and nothing else."""
-    from peft.tuners.lora import Linear
+    from peft.tuners.lora import Linear  # lazy: peft
 
     return type(layer) is Linear and not layer.lora_variant and not any(layer.lora_bias.values())
 
@@ -210,8 +210,6 @@ def _fold(layer: Any, target: torch.dtype) -> tuple[float, float]:
     Raises:
         ValueError: The sum is not finite.
     """
-    import torch
-
     for name, parameter in layer.named_parameters():
         if not name.startswith("base_layer."):
             parameter.data = parameter.data.float()

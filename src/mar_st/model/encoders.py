@@ -15,6 +15,7 @@ from sentence_transformers.base.modules import Dense
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from torch import nn
 from transformers import AutoModel, PretrainedConfig, PreTrainedTokenizerBase
+from transformers.utils.hub import cached_file
 
 from mar_st.errors import MarError
 from mar_st.model.adapters import merge_lora
@@ -165,7 +166,6 @@ def check_source(name: str, revision: str | None = None, *, what: str) -> None:
         if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
             raise MarError(f"{what}: the folder {name} holds no model (no config.json, no modules.json).")
         return
-    from transformers.utils.hub import cached_file
 
     try:
         found = cached_file(name, "config.json", revision=revision)

@@ -31,9 +31,13 @@ def check_repository(repository: str, *, public: bool = False, api: HfApi | None
         PushError: The name is not of that form or belongs to this project, nobody is logged in, or the
             repository is public already and `public` was not asked for.
     """
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
-    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+    from huggingface_hub import HfApi  # lazy: huggingface_hub
+    from huggingface_hub.errors import (  # lazy: huggingface_hub
+        HfHubHTTPError,
+        HFValidationError,
+        LocalTokenNotFoundError,
+    )
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # lazy: huggingface_hub
 
     try:
         validate_repo_id(repository)
@@ -85,8 +89,8 @@ def push(
         PushError: No finished model, a name that is refused (`check_repository`), or a Hub that does not take
             it.
     """
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub import HfApi  # lazy: huggingface_hub
+    from huggingface_hub.errors import HfHubHTTPError  # lazy: huggingface_hub
 
     folder = model_of(model)
     api = api or HfApi()

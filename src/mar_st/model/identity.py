@@ -20,7 +20,7 @@ def model_digest(source: str, revision: str | None = None) -> str:
         files = sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".md")
         stamps = tuple((str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files)
         return _files_digest(str(folder), stamps)
-    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub import try_to_load_from_cache  # lazy: huggingface_hub
 
     cached = try_to_load_from_cache(source, "config.json", revision=revision)
     commit = Path(cached).parent.name if isinstance(cached, str) else None

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import AutoModelForMaskedLM
 
 from mar_st.model.encoders import transformer_folder
 from mar_st.model.native_gte import native
@@ -22,8 +23,6 @@ def source_head(source: str, revision: str | None = None) -> MLMHead | None:
         The head, or `None` where the architecture has none, the files hold no weights of it, or it is not a
         linear layer, a norm and an output over the vocabulary.
     """
-    from transformers import AutoModelForMaskedLM
-
     options: dict[str, Any] = {"revision": revision} if revision is not None else {}
     try:
         with native(transformer_folder(source), revision) as folder:

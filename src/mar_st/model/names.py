@@ -132,7 +132,7 @@ def _installed(short: str) -> Path:
             f"of the repository), or train it with `mar train mar-zh` and put the model's folder at "
             f"${HOME_VARIABLE}/{short}."
         )
-    from mar_st.model.packed import unpacked_folder
+    from mar_st.model.packed import unpacked_folder  # lazy: numpy
 
     return unpacked_folder(packed, short)
 

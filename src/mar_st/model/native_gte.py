@@ -50,7 +50,7 @@ def fetch(source: str | Path, revision: str | None = None) -> Path:
     """
     if (folder := model_folder(source)) is not None:
         return folder
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import snapshot_download  # lazy: huggingface_hub
 
     try:
         return Path(
@@ -67,7 +67,7 @@ def fetch(source: str | Path, revision: str | None = None) -> Path:
 
 def _config(source: str, revision: str | None) -> dict[str, Any]:
     """`config.json` of a source; empty where there is none, which its loader then says better."""
-    from transformers.utils.hub import cached_file
+    from transformers.utils.hub import cached_file  # lazy: transformers
 
     try:
         path = cached_file(source, "config.json", revision=revision)

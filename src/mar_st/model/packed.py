@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
 from mar_st.errors import MarError
 from mar_st.files import DIGESTS, listed_path, move_folder, read_json
@@ -51,8 +52,6 @@ def pack(model: str | Path, out: str | Path) -> None:
     Raises:
         PackedError: There is no such folder, it holds no safetensors, or `out` is there already.
     """
-    from safetensors.torch import save_file
-
     source, target = Path(model), Path(out)
     if target.exists():
         raise PackedError(f"{target} is there already; choose another folder or delete it.")
@@ -94,7 +93,6 @@ def unpack(packed: str | Path, out: str | Path) -> None:
     source, target = Path(packed), Path(out)
     if target.is_dir():
         return
-    from safetensors.torch import save_file  # torch is needed only on first use
 
     verify(source)
     weights = _manifest(source)["weights"]
@@ -189,7 +187,7 @@ def _tensors(path: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _store(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> list[str]:
     """Add a tensor to the store unless an equal one is there; returns the names of its parts."""
-    import torch
+    import torch  # lazy: torch
 
     if tensor.ndim < 2 or not tensor.is_floating_point():
         kept = tensor.half() if tensor.is_floating_point() else tensor
@@ -205,7 +203,7 @@ def _store(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> list[str]:
 
 
 def _add(tensor: torch.Tensor, stored: dict[str, torch.Tensor]) -> str:
-    import torch
+    import torch  # lazy: torch
 
     content = tensor.contiguous().view(torch.uint8) if tensor.ndim else tensor
     shape = f"{tensor.dtype} {tuple(tensor.shape)} ".encode()

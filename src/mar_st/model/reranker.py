@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from mar_st.errors import MarError
+from mar_st.model.names import model_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,10 +60,9 @@ class Reranker:
         if self._model is None:
             given: Any = self._given
             if isinstance(given, str | Path):
-                from sentence_transformers import CrossEncoder
+                from sentence_transformers import CrossEncoder  # lazy: sentence_transformers
 
-                from mar_st.model.encoders import check_source
-                from mar_st.model.names import model_source
+                from mar_st.model.encoders import check_source  # lazy: torch
 
                 check_source(str(given), what="reranker")
                 try:

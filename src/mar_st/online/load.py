@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mar_st.model.names import model_folder
+from mar_st.online.exported import ExportedEncoder
+from mar_st.online.listing import format_of
+from mar_st.online.lookup import LookupListing, NumpyLookupEncoder
 from mar_st.online.protocol import EncoderError, encoder_name
+from mar_st.online.torch_encoder import TorchEncoder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +51,7 @@ def load_query_encoder(
             )
         return found
     if folder is not None and backend in ("auto", "numpy"):
-        from mar_st.online.lookup_folder import open_lookup
+        from mar_st.online.lookup_folder import open_lookup  # lazy: safetensors
 
         lookup = open_lookup(folder, query)
         if lookup is not None:
@@ -57,15 +61,11 @@ def load_query_encoder(
             f"{source} is not an exported encoder, so backend={backend!r} cannot load it. Write one with "
             f"`mar export {source} OUT` and give OUT."
         )
-    from mar_st.online.torch_encoder import TorchEncoder
 
     return TorchEncoder.open(str(folder or source), threads=threads, query=query)
 
 
 def _exported(folder: Path, backend: str, threads: int | None) -> QueryEncoder:
-    from mar_st.online.exported import ExportedEncoder
-    from mar_st.online.listing import format_of
-    from mar_st.online.lookup import LookupListing, NumpyLookupEncoder
 
     if format_of(folder) != LookupListing.form:
         return ExportedEncoder.open(folder, backend=backend, threads=threads)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from mar_st.model.names import KNOWN, model_source
+from mar_st.model.routes import route
+from mar_st.model.space import space_of
 from mar_st.online.protocol import EncoderError, find_prompt
 
 if TYPE_CHECKING:
@@ -30,9 +32,7 @@ class TorchEncoder:
     """
 
     def __init__(self, model: Any, *, space: str | None = None, query: str | None = None) -> None:
-        from sentence_transformers.base.modules import Normalize
-
-        from mar_st.model.routes import route
+        from sentence_transformers.base.modules import Normalize  # lazy: sentence_transformers
 
         self.model, self.space, self.query = model, space, query
         self.modules = route(model, "query")
@@ -63,18 +63,18 @@ class TorchEncoder:
             EncoderError: There is no such model.
             MarError: The model has no such query route.
         """
-        import torch
+        import torch  # lazy: torch
 
         if threads is not None:
             torch.set_num_threads(threads)
         source = model_source(source)
         routed = has_routes(source)
         if routed:
-            from mar_st.model.mar import MAR
+            from mar_st.model.mar import MAR  # lazy: torch
 
             model: Any = MAR.from_pretrained(source, routes="query", query=query)
         else:
-            from sentence_transformers import SentenceTransformer
+            from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 
             if query is not None:
                 raise EncoderError(f"{source} has no routes, so there is no query encoder {query!r} in it.")
@@ -84,7 +84,7 @@ class TorchEncoder:
     @cached_property
     def identity(self) -> str:
         """Digest of the modules that encode queries; computed when it is asked for, over every weight."""
-        from mar_st.model.modules_digest import modules_digest
+        from mar_st.model.modules_digest import modules_digest  # lazy: torch
 
         return modules_digest(self.modules)
 
@@ -116,7 +116,7 @@ def has_routes(source: str) -> bool:
     Raises:
         EncoderError: There is no such model.
     """
-    from sentence_transformers.util import load_file_path
+    from sentence_transformers.util import load_file_path  # lazy: sentence_transformers
 
     try:
         listing = load_file_path(source, "modules.json")
@@ -140,6 +140,5 @@ def _space(source: str) -> str | None:
     """Digest of the document space of a folder; that of a Hub name is not known."""
     if not Path(source).is_dir():
         return None
-    from mar_st.model.space import space_of
 
     return space_of(source)

@@ -143,7 +143,7 @@ def source_shape(source: str, revision: str | None = None) -> Shape:
         return _from_file(source, _config_file(folder))
     if source in known_backbones():
         return known_backbones()[source]
-    from transformers.utils.hub import cached_file
+    from transformers.utils.hub import cached_file  # lazy: transformers
 
     try:
         path = cached_file(source, "config.json", revision=revision, local_files_only=True)
@@ -212,8 +212,8 @@ def meta_model(shape: Shape, **options: Any) -> Any:
         shape: The encoder.
         **options: For transformers' `from_config`.
     """
-    import torch
-    from transformers import AutoConfig, AutoModel
+    import torch  # lazy: torch
+    from transformers import AutoConfig, AutoModel  # lazy: transformers
 
     try:
         config = AutoConfig.for_model(**shape.config)
@@ -233,7 +233,7 @@ def count(shape: Shape) -> Counts:
 
 @lru_cache(maxsize=64)
 def _count(config: str) -> Counts:
-    from torch import nn
+    from torch import nn  # lazy: torch
 
     model = meta_model(Shape("backbone", json.loads(config)))
     # The pooler of BERT sees one token of a text, and no encoder here uses it.

@@ -15,6 +15,11 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
 from mar_st.model.adapters import add_lora
 from mar_st.planning.backbones import Shape, count, meta_model
 
@@ -120,8 +125,7 @@ def pass_memory(shape: Shape, rows: int, length: int, training: Training) -> int
 @lru_cache(maxsize=512)
 def _dry_run(config: str, layers: int, rows: int, length: int, training: Training) -> int:
     """Peak bytes alive in a pass beyond weights (and beyond gradients that GradCache holds already)."""
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch._subclasses.fake_tensor import FakeTensorMode  # lazy: torch._subclasses
 
     # Lookups need no vocabulary, and a gradient of the embeddings is added by the caller.
     small = {**json.loads(config), "num_hidden_layers": layers, "vocab_size": 8}
@@ -151,8 +155,6 @@ def _dry_run(config: str, layers: int, rows: int, length: int, training: Trainin
 
 def prepare(model: Any, training: Training) -> None:
     """Set an encoder up for a stage, in place: dtype, what is trained, adapter, checkpointing."""
-    import torch
-
     model.to(getattr(torch, training.dtype))
     if training.mode != "full":
         model.requires_grad_(False)
@@ -172,8 +174,6 @@ def prepare(model: Any, training: Training) -> None:
 
 def _without_storage(model: nn.Module) -> None:
     """Replace the tensors of a meta model by fake ones on the CPU, where autocast acts."""
-    import torch
-
     for module in model.modules():
         for name, parameter in module._parameters.items():
             if parameter is not None:
@@ -185,9 +185,6 @@ def _without_storage(model: nn.Module) -> None:
 
 
 def _live_bytes_class() -> Any:
-    from torch import Tensor
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_map_only
 
     class Mode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __init__(self) -> None:

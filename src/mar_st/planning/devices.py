@@ -39,7 +39,7 @@ USABLE = 0.92
 
 def device_here() -> Device | None:
     """The GPU of this process; `None` where it has none."""
-    import torch
+    import torch  # lazy: torch
 
     if not torch.cuda.is_available():
         return None

@@ -54,7 +54,7 @@ class Launch:
         Args:
             deepspeed: Path of a DeepSpeed configuration; default: environment `MAR_DEEPSPEED`.
         """
-        import torch
+        import torch  # lazy: torch
 
         path = deepspeed or os.environ.get(DEEPSPEED)
         return cls(

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from transformers import AutoTokenizer
+
 from mar_st.data import DataError, Texts, Triples, distinct, distinct_texts, locate, read_source
 
 if TYPE_CHECKING:
@@ -146,13 +148,11 @@ def tokens_of(backbone: Backbone, recipe: Recipe, texts: Sequence[str]) -> tuple
     side = "query" if backbone is recipe.query else "document"
     tokenizer: Any = None
     if backbone.tokenizer is not None and texts:
-        from mar_st.model.tokenizers import train_tokenizer
+        from mar_st.model.tokenizers import train_tokenizer  # lazy: tokenizers
 
         tokenizer = train_tokenizer(texts, side, **backbone.tokenizer.model_dump())  # type: ignore[arg-type]
         how = "tokenizer trained on sampled texts"
     elif backbone.source is not None:
-        from transformers import AutoTokenizer
-
         try:
             tokenizer = AutoTokenizer.from_pretrained(
                 backbone.source, revision=backbone.revision, local_files_only=True

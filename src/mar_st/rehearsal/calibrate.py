@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+import torch
+from transformers import AutoConfig, AutoModel
+
 from mar_st.planning.backbones import count
 from mar_st.planning.costs import Training, prepare, training_flops
 from mar_st.planning.tried import Speed
@@ -32,8 +35,6 @@ def measure(
         seconds: Time to measure for, after compiling.
         compiled: Compile the encoder as training does with `compile: true`.
     """
-    import torch
-
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if count(shape).total > WHOLE[device]:
         shape = shape.with_layers(2)
@@ -54,8 +55,6 @@ def measure(
 
 class _Bench:
     def __init__(self, shape: Shape, training: Training, length: int, device: str) -> None:
-        import torch
-        from transformers import AutoConfig, AutoModel
 
         self.shape, self.training, self.length, self.device = shape, training, length, device
         config = AutoConfig.for_model(**shape.config)
@@ -82,14 +81,12 @@ class _Bench:
         return Speed(flops, step / self.parameters if self.parameters else 0.0)
 
     def _clock(self) -> float:
-        import torch
 
         if self.device == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter()
 
     def _pass(self, rows: int) -> float:
-        import torch
 
         low = min(10, self.shape.config["vocab_size"] - 1)
         ids = torch.randint(low, self.shape.config["vocab_size"], (rows, self.length), device=self.device)

@@ -17,6 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
 from transformers.utils import logging
 
 from mar_st.data import Source, read_source
@@ -129,7 +132,6 @@ class Watch(RunCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Note where training starts."""
         del args, control, kwargs
-        import torch
 
         if self._stopped:
             self._report.resumed_from = state.global_step
@@ -163,8 +165,6 @@ class Watch(RunCallback):
 
 def peak_bytes() -> int:
     """Memory at most so far: of the CUDA device's tensors, or of this process where there is none."""
-    import torch
-
     if torch.cuda.is_available():
         return int(torch.cuda.max_memory_allocated())
     unit = 1 if sys.platform == "darwin" else 1024
@@ -284,9 +284,6 @@ def _check(stage: Stage, folder: Path, report: StageReport, *, evaluated: bool) 
 
 def _check_model(folder: Path, fail: Callable[[str], RehearsalError]) -> None:
     """Load the model with sentence-transformers alone and encode with it."""
-    import numpy as np
-    from sentence_transformers import SentenceTransformer
-
     try:
         model = SentenceTransformer(str(folder))
         queries, documents = model.encode_query(TEXTS), model.encode_document(TEXTS)

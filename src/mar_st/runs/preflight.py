@@ -60,7 +60,7 @@ def ready(
         if fit:
             say("--fit: no GPU here, nothing to fit")
         return recipe, record
-    from mar_st.planning.plan import fitted
+    from mar_st.planning.plan import fitted  # lazy: torch
 
     try:
         new, changes = fitted(recipe, device, launch, names)

@@ -19,6 +19,7 @@ from mar_st.errors import MarError
 from mar_st.evaluation.evaluators import check_evaluation
 from mar_st.files import move_folder, write_digests, write_text
 from mar_st.files.processes import Processes
+from mar_st.model.mlm_head import source_head
 from mar_st.model.packing import store_as
 from mar_st.model.saved_modules import with_source_prompts
 from mar_st.planning.devices import device_here
@@ -333,8 +334,6 @@ class RecipeRun:
 
     def _source_head(self, stage: RetroMAEStage) -> MLMHead | None:
         """The masked-LM head of the backbone, where the stage starts from it."""
-        from mar_st.model.mlm_head import source_head
-
         backbone, origin = self.recipe.query, self.sides.origin("query")
         if stage.resume_head or backbone is None or origin is None:
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mar_st.serve.run import need_packages
 from mar_st.serve.settings import ServeError, ServeSettings
 
 if TYPE_CHECKING:
@@ -18,9 +19,7 @@ def create_app(*args: Any, **kwargs: Any) -> FastAPI:
     Raises:
         ServeError: A package is missing.
     """
-    from mar_st.serve.run import need_packages
-
     need_packages()
-    from mar_st.serve.app import create_app as create
+    from mar_st.serve.app import create_app as create  # lazy: fastapi
 
     return create(*args, **kwargs)

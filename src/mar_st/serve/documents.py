@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.model.names import model_source
+from mar_st.model.routes import route
+from mar_st.model.space import space_of
+from mar_st.online.torch_encoder import has_routes
 from mar_st.serve.settings import ServeError
 
 if TYPE_CHECKING:
@@ -28,9 +31,7 @@ class DocumentEncoder:
     """
 
     def __init__(self, model: Any, identity: str, space: str | None = None) -> None:
-        from sentence_transformers.base.modules import Normalize
-
-        from mar_st.model.routes import route
+        from sentence_transformers.base.modules import Normalize  # lazy: sentence_transformers
 
         self.model, self.identity = model, identity
         self.space = space
@@ -71,17 +72,14 @@ def load_document_encoder(source: str) -> DocumentEncoder:
     Raises:
         MarError: There is no such model, or it has no document side.
     """
-    from mar_st.model.space import space_of
-    from mar_st.online.torch_encoder import has_routes
-
     path = model_source(source)
     routed = has_routes(path)
     space = space_of(path) if Path(path).is_dir() else None
     if routed:
-        from mar_st.model.mar import MAR
+        from mar_st.model.mar import MAR  # lazy: torch
 
         return DocumentEncoder(MAR.from_pretrained(path, routes="document"), path, space)
-    from sentence_transformers import SentenceTransformer
+    from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 
     return DocumentEncoder(SentenceTransformer(path).eval(), path, space)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from mar_st.errors import MarError
 from mar_st.index.base import LARGEST_VALUE
+from mar_st.index.filters import parse_filter
 from mar_st.online import DeadlinePassed, MicroBatcher, QueueFull
 from mar_st.online.batcher import Closed
 from mar_st.online.protocol import encoder_name
@@ -283,7 +284,6 @@ class SearchEngine:
         """
         if where is None:
             return None
-        from mar_st.index.filters import parse_filter
 
         try:
             found = parse_filter(where)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.errors import MarError
+from mar_st.index import Index, Searcher
+from mar_st.online import load_query_encoder
 from mar_st.serve.engine import SearchEngine
 from mar_st.serve.settings import ServeError
 
 if TYPE_CHECKING:
-    from mar_st.index import Searcher
     from mar_st.online import QueryEncoder
     from mar_st.serve.metrics import Metrics
     from mar_st.serve.settings import ServeSettings
@@ -57,9 +58,6 @@ class SearcherSource:
         Raises:
             MarError: Index or encoder cannot be opened, or do not belong together.
         """
-        from mar_st.index import Index, Searcher
-        from mar_st.online import load_query_encoder
-
         of_index = stamp(self.index)
         index = Index.open(self.index)
         encoder: Any = self.encoder

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
-from mar_st.files import check_file
+from mar_st.files import check_file, read_json
+from mar_st.index.manifest import MANIFEST, SEGMENTS, files_of, read_manifest
+from mar_st.online.listing import FILE, format_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -100,13 +102,8 @@ def _watch(pid: int, reading: int, folders: Sequence[str]) -> None:
 
 def _listed(folder: Path) -> Iterator[tuple[Path, Mapping[str, Mapping[str, Any]]]]:
     """Folders of listed files, and their entries."""
-    from mar_st.index.manifest import MANIFEST, SEGMENTS, files_of, read_manifest
-    from mar_st.online.listing import FILE, format_of
-
     with suppress(MarError, OSError):
         if (folder / MANIFEST).is_file():
             yield folder / SEGMENTS, files_of(read_manifest(folder))
         elif (folder / FILE).is_file() and format_of(folder):
-            from mar_st.files import read_json
-
             yield folder, read_json(folder / FILE)["files"]

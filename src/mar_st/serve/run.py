@@ -91,9 +91,9 @@ def launch(
         ServeError: See `run`.
     """
     need_packages()
-    from mar_st.serve.connections import ServeConfig
-    from mar_st.serve.guard import ConnectionLimits
-    from mar_st.serve.postmortem import watched
+    from mar_st.serve.connections import ServeConfig  # lazy: uvicorn
+    from mar_st.serve.guard import ConnectionLimits  # lazy: orjson
+    from mar_st.serve.postmortem import watched  # lazy: numpy
 
     most = _allow_files(settings.max_connections)
     alone = settings.workers == 1
@@ -135,8 +135,8 @@ def worker(index: str, encoder: str | None, settings: ServeSettings, folder: Pat
         settings: See `run`.
         folder: What the workers share.
     """
-    from mar_st.serve.app import create_app
-    from mar_st.serve.documents import load_document_encoder
+    from mar_st.serve.app import create_app  # lazy: fastapi
+    from mar_st.serve.documents import load_document_encoder  # lazy: numpy
 
     documents = None
     if settings.threads is None:
@@ -155,7 +155,7 @@ def worker(index: str, encoder: str | None, settings: ServeSettings, folder: Pat
     except (MarError, OSError) as error:  # such as a full disk, or files that may not be read
         if settings.workers == 1:
             raise
-        from uvicorn.config import STARTUP_FAILURE
+        from uvicorn.config import STARTUP_FAILURE  # lazy: uvicorn
 
         _LOG.error("%s", error)
         sys.exit(STARTUP_FAILURE)
@@ -168,7 +168,7 @@ def join_fleet(folder: Path, settings: ServeSettings) -> Fleet:
         folder: What the workers share.
         settings: Says how many there are.
     """
-    from mar_st.serve.fleet import Fleet
+    from mar_st.serve.fleet import Fleet  # lazy: orjson
 
     _allow_files(settings.max_connections)
     sys.setswitchinterval(SWITCH)
@@ -179,7 +179,7 @@ def join_fleet(folder: Path, settings: ServeSettings) -> Fleet:
 
 
 def _run_alone(config: Any, listening: socket.socket, folder: Path, ready: Callable[[], None]) -> None:
-    from mar_st.serve.supervise import LoneServer
+    from mar_st.serve.supervise import LoneServer  # lazy: uvicorn
 
     config.load()
     # uvicorn raises the signal that stopped it once more; with a handler of ours the process ends quietly.
@@ -191,7 +191,7 @@ def _run_alone(config: Any, listening: socket.socket, folder: Path, ready: Calla
 def _run_workers(
     config: Any, listening: socket.socket, folder: Path, served: Sequence[str], ready: Callable[[], None]
 ) -> None:
-    from mar_st.serve.supervise import Workers
+    from mar_st.serve.supervise import Workers  # lazy: uvicorn
 
     workers = Workers(config, listening, folder, served, ready)
     workers.run()

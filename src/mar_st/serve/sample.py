@@ -38,8 +38,8 @@ def sample_index(say: Callable[[str], None]) -> tuple[str, str]:
         MarError: The model is not installed.
         IndexingError: The index cannot be built.
     """
-    from mar_st.index import build_index
-    from mar_st.index.manifest import MANIFEST
+    from mar_st.index import build_index  # lazy: pyarrow
+    from mar_st.index.manifest import MANIFEST  # lazy: numpy
 
     sample = sample_folder()
     if sample is None:

@@ -97,7 +97,7 @@ class Workers(Multiprocess):
         super().terminate_all()
 
     def _forget(self, pid: int) -> None:
-        from prometheus_client.multiprocess import mark_process_dead
+        from prometheus_client.multiprocess import mark_process_dead  # lazy: prometheus_client
 
         self._fleet.forget(pid)
         mark_process_dead(pid, str(self._fleet.folder))  # type: ignore[no-untyped-call]

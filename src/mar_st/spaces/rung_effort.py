@@ -16,6 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mar_st.index import flat
+from mar_st.index.registry import kind_of
+from mar_st.index.source import RowsSource
+from mar_st.index.tune import AT, ExactResults, calibrate
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -51,9 +56,6 @@ class Graph:
         Returns:
             `ef`, `recall@10` with it, and `reached`: whether that is `TARGET`.
         """
-        from mar_st.index import flat
-        from mar_st.index.tune import AT, ExactResults, calibrate
-
         asked = _drawn(np.concatenate([np.asarray(part, dtype=np.float32) for part in queries]), MOST_QUERIES)
         _, rows = flat.search(asked, self.vectors, AT)
         found = calibrate(self.searchable, ExactResults(asked, rows), TARGET, self.searchable.LADDER)
@@ -85,8 +87,6 @@ def graph_of(documents: Sequence[np.ndarray]) -> Iterator[Graph | None]:
     if not documents or find_spec("faiss") is None:
         yield None
         return
-    from mar_st.index.registry import kind_of
-    from mar_st.index.source import RowsSource
 
     vectors = _distinct(np.concatenate([np.asarray(part, dtype=np.float32) for part in documents]))
     vectors = _drawn(vectors, MOST_DOCUMENTS)

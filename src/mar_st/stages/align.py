@@ -17,6 +17,7 @@ from mar_st.errors import MarError
 from mar_st.losses import AlignmentLoss
 from mar_st.stages.labels import labelled, with_vectors
 from mar_st.stages.trainer import fit
+from mar_st.teachers import ModelTeacher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -73,8 +74,6 @@ def train_align(
         AlignError: No data entry has texts of the kind that `stage.texts` asks for, or a second text is asked
             for and there are no documents.
     """
-    from mar_st.teachers import ModelTeacher
-
     for module in model.route_modules("document"):
         module.requires_grad_(False)
     raw = stage.vectors == "raw"

@@ -99,7 +99,7 @@ def compiled_encoders(encoders: list[Any], *, on_cpu: bool) -> Iterator[None]:
 
 @contextmanager
 def _room_for_variants() -> Iterator[None]:
-    from torch._dynamo import config  # a second of imports that only compilation needs
+    from torch._dynamo import config  # lazy: torch._dynamo
 
     with config.patch(recompile_limit=max(config.recompile_limit, VARIANTS)):
         yield

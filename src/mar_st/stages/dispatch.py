@@ -40,22 +40,22 @@ def train_stage(
     """
     match stage:
         case RetroMAEStage():
-            from mar_st.stages.retromae import train_retromae
+            from mar_st.stages.retromae import train_retromae  # lazy: torch
 
             train_retromae(model, sources, stage, settings, prompts, head=head)
         case ContrastiveStage():
-            from mar_st.stages.contrastive import train_contrastive
+            from mar_st.stages.contrastive import train_contrastive  # lazy: torch
 
             train_contrastive(model, sources, stage, settings, prompts)
         case DistillStage():
-            from mar_st.stages.distill import train_distill
+            from mar_st.stages.distill import train_distill  # lazy: torch
 
             train_distill(model, teacher, sources, stage, settings, prompts)
         case AlignStage():
-            from mar_st.stages.align import train_align
+            from mar_st.stages.align import train_align  # lazy: torch
 
             train_align(model, sources, stage, settings, prompts)
         case JointStage():
-            from mar_st.stages.joint import train_joint
+            from mar_st.stages.joint import train_joint  # lazy: torch
 
             train_joint(model, sources, stage, settings, prompts, teacher=teacher)

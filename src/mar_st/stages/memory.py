@@ -34,7 +34,7 @@ def resident() -> int | None:
         pages = int(_STATM.read_text().split()[1])
     except (OSError, ValueError, IndexError):
         return None
-    import resource
+    import resource  # lazy: resource
 
     return pages * resource.getpagesize()
 
@@ -42,7 +42,7 @@ def resident() -> int | None:
 def release(*, compiled: bool = False) -> None:
     """Free what a finished stage leaves: objects in cycles, compiled code with its tensors, pages."""
     if compiled:
-        import torch
+        import torch  # lazy: torch
 
         torch._dynamo.reset()
     gc.collect()

@@ -19,7 +19,9 @@ from sentence_transformers.base.model import BaseModel
 from sentence_transformers.base.modules import Router, Transformer
 
 from mar_st.errors import MarError
+from mar_st.planning.backbones import Shape
 from mar_st.planning.costs import Training, training_flops
+from mar_st.planning.devices import DEVICES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +69,6 @@ def step_costs(model: nn.Module) -> dict[str, StepCost]:
 
 
 def _step_cost(encoder: Any) -> StepCost:
-    from mar_st.planning.backbones import Shape
 
     trained = [name for name, parameter in encoder.named_parameters() if parameter.requires_grad]
     if not trained:
@@ -89,8 +90,6 @@ def peak_flops(device_name: str, *, bf16: bool) -> float | None:
 
     The entry with the most pieces in the CUDA name counts: `NVIDIA H100 PCIe` is an H100-PCIe, not an H100.
     """
-    from mar_st.planning.devices import DEVICES
-
     compact = device_name.replace(" ", "").upper()
     pieces = {name: name.upper().split("-") for name in DEVICES}
     found = [name for name in DEVICES if all(piece in compact for piece in pieces[name])]
@@ -106,7 +105,7 @@ def peak_memory(device: torch.device) -> float:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 1e9
     try:
-        import resource
+        import resource  # lazy: resource
     except ImportError:  # Windows
         return float("nan")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -139,7 +139,7 @@ class TensorBoard(TrainerCallback):
         """Open a writer at the step training starts from."""
         del args, control, kwargs
         if state.is_world_process_zero:
-            from torch.utils.tensorboard import SummaryWriter
+            from torch.utils.tensorboard import SummaryWriter  # lazy: torch
 
             self._writer = SummaryWriter(str(self.folder), purge_step=state.global_step + 1)
 

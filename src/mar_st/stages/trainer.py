@@ -346,7 +346,7 @@ def _callbacks(settings: StageSettings) -> list[Any]:
 def _evaluator(evaluation: Evaluation | None) -> Any:
     if evaluation is None:
         return None
-    from mar_st.evaluation.evaluators import evaluator_of
+    from mar_st.evaluation.evaluators import evaluator_of  # lazy: scipy
 
     return evaluator_of(evaluation)
 

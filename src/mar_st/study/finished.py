@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mar_st.evaluation.tasks import score_run
 from mar_st.mining import retrievers
 from mar_st.model.identity import model_digest
+from mar_st.model.native_gte import fetch
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -35,9 +36,7 @@ def load_finished(row: Row) -> SentenceTransformer:
     Raises:
         MarError: There is no such model.
     """
-    from sentence_transformers import SentenceTransformer
-
-    from mar_st.model.native_gte import fetch
+    from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 
     model = SentenceTransformer(str(fetch(str(row.model)))).float().eval()
     model.prompts = {**model.prompts, **row.prompts}

@@ -167,7 +167,7 @@ class Grid:
                 "mar ablate runs in one process per device. Start it once per device with the same --out and "
                 "another CUDA_VISIBLE_DEVICES; the processes share the work."
             )
-        from mar_st.runs.sides import check_models
+        from mar_st.runs.sides import check_models  # lazy: sentence_transformers
 
         self.out.mkdir(parents=True, exist_ok=True)
         marker = self.out / "study.json"
@@ -259,9 +259,9 @@ class Grid:
         self, row: str, seed: int, folder: Path, save_steps: int, place: str
     ) -> SentenceTransformer | None:
         """The model of a row, trained where it is not finished; `None` for BM25."""
-        from sentence_transformers import SentenceTransformer
+        from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 
-        from mar_st.runs.train import train
+        from mar_st.runs.train import train  # lazy: sentence_transformers
 
         if row not in self.recipes:
             self.say(f"{place}: {self.study.row(row).model}, as it is")
@@ -320,7 +320,7 @@ class Grid:
 
     def _measure(self, model: SentenceTransformer, row: str, identity: str) -> None:
         """Cost of the query encoder: what is the same everywhere, and what this machine takes."""
-        from mar_st.study.cost import query_cost, query_encoder, query_time
+        from mar_st.study.cost import query_cost, query_encoder, query_time  # lazy: sentence_transformers
 
         encoder = query_encoder(model)
         texts = self.tasks[0].sample

@@ -167,7 +167,7 @@ class EndpointTeacher:
 
     def _client(self) -> Any:
         try:
-            import openai
+            import openai  # lazy: openai
         except ImportError as error:
             raise ImportError(
                 "An embeddings endpoint needs the openai package: pip install openai"
@@ -190,7 +190,7 @@ class EndpointTeacher:
 
     def _request(self, client: Any, texts: list[str]) -> None:
         """One request; its vectors go into the journal."""
-        import openai
+        import openai  # lazy: openai
 
         try:
             answer = client.embeddings.create(model=self.model, input=texts, encoding_format="float")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize
 
+from mar_st.encode.engine import Engine
 from mar_st.model.modules_digest import modules_digest
 from mar_st.model.routes import DOCUMENT_PROMPTS, route
 
@@ -121,8 +122,6 @@ class ModelTeacher:
 
     def encode(self, texts: Sequence[str], role: Side) -> np.ndarray:
         """Vectors of texts, `(len(texts), dim)` float32."""
-        from mar_st.encode.engine import Engine
-
         ask = self.asks[role]
         engine = Engine(
             self.model,

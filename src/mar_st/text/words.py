@@ -30,7 +30,7 @@ def segmenter() -> Any:
 
     By default jieba reads `jieba.cache` in the folder for temporary files, whoever put it there.
     """
-    import jieba
+    import jieba  # lazy: jieba
 
     jieba.setLogLevel(logging.WARNING)  # it reports loading its dictionary
     made = jieba.Tokenizer()

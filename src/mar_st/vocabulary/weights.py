@@ -12,6 +12,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
+from transformers.utils import logging
 
 from mar_st.files import listed_path
 from mar_st.model.native_gte import native_gte_config
@@ -64,8 +66,6 @@ def read_config(folder: Path) -> dict[str, Any]:
     Raises:
         VocabularyError: It is missing, broken or of no model of transformers.
     """
-    from transformers import AutoConfig
-
     try:
         content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         if content.get("model_type") == "new":
@@ -86,8 +86,6 @@ def vocabulary_tensors(config: Mapping[str, Any]) -> VocabularyTensors:
     Raises:
         VocabularyError: None does.
     """
-    from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM
-
     size = int(config.get("vocab_size") or 0)
     shape = Shape("encoder", {key: value for key, value in config.items() if key != "architectures"})
     names: set[str] = set()
@@ -115,8 +113,6 @@ def vocabulary_tensors(config: Mapping[str, Any]) -> VocabularyTensors:
 
 
 def _meta(shape: Shape, loader: Any, size: int) -> Any:
-    from transformers import AutoConfig
-    from transformers.utils import logging
 
     level = logging.get_verbosity()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call] # BERT asks whether it is to be a decoder

@@ -40,6 +40,6 @@ def held_out(against: list[str] | None, threshold: float) -> HeldOut:
         BuildError: A source that cannot be used, or an impossible threshold.
         FolderError: Rows that cannot be used.
     """
-    from medteb_mteb.curation.training import read_held_out
+    from medteb_mteb.curation.training import read_held_out  # lazy: numpy
 
     return read_held_out(against or (), threshold)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from medteb_mteb.commands.columns import ColumnOption, parse_columns
+from medteb_mteb.commands.errors import UserError
 from medteb_mteb.commands.sources import SourceOption, parse_sources
 
 if TYPE_CHECKING:
@@ -79,8 +80,6 @@ def anonymize(
 
     Everything runs on this machine, and an interrupted run resumes.
     """
-    from medteb_mteb.commands.errors import UserError
-
     wanted = [name for part in kinds for name in part.split(",") if name] if kinds else None
     if check is not None:
         if source is not None or out is not None:
@@ -96,7 +95,7 @@ def anonymize(
         return
     if source is None or out is None:
         raise UserError("expected IN and OUT, or --check FILE")
-    from medteb_mteb.curation.anonymize.step import anonymize as run
+    from medteb_mteb.curation.anonymize.step import anonymize as run  # lazy: yaml
 
     result = run(
         source,
@@ -141,8 +140,8 @@ def _review(
     *,
     quiet: bool,
 ) -> None:
-    from medteb_mteb.curation.anonymize.known import read_known
-    from medteb_mteb.curation.anonymize.sheet import write_sheet
+    from medteb_mteb.curation.anonymize.known import read_known  # lazy: regex
+    from medteb_mteb.curation.anonymize.sheet import write_sheet  # lazy: yaml
 
     listed = read_known(known) if known is not None else None
     count = write_sheet(
@@ -157,9 +156,9 @@ def _review(
 def _check(
     file: Path, kinds: list[str] | None, known: Path | None, *, strict: bool, errors: bool, as_json: bool
 ) -> None:
-    from medteb_mteb.curation.anonymize.evaluate import quality, read_marked
-    from medteb_mteb.curation.anonymize.find import Finder
-    from medteb_mteb.curation.anonymize.known import read_known
+    from medteb_mteb.curation.anonymize.evaluate import quality, read_marked  # lazy: start-up
+    from medteb_mteb.curation.anonymize.find import Finder  # lazy: start-up
+    from medteb_mteb.curation.anonymize.known import read_known  # lazy: regex
 
     sentences = read_marked(file)
     finder = Finder(kinds, read_known(known) if known is not None else None, strict=strict)

@@ -54,12 +54,12 @@ def assemble(
 
     Writes a retrieval edition, a reranking edition, and training triples of the remaining queries.
     """
-    from medteb_mteb.curation.edition.assemble import Assembly
-    from medteb_mteb.curation.edition.assemble import assemble as run
-    from medteb_mteb.curation.edition.describe import gathered
-    from medteb_mteb.curation.files.read import read_texts
-    from medteb_mteb.curation.labels.grades import read_labels
-    from medteb_mteb.curation.training import training_queries
+    from medteb_mteb.curation.edition.assemble import Assembly  # lazy: numpy
+    from medteb_mteb.curation.edition.assemble import assemble as run  # lazy: numpy
+    from medteb_mteb.curation.edition.describe import gathered  # lazy: pydantic
+    from medteb_mteb.curation.files.read import read_texts  # lazy: yaml
+    from medteb_mteb.curation.labels.grades import read_labels  # lazy: start-up
+    from medteb_mteb.curation.training import training_queries  # lazy: numpy
 
     how = Assembly(
         name=name,

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from medteb_mteb.commands.judge import estimate_text
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.labels.audit import Audit, Benchmark
@@ -55,16 +59,16 @@ def audit(
     The same command resumes an interrupted audit, and no judgement is paid for twice. The exit code is 1 if
     judgements are still missing.
     """
-    from mar_st.teachers.store import store_root
-    from medteb_mteb.curation import judge as judging
-    from medteb_mteb.curation.files.folder import write_text
-    from medteb_mteb.curation.files.records import BuildError
-    from medteb_mteb.curation.labels.agreement import agreement
-    from medteb_mteb.curation.labels.audit import audit as compare
-    from medteb_mteb.curation.labels.audit import read_benchmark, write_corrected
-    from medteb_mteb.curation.labels.consensus import ConsensusRule, consensus
-    from medteb_mteb.curation.labels.grades import read_judging
-    from medteb_mteb.curation.pooling.pool import Pooling, open_retriever, pool
+    from mar_st.teachers.store import store_root  # lazy: torch
+    from medteb_mteb.curation import judge as judging  # lazy: numpy
+    from medteb_mteb.curation.files.folder import write_text  # lazy: yaml
+    from medteb_mteb.curation.files.records import BuildError  # lazy: start-up
+    from medteb_mteb.curation.labels.agreement import agreement  # lazy: numpy
+    from medteb_mteb.curation.labels.audit import audit as compare  # lazy: numpy
+    from medteb_mteb.curation.labels.audit import read_benchmark, write_corrected  # lazy: numpy
+    from medteb_mteb.curation.labels.consensus import ConsensusRule, consensus  # lazy: start-up
+    from medteb_mteb.curation.labels.grades import read_judging  # lazy: start-up
+    from medteb_mteb.curation.pooling.pool import Pooling, open_retriever, pool  # lazy: yaml
 
     benchmark = _part(read_benchmark(folder), queries, seed)
     made = ConsensusRule(kind=rule)  # type: ignore[arg-type]
@@ -81,8 +85,6 @@ def audit(
     inputs = (asked, texts, pools)
     place = journal or out / "judgements.sqlite"
     if dry_run:
-        from medteb_mteb.commands.judge import estimate_text
-
         typer.echo(estimate_text(judging.estimate(*inputs, judges, journal=place, out=out / "judged")))
         return
     report = judging.judge(
@@ -123,9 +125,6 @@ def audit(
 
 def _part(benchmark: Benchmark, number: int | None, seed: int) -> Benchmark:
     """The benchmark with some of its queries."""
-    import random
-    from dataclasses import replace
-
     if number is None or number >= len(benchmark.queries):
         return benchmark
     drawn = set(random.Random(seed).sample(sorted(benchmark.queries), number))
@@ -134,7 +133,7 @@ def _part(benchmark: Benchmark, number: int | None, seed: int) -> Benchmark:
 
 def _write_texts(benchmark: Benchmark, folder: Path) -> tuple[Path, Path]:
     """Queries and documents as files that the judging reads."""
-    from medteb_mteb.curation.files.layout import write_texts
+    from medteb_mteb.curation.files.layout import write_texts  # lazy: yaml
 
     queries, documents = folder / "queries.jsonl", folder / "documents.jsonl"
     write_texts(queries, benchmark.queries.values(), titles=False)

@@ -67,7 +67,7 @@ def build(
     The exit code is 1 if a judge or writer stopped, for instance at its budget (the same command resumes), or
     if the build's training data contains queries of its tests.
     """
-    from medteb_mteb.curation import pipeline as building
+    from medteb_mteb.curation import pipeline as building  # lazy: transformers
 
     if repair:
         _repair(building.Build.open(pipeline))
@@ -112,8 +112,8 @@ build_app.command("nano", no_args_is_help=True)(build_nano)
 
 def _repair(opened: Build) -> None:
     """Repair those journals of a build that there are."""
-    from medteb_mteb.curation.judge import journal_path
-    from medteb_mteb.curation.llm import answers_path
+    from medteb_mteb.curation.judge import journal_path  # lazy: numpy
+    from medteb_mteb.curation.llm import answers_path  # lazy: numpy
 
     inside = opened.root / "step"
     if journal_path(inside, opened.journal).is_file():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,8 +49,8 @@ def consensus(
 
     Also reports how well the judges agree.
     """
-    from medteb_mteb.curation.labels.consensus import ConsensusRule
-    from medteb_mteb.curation.labels.labelling import write_labels
+    from medteb_mteb.curation.labels.consensus import ConsensusRule  # lazy: start-up
+    from medteb_mteb.curation.labels.labelling import write_labels  # lazy: numpy
 
     made = ConsensusRule(
         kind=rule,  # type: ignore[arg-type]
@@ -78,9 +79,9 @@ def export_command(
     ] = None,
 ) -> None:
     """Write a sheet of unlabelled pairs for clinicians to fill in."""
-    from medteb_mteb.curation.files.read import read_texts
-    from medteb_mteb.curation.labels.grades import read_labels
-    from medteb_mteb.curation.labels.review import export_review, key_of
+    from medteb_mteb.curation.files.read import read_texts  # lazy: yaml
+    from medteb_mteb.curation.labels.grades import read_labels  # lazy: start-up
+    from medteb_mteb.curation.labels.review import export_review, key_of  # lazy: numpy
 
     number = export_review(
         read_labels(labels),
@@ -113,15 +114,13 @@ def plan_command(
     Writes a sheet with a stratified sample: positives, negatives and disputed pairs are drawn separately. The
     probabilities are stored beside the sheet, so that 'medteb validate' weights the answers.
     """
-    from dataclasses import asdict
-
-    from medteb_mteb.commands.edition import resolve
-    from medteb_mteb.curation.labels.sampling import plan_sheet
-    from medteb_mteb.curation.labels.sheet import key_of
-    from medteb_mteb.folders.fields import query_field
-    from medteb_mteb.folders.layout import inspect_folder
-    from medteb_mteb.folders.problems import FolderError, Problems
-    from medteb_mteb.folders.retrieval import read_retrieval
+    from medteb_mteb.commands.edition import resolve  # lazy: start-up
+    from medteb_mteb.curation.labels.sampling import plan_sheet  # lazy: start-up
+    from medteb_mteb.curation.labels.sheet import key_of  # lazy: start-up
+    from medteb_mteb.folders.fields import query_field  # lazy: yaml
+    from medteb_mteb.folders.layout import inspect_folder  # lazy: yaml
+    from medteb_mteb.folders.problems import FolderError, Problems  # lazy: yaml
+    from medteb_mteb.folders.retrieval import read_retrieval  # lazy: yaml
 
     folder = Path(edition).expanduser()
     layout = inspect_folder(folder if folder.exists() else resolve(edition).path, split)
@@ -133,7 +132,7 @@ def plan_command(
     if as_json:
         typer.echo(json.dumps([asdict(one) for one in strata], ensure_ascii=False, indent=2))
         return
-    from mar_st.files import printable
+    from mar_st.files import printable  # lazy: numpy
 
     typer.echo(f"{'stratum':40} {'pairs':>9} {'drawn':>7} {'probability':>12}")
     for one in strata:
@@ -157,7 +156,7 @@ def adjudicate_command(
 
     Writes a sheet with their answers and a column for the decision.
     """
-    from medteb_mteb.curation.labels.experts import write_disagreements
+    from medteb_mteb.curation.labels.experts import write_disagreements  # lazy: numpy
 
     number = write_disagreements(sheet, _by_name(answered), out)
     typer.echo(f"{number} pairs in {out}; fill in the column 'decision'")
@@ -170,7 +169,7 @@ def import_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Compare the answers of clinicians with the labels."""
-    from medteb_mteb.curation.labels.review import import_review
+    from medteb_mteb.curation.labels.review import import_review  # lazy: numpy
 
     found = import_review(sheet, _by_name(answered))
     if as_json:
@@ -191,7 +190,7 @@ def import_command(
 
 
 def _by_name(answered: list[Path]) -> dict[str, Path]:
-    from medteb_mteb.curation.files.records import BuildError
+    from medteb_mteb.curation.files.records import BuildError  # lazy: start-up
 
     names = {path.stem: path for path in answered}
     if len(names) < len(answered):
@@ -200,7 +199,7 @@ def _by_name(answered: list[Path]) -> dict[str, Path]:
 
 
 def _weight(entry: str) -> tuple[str, float]:
-    from medteb_mteb.curation.files.records import BuildError
+    from medteb_mteb.curation.files.records import BuildError  # lazy: start-up
 
     name, _, number = entry.rpartition("=")
     try:

@@ -28,8 +28,8 @@ def dedup(
 
     Texts are compared by their character n-grams. An interrupted run resumes.
     """
-    from medteb_mteb.curation.files.step import run_step
-    from medteb_mteb.curation.texts.near_duplicates import NearDuplicates
+    from medteb_mteb.curation.files.step import run_step  # lazy: yaml
+    from medteb_mteb.curation.texts.near_duplicates import NearDuplicates  # lazy: start-up
 
     step = NearDuplicates(threshold, width)
     report = run_step(

@@ -72,7 +72,7 @@ def diversify(
     the first --seed-size texts are always kept. Dropped texts are written to a file of their own, with their
     nearest neighbour. An interrupted run resumes.
     """
-    from medteb_mteb.curation.diversify import (
+    from medteb_mteb.curation.diversify import (  # lazy: torch
         THRESHOLDS,
         Encoded,
         Given,
@@ -80,7 +80,7 @@ def diversify(
         SelectionRule,
         run_diversify,
     )
-    from medteb_mteb.curation.files.read import read_texts
+    from medteb_mteb.curation.files.read import read_texts  # lazy: yaml
 
     rule = SelectionRule(THRESHOLDS[kind] if threshold is None else threshold, k, tolerated, seed_size)
     search = Search(index, lists, probes)
@@ -89,7 +89,7 @@ def diversify(
     if vectors is not None:
         given = Given(vectors, [text.id for text in read_texts(source, columns)])
     else:
-        from mar_st.teachers.store import store_root
+        from mar_st.teachers.store import store_root  # lazy: torch
 
         given = Encoded(model, kind, store or store_root(out), batch_size=batch_size, show_progress=not quiet)
     report, measured = run_diversify(

@@ -48,7 +48,7 @@ def verify_all(names: list[str]) -> list[tuple[Edition, str]]:
 
 def write(folder: Path, task: str | None, name: str, version: str, licence: str) -> Edition:
     """Checks a folder's data and writes its manifest, with the counts found."""
-    from medteb_mteb.folders import read_folder
+    from medteb_mteb.folders import read_folder  # lazy: yaml
 
     # What a former manifest says beyond the files is kept; that its files have changed is the point.
     kept: dict[str, Any] = load_edition(folder).extra if (folder / MANIFEST_NAME).is_file() else {}
@@ -84,7 +84,7 @@ def statistics(names: list[str], *, overwrite: bool = False) -> list[tuple[str, 
         EditionError: If there is no such edition, or its folder cannot be written to.
         FolderError: If the data have problems.
     """
-    from medteb_mteb.folders import task_from_folder
+    from medteb_mteb.folders import task_from_folder  # lazy: mteb
 
     found = []
     for name in names or [edition.task for edition in editions()]:
@@ -108,7 +108,7 @@ def build(name: str, out: Path, seed: int, force: bool) -> list[Edition]:
         raise UserError(f"{out} is a file; give a folder")
     if not force and out.is_dir() and any(out.iterdir()):
         raise UserError(f"{out} is not empty; give another folder, or --force to replace its task folders")
-    from medteb_mteb.mini import build_mini
+    from medteb_mteb.mini import build_mini  # lazy: yaml
 
     return build_mini(out, seed)
 

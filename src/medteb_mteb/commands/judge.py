@@ -57,7 +57,7 @@ def judge(
     The exit code is 1 if pairs are left to grade or a judge failed on too many pairs. Answers are kept, and
     the same command resumes.
     """
-    from medteb_mteb.curation import judge as judging
+    from medteb_mteb.curation import judge as judging  # lazy: numpy
 
     if repair:
         repair_judgements(out, journal)

@@ -40,7 +40,7 @@ def pairs(
 
     Each text is written once, and several sources are mixed evenly.
     """
-    from medteb_mteb.curation.training import alignment_sets, weighted
+    from medteb_mteb.curation.training import alignment_sets, weighted  # lazy: numpy
 
     report = alignment_sets(
         out,

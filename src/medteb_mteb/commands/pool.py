@@ -43,12 +43,12 @@ def pool(
     The pools are written as one row per query. An existing run, in TREC's format or the JSON of `mar search`,
     can take the place of a retriever.
     """
-    from mar_st.data.trec import is_run
-    from mar_st.teachers.store import store_root
-    from medteb_mteb.curation.files.folder import read_json
-    from medteb_mteb.curation.files.read import MANIFEST, read_texts
-    from medteb_mteb.curation.pooling.pool import Pooling, open_retriever
-    from medteb_mteb.curation.pooling.pool import pool as run
+    from mar_st.data.trec import is_run  # lazy: transformers
+    from mar_st.teachers.store import store_root  # lazy: torch
+    from medteb_mteb.curation.files.folder import read_json  # lazy: yaml
+    from medteb_mteb.curation.files.read import MANIFEST, read_texts  # lazy: yaml
+    from medteb_mteb.curation.pooling.pool import Pooling, open_retriever  # lazy: yaml
+    from medteb_mteb.curation.pooling.pool import pool as run  # lazy: yaml
 
     how = Pooling(size=size, depth=depth, merge=merge)  # type: ignore[arg-type]
     vectors = store or store_root(out)

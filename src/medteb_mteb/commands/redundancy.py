@@ -20,7 +20,7 @@ def redundancy(
     as_json: JsonFlag = False,
 ) -> None:
     """Measure how similarly two groups of tasks rank models."""
-    from medteb_mteb.curation.texts.redundancy import correlation, read_scores
+    from medteb_mteb.curation.texts.redundancy import correlation, read_scores  # lazy: numpy
 
     groups = [[task.strip() for task in group.split(",") if task.strip()] for group in (left, right)]
     found = correlation(read_scores(scores), *groups)
@@ -50,9 +50,9 @@ def leakage(
 
     Only documents that are relevant to a test query are looked for.
     """
-    from medteb_mteb.curation.labels.audit import read_benchmark
-    from medteb_mteb.curation.texts.redundancy import leakage as run
-    from medteb_mteb.curation.training import training_texts
+    from medteb_mteb.curation.labels.audit import read_benchmark  # lazy: numpy
+    from medteb_mteb.curation.texts.redundancy import leakage as run  # lazy: numpy
+    from medteb_mteb.curation.training import training_texts  # lazy: numpy
 
     benchmark = read_benchmark(folder)
     relevant = {name for row in benchmark.qrels.values() for name in row}

@@ -21,7 +21,7 @@ def repair_judgements(out: Path, journal: Path | None) -> None:
     Raises:
         BuildError: There is none, or it is something else.
     """
-    from medteb_mteb.curation import judge as judging
+    from medteb_mteb.curation import judge as judging  # lazy: numpy
 
     repaired = judging.repair_journal(judging.journal_path(out, journal))
     typer.echo(
@@ -37,8 +37,8 @@ def repair_answers(out: Path, journal: Path | None) -> None:
     Raises:
         BuildError: There is none, or it is something else.
     """
-    from medteb_mteb.curation.llm import answers_path
-    from medteb_mteb.curation.llm import repair_answers as run
+    from medteb_mteb.curation.llm import answers_path  # lazy: numpy
+    from medteb_mteb.curation.llm import repair_answers as run  # lazy: numpy
 
     repaired = run(answers_path(out, journal))
     typer.echo(f"{repaired.answers} answers are kept; the damaged journal is {repaired.moved}", err=True)

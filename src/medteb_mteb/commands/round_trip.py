@@ -45,10 +45,10 @@ def round_trip(
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
 ) -> None:
     """Keep pairs whose document is retrieved for its query."""
-    from mar_st.teachers.store import store_root
-    from medteb_mteb.curation.pooling.pool import open_retriever
-    from medteb_mteb.curation.training import RoundTrip
-    from medteb_mteb.curation.training import round_trip as run
+    from mar_st.teachers.store import store_root  # lazy: torch
+    from medteb_mteb.curation.pooling.pool import open_retriever  # lazy: yaml
+    from medteb_mteb.curation.training import RoundTrip  # lazy: numpy
+    from medteb_mteb.curation.training import round_trip as run  # lazy: numpy
 
     how = RoundTrip(depth=depth, negatives=negatives, top=top, seed=seed)
     report = run(

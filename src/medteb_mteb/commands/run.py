@@ -18,6 +18,8 @@ import mteb
 import numpy as np
 from mteb.cache import ResultCache
 
+from medteb_mteb import register_tasks
+from medteb_mteb.abstasks.judged import JudgedRetrieval
 from medteb_mteb.commands.errors import UserError
 from medteb_mteb.editions import EditionError
 from medteb_mteb.folders import FolderError
@@ -315,8 +317,6 @@ def _entry(model_run: _ModelRun, task: AbsTask, result: TaskResult, note: str = 
 
 def _holes(task: AbsTask, result: TaskResult) -> Holes | None:
     """Measure the share of a ranking that was judged, for retrieval tasks whose data this project reads."""
-    from medteb_mteb.abstasks.judged import JudgedRetrieval
-
     if not isinstance(task, JudgedRetrieval) or task.metadata.type != "Retrieval":
         return None
     scores = result.scores[task.eval_splits[0]][0]
@@ -364,8 +364,6 @@ def _add(tasks: dict[str, AbsTask], task: AbsTask) -> None:
 
 def _register(tasks: Any) -> None:
     """Makes folder tasks known to mteb by name, which it needs to honour prompts keyed by task name."""
-    from medteb_mteb import register_tasks
-
     for task in tasks:
         name = task.metadata.name
         try:
@@ -399,8 +397,8 @@ def _quieten(verbose: bool) -> None:
     warnings.simplefilter("ignore")
     for name in ("mteb", "sentence_transformers", "transformers", "datasets", "bm25s", "jieba"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    import datasets.utils.logging
-    import transformers.utils.logging
+    import datasets.utils.logging  # lazy: datasets
+    import transformers.utils.logging  # lazy: transformers
 
     datasets.utils.logging.disable_progress_bar()
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]

@@ -28,6 +28,6 @@ def parse_sources(given: Iterable[str] | None) -> tuple[TextSource, ...]:
     Raises:
         BuildError: One of another form.
     """
-    from medteb_mteb.curation.files.sources import parse_source
+    from medteb_mteb.curation.files.sources import parse_source  # lazy: pydantic
 
     return tuple(map(parse_source, given or ()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -81,8 +82,8 @@ def sts(
 
     The exit code is 1 if requests are left to send; answers are kept, and the same command resumes.
     """
-    from medteb_mteb.curation import sts as building
-    from medteb_mteb.curation.training import training_queries
+    from medteb_mteb.curation import sts as building  # lazy: numpy
+    from medteb_mteb.curation.training import training_queries  # lazy: numpy
 
     if repair:
         repair_answers(out, journal)
@@ -126,8 +127,6 @@ def parse_probabilities(text: str) -> tuple[float, float, float]:
     Raises:
         UserError: They are not.
     """
-    from fractions import Fraction
-
     try:
         first, second, third = (float(Fraction(part.strip())) for part in text.split(","))
     except (ValueError, ZeroDivisionError):

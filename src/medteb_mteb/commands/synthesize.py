@@ -83,7 +83,7 @@ def queries_command(
 
     The exit code is 1 if requests are left to send; answers are kept, and the same command resumes.
     """
-    from medteb_mteb.curation import synthetic
+    from medteb_mteb.curation import synthetic  # lazy: numpy
 
     if repair:
         repair_answers(out, journal)
@@ -147,7 +147,7 @@ def tasks_command(
 
     The exit code is 1 if requests are left to send; answers are kept, and the same command resumes.
     """
-    from medteb_mteb.curation import synthetic
+    from medteb_mteb.curation import synthetic  # lazy: numpy
 
     if repair:
         repair_answers(out, journal)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from medteb_mteb.commands.errors import UserError
+
 trec_app = typer.Typer(
     help="Convert runs and qrels to TREC's formats.", no_args_is_help=True, rich_markup_mode=None
 )
@@ -28,7 +30,7 @@ def run(
 
     `medteb run --save-predictions` saves mteb's predictions, which are also accepted.
     """
-    from mar_st.data.trec import check_run_name, read_run, write_run
+    from mar_st.data.trec import check_run_name, read_run, write_run  # lazy: transformers
 
     check_run_name(out)
     found = read_run(source, split=split, subset=subset)
@@ -44,10 +46,9 @@ def qrels(
     split: Annotated[str, typer.Option(help="Split of the qrels.")] = "test",
 ) -> None:
     """Write the qrels of an edition or data folder as TREC qrels."""
-    from mar_st.data.trec import write_qrels
-    from medteb_mteb.commands.edition import resolve
-    from medteb_mteb.commands.errors import UserError
-    from medteb_mteb.folders import read_folder
+    from mar_st.data.trec import write_qrels  # lazy: transformers
+    from medteb_mteb.commands.edition import resolve  # lazy: start-up
+    from medteb_mteb.folders import read_folder  # lazy: yaml
 
     folder = Path(source).expanduser()
     content = read_folder(folder if folder.is_dir() else resolve(source).path, split)

@@ -70,7 +70,7 @@ def triples(
 
     The exit code is 1 if requests are left to send; answers are kept, and the same command resumes.
     """
-    from medteb_mteb.curation import training
+    from medteb_mteb.curation import training  # lazy: numpy
 
     how = training.TwoLists(
         depth=depth,

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from medteb_mteb.commands.errors import UserError
+
 
 def validate(
     edition: Annotated[str, typer.Argument(help="Name of a task, or a retrieval or reranking folder.")],
@@ -68,12 +70,11 @@ def validate(
     duplicates, judged share of a run, pool bias, judges, leaks, slices and the card. A point that the data
     cannot answer is "not known". The exit code is 1 if a point fails.
     """
-    from medteb_mteb.commands.edition import resolve
-    from medteb_mteb.commands.errors import UserError
-    from medteb_mteb.validate import Sources, read_material, to_html, to_markdown
-    from medteb_mteb.validate import validate as run
-    from medteb_mteb.validate.build import of_build
-    from medteb_mteb.validate.runs import BASELINE
+    from medteb_mteb.commands.edition import resolve  # lazy: start-up
+    from medteb_mteb.validate import Sources, read_material, to_html, to_markdown  # lazy: scipy
+    from medteb_mteb.validate import validate as run  # lazy: scipy
+    from medteb_mteb.validate.build import of_build  # lazy: scipy
+    from medteb_mteb.validate.runs import BASELINE  # lazy: scipy
 
     folder = Path(edition).expanduser()
     sources = Sources(
@@ -98,7 +99,7 @@ def validate(
             as_json.write_text(content, encoding="utf-8")
         except OSError as error:
             raise UserError(f"{as_json} cannot be written ({error.strerror})") from None
-    from mar_st.files import printable
+    from mar_st.files import printable  # lazy: numpy
 
     # Texts of the edition are shown; terminals obey some characters.
     shown = to_html(report) if html else "\n".join(map(printable, to_markdown(report).split("\n")))

@@ -25,7 +25,7 @@ def verify(
     The exit status is 1 if a row is damaged. For models, vectors, indexes and stores of teacher vectors, use
     'mar verify'; for editions, 'medteb edition verify'.
     """
-    from medteb_mteb.curation.journals import repair_found, verify_journal
+    from medteb_mteb.curation.journals import repair_found, verify_journal  # lazy: torch
 
     results = [verify_journal(path) for path in journals]
     if repair:

@@ -27,7 +27,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # These two need mteb, which takes seconds to import; reading a folder does not.
     if name in {"load_into", "task_from_folder"}:
-        from medteb_mteb.folders import tasks
+        from medteb_mteb.folders import tasks  # lazy: mteb
 
         return getattr(tasks, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

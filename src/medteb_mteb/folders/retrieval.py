@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.folders.judged import read_judged
 from medteb_mteb.folders.layout import alternatives
+from medteb_mteb.folders.problems import Problems
 from medteb_mteb.folders.rows import Cell, Row, as_id, as_number, as_text, read_rows
 from medteb_mteb.measures.judged import Judged
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from medteb_mteb.folders.layout import Layout
-    from medteb_mteb.folders.problems import Problems
 
 __all__ = ["RetrievalData", "collect_retrieval", "read_retrieval"]
 
@@ -178,13 +178,11 @@ def _compare_alternatives(
 
 def _judged_elsewhere(layout: Layout) -> set[str]:
     """Ids of the queries judged in other splits (``qrels/<other split>.*``)."""
-    from medteb_mteb.folders.problems import Problems as Collector
-
     used = {*layout.tables["qrels"], *alternatives(layout, "qrels")}
     others = [
         file for file in sorted((layout.path / "qrels").glob("*")) if file.is_file() and file not in used
     ]
-    rows = read_rows((file for file in others if not file.name.startswith(".")), Collector(layout.path))
+    rows = read_rows((file for file in others if not file.name.startswith(".")), Problems(layout.path))
     found = (as_id(row.values.get("query-id")) for row in rows)
     return {identifier for identifier in found if identifier is not None}
 

@@ -140,8 +140,8 @@ def _read_qrels(file: Path, problems: Problems) -> Iterator[Row]:
 
 
 def _read_parquet(file: Path, problems: Problems) -> Iterator[Row]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    import pyarrow as pa  # lazy: pyarrow
+    import pyarrow.parquet as pq  # lazy: pyarrow
 
     number = 0
     try:

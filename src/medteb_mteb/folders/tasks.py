@@ -22,8 +22,9 @@ from mteb.types import Licenses
 from medteb_mteb.abstasks.judged import JudgedRetrieval
 from medteb_mteb.abstasks.statistics import LocalMetadata, LocalStatistics
 from medteb_mteb.folders.layout import Layout, TaskType, inspect_folder
-from medteb_mteb.folders.problems import FolderError
+from medteb_mteb.folders.problems import FolderError, Problems
 from medteb_mteb.folders.reader import TaskFolder, detect_type, read_folder
+from medteb_mteb.folders.rows import read_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -212,8 +213,6 @@ def task_from_folder(path: Path | str, name: str | None = None, split: str = "te
 
 
 def _is_nested(layout: Layout) -> bool:
-    from medteb_mteb.folders.problems import Problems
-    from medteb_mteb.folders.rows import read_rows
 
     rows = read_rows(layout.tables["rows"][:1], Problems(layout.path))
     return bool(rows) and isinstance(rows[0].values.get("sentences"), list)

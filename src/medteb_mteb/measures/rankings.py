@@ -74,7 +74,7 @@ def score_queries(
         judged: Which other pairs were judged. Where it is not `known` all but `ndcg` mean nothing.
         run: Scores by query and document, higher is better. A query that it lacks has found nothing.
     """
-    import pytrec_eval
+    import pytrec_eval  # lazy: pytrec_eval
 
     positives = {q: {d: s for d, s in row.items() if s > 0} for q, row in qrels.items()}
     everything = {

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def jieba_words(text: str) -> list[str]:
     """Words by jieba, without white space."""
-    from mar_st.text.words import segmenter
+    from mar_st.text.words import segmenter  # lazy: numpy
 
     return [word for word in segmenter().cut(text) if word.strip()]
 
@@ -40,7 +40,7 @@ def _qrels(folder: Path) -> dict[str, set[str]]:
 
 def bm25_scores(folder: Path, tokenise: Callable[[str], list[str]]) -> dict[str, list[tuple[str, float]]]:
     """Every document of a task folder with its BM25 score, best first, for every query."""
-    import bm25s
+    import bm25s  # lazy: bm25s
 
     corpus = _rows(folder / "corpus.jsonl")
     ids = [row["_id"] for row in corpus]

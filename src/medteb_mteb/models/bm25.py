@@ -16,6 +16,8 @@ import numpy as np
 from mteb.similarity_functions import cos_sim, pairwise_cos_sim
 from sklearn.feature_extraction.text import HashingVectorizer
 
+from mar_st.text.words import segmenter
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -54,8 +56,6 @@ def char_bigrams(text: str) -> list[str]:
 
 def jieba_words(text: str) -> list[str]:
     """Words of the normalised text as jieba's default dictionary segments it."""
-    from mar_st.text.words import segmenter
-
     return [word for word in segmenter().lcut(normalise(text)) if not word.isspace()]
 
 

@@ -92,13 +92,13 @@ class MAREncoder(SentenceTransformerEncoderWrapper):
         """Vectors by the offline encoder, which sorts texts by length; with other options by the model."""
         precision = options.get("precision")
         if options.keys() <= {"batch_size", "show_progress_bar", "precision"}:
-            from mar_st.encode.engine import Engine
+            from mar_st.encode.engine import Engine  # lazy: torch
 
             engine = Engine(self.model, role, prompt=prompt, rows=options.get("batch_size"), packed=False)
             shown = bool(options.get("show_progress_bar", False))
             vectors: Any = engine.encode(texts, window=_WINDOW, show_progress=shown)
             if precision is not None:
-                from sentence_transformers.util import quantize_embeddings
+                from sentence_transformers.util import quantize_embeddings  # lazy: sentence_transformers
 
                 vectors = quantize_embeddings(vectors, precision)  # what the model's own `encode` does
         else:

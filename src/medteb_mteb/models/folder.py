@@ -87,7 +87,7 @@ def describe_folder(folder: Path) -> dict[str, Any]:
 
 def _described(folder: Path) -> dict[str, Any]:
     """Return the header of the card; empty if it cannot be read."""
-    from medteb_mteb.tasks._edition_task import licence_for_mteb  # late: it needs mteb
+    from medteb_mteb.tasks._edition_task import licence_for_mteb  # lazy: mteb
 
     try:
         header = card_header(folder)

@@ -55,9 +55,9 @@ def resolve_model(name: str, *, random_weights: int | None = None) -> ModelMeta:
     Raises:
         ModelFolderError: If there is no such model, or a folder cannot be used.
     """
-    import mteb
+    import mteb  # lazy: mteb
 
-    from medteb_mteb.models.metas import ALIASES
+    from medteb_mteb.models.metas import ALIASES  # lazy: mteb
 
     folder = model_folder(name)
     if folder is not None and name not in ALIASES and name not in {m.name for m in mteb.get_model_metas()}:
@@ -85,7 +85,7 @@ def folder_meta(folder: Path, *, random_weights: int | None = None) -> ModelMeta
     Raises:
         ModelFolderError: If there is no folder, or it holds no model, no weights, or only pickled ones.
     """
-    from medteb_mteb.models.metas import LocalModelMeta
+    from medteb_mteb.models.metas import LocalModelMeta  # lazy: mteb
 
     if not folder.is_dir():
         raise ModelFolderError(f"model {folder}: no such folder")
@@ -149,13 +149,13 @@ def _load(
 ) -> Any:
     """Loads a model folder: a Router with query and document routes as MAR, anything else as it is."""
     del name, revision
-    from sentence_transformers import SentenceTransformer
+    from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 
-    from medteb_mteb.models.encoders import FolderEncoder, MAREncoder
+    from medteb_mteb.models.encoders import FolderEncoder, MAREncoder  # lazy: mteb
 
     kwargs["truncate_dim"] = embed_dim
     if _is_router(folder):
-        from mar_st import MAR
+        from mar_st import MAR  # lazy: torch
 
         of_encoder = {key: kwargs.pop(key) for key in ("sts_route",) if key in kwargs}
         return MAREncoder(MAR.from_pretrained(folder, device=device, **kwargs), **of_encoder)
@@ -170,8 +170,8 @@ def _load(
 
 def _save_random(folder: Path, target: Path, seed: int) -> None:
     """Writes the model that a configuration describes, with random weights, and its tokenizer."""
-    import torch
-    from transformers import AutoConfig, AutoModel, AutoTokenizer
+    import torch  # lazy: torch
+    from transformers import AutoConfig, AutoModel, AutoTokenizer  # lazy: transformers
 
     tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     config = AutoConfig.from_pretrained(str(folder), local_files_only=True)

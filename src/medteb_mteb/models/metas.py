@@ -125,7 +125,7 @@ def load_large(
     logger.warning(message)
     warnings.warn(message, UserWarning, stacklevel=2)
     try:
-        from mar_st.model.published import assemble
+        from mar_st.model.published import assemble  # lazy: torch
 
         model = assemble(source, device=device, **kwargs)
     except Exception as error:  # offline, not found, gated, other shape: the Hub client has many types for it
@@ -151,7 +151,7 @@ def load_bm25(name: str, revision: str | None = None, **kwargs: Any) -> BM25Mode
 
 
 def _load_folder(folder: Path, device: str | None, embed_dim: int | None, options: dict[str, Any]) -> MAR:
-    from mar_st import MAR
+    from mar_st import MAR  # lazy: torch
 
     return MAR.from_pretrained(folder, device=device, truncate_dim=embed_dim, **options)
 

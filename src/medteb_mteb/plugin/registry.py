@@ -101,9 +101,9 @@ def register() -> None:
     _registering = True  # an import below may end in a call of this function
     try:
         check_mteb()
-        from medteb_mteb.models.metas import ALIASES, MODELS
-        from medteb_mteb.tasks import REPLACED, TASKS
-        from medteb_mteb.tasks.benchmarks import BENCHMARKS
+        from medteb_mteb.models.metas import ALIASES, MODELS  # lazy: mteb
+        from medteb_mteb.tasks import REPLACED, TASKS  # lazy: mteb
+        from medteb_mteb.tasks.benchmarks import BENCHMARKS  # lazy: mteb
 
         for task in TASKS:
             _add_task(task, _undo)
@@ -280,8 +280,8 @@ def _add_models(metas: Iterable[ModelMeta], aliases: Mapping[str, str]) -> None:
 
 def _keep_off_the_hub(aliases: Mapping[str, str]) -> None:
     """Has names of ours and folders resolved here; on the Hub anyone could take such a name."""
-    from mteb.models import ModelMeta
-    from mteb.models.get_model_meta import get_model_meta
+    from mteb.models import ModelMeta  # lazy: mteb
+    from mteb.models.get_model_meta import get_model_meta  # lazy: mteb
 
     ask_hub = ModelMeta._from_hub
 
@@ -386,7 +386,7 @@ def _register_folders() -> None:
     if not folders or _folders_done or _registering:
         return
     _folders_done = True
-    from medteb_mteb.tasks.of_folders import tasks_from_folders
+    from medteb_mteb.tasks.of_folders import tasks_from_folders  # lazy: mteb
 
     problems = []
     for folder in folders:

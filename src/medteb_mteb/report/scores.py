@@ -108,7 +108,7 @@ def _data(task: AbsTask, split: str, subset: str) -> Any:
 def _per_query(
     task: Any, run: Mapping[str, Mapping[str, float]], split: str, subset: str
 ) -> dict[str, float]:
-    import pytrec_eval
+    import pytrec_eval  # lazy: pytrec_eval
 
     if task.skip_first_result:
         raise NoItemScoresError("the task skips the first result")

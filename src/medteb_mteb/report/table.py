@@ -102,7 +102,7 @@ class ResultTable:
 
     def to_rich(self, title: str | None = None) -> Table:
         """The table for a terminal."""
-        from rich.table import Table
+        from rich.table import Table  # lazy: rich
 
         header, *rows = self._cells()
         table = Table(title=title, header_style="bold")

@@ -127,7 +127,7 @@ class EditionTask(LocalStatistics):
         if self.edition is None:
             raise EditionError(self.edition_error)
         # Late: most processes construct tasks without ever loading one.
-        from medteb_mteb.folders import load_into, read_folder
+        from medteb_mteb.folders import load_into, read_folder  # lazy: datasets
 
         with (timer or TimingStack())("Data loading", log_message=f"Loading {self.metadata.name}..."):
             verify(self.edition)

@@ -38,7 +38,7 @@ class _LocalCopy(LocalStatistics, JudgedRetrieval):
         self.local_copy = _local_copy(type(self).metadata.name)
         self._problem: Exception | None = None
         if self.local_copy is not None:
-            from medteb_mteb.folders import inspect_folder
+            from medteb_mteb.folders import inspect_folder  # lazy: yaml
 
             try:
                 revision = inspect_folder(self.local_copy).revision()
@@ -71,7 +71,7 @@ class _LocalCopy(LocalStatistics, JudgedRetrieval):
             return
         if self._problem is not None:
             raise self._problem
-        from medteb_mteb.folders import FolderError, load_into, read_folder
+        from medteb_mteb.folders import FolderError, load_into, read_folder  # lazy: datasets
 
         with (timer or TimingStack())("Data loading", log_message=f"Loading {self.local_copy}..."):
             folder = read_folder(self.local_copy)

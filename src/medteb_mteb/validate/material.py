@@ -6,6 +6,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.labels.experts import read_experts
+from medteb_mteb.curation.labels.grades import read_judgements
+from medteb_mteb.curation.texts.split import THRESHOLD, clusters
+from medteb_mteb.curation.training import training_texts
 from medteb_mteb.editions import MANIFEST_NAME, leads_outside
 from medteb_mteb.folders.fields import query_field
 from medteb_mteb.folders.layout import inspect_folder
@@ -107,8 +112,6 @@ class Material:
     @cached_property
     def clusters(self) -> dict[str, int]:
         """Number of the cluster of near-duplicates of every query."""
-        from medteb_mteb.curation.texts.split import THRESHOLD, clusters
-
         names = [row["id"] for row in self.data.queries]
         groups = clusters([row["text"] for row in self.data.queries], threshold=THRESHOLD)
         return {names[row]: number for number, group in enumerate(groups) for row in group}
@@ -189,7 +192,6 @@ def _check_file(folder: Path, path: Path, most: int) -> None:
 
 
 def _judgements(source: Path | None, queries: set[str]) -> tuple[Judgement, ...] | None:
-    from medteb_mteb.curation.labels.grades import read_judgements
 
     if source is None:
         return None
@@ -197,8 +199,6 @@ def _judgements(source: Path | None, queries: set[str]) -> tuple[Judgement, ...]
 
 
 def _experts(sources: Sources) -> Experts | None:
-    from medteb_mteb.curation.files.records import BuildError
-    from medteb_mteb.curation.labels.experts import read_experts
 
     if (sources.review is None) != (not sources.answered):
         raise BuildError(
@@ -212,7 +212,6 @@ def _experts(sources: Sources) -> Experts | None:
 
 
 def _training(sources: Sequence[str]) -> tuple[str, ...] | None:
-    from medteb_mteb.curation.training import training_texts
 
     if not sources:
         return None

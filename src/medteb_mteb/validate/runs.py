@@ -33,7 +33,7 @@ def read_runs(names: Sequence[str], data: RetrievalData) -> dict[str, Run]:
         BuildError: Two runs of one name.
         RunError: A file that is not a run, or a run of other queries or documents.
     """
-    from mar_st.data.trec import read_run
+    from mar_st.data.trec import read_run  # lazy: transformers
 
     queries, documents = {row["id"] for row in data.queries}, {row["id"] for row in data.corpus}
     runs: dict[str, Run] = {}
@@ -50,9 +50,9 @@ def read_runs(names: Sequence[str], data: RetrievalData) -> dict[str, Run]:
 
 
 def _searched(name: str, data: RetrievalData) -> Run:
-    from datasets import Dataset
+    from datasets import Dataset  # lazy: datasets
 
-    from medteb_mteb.models.bm25 import BM25Model
+    from medteb_mteb.models.bm25 import BM25Model  # lazy: mteb
 
     model = BM25Model(name.removeprefix("bm25-"))
     model.index(Dataset.from_list(data.corpus))

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.stats import ttest_ind
 
 from mar_st.evaluation.statistics import holm
 from medteb_mteb.measures.rankings import means
@@ -106,8 +107,6 @@ def _dimensions(material: Material) -> str:
 
 def _differs(material: Material, scores: Mapping[str, float], queries: Sequence[str]) -> float | None:
     """P-value of the slice against all other queries; None where nothing can be tested."""
-    from scipy.stats import ttest_ind
-
     inside = set(queries)
     one = cluster_means(material, {query: scores[query] for query in queries})
     rest = {query: score for query, score in scores.items() if query not in inside}

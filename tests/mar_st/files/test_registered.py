@@ -16,9 +16,8 @@ class Shape(ABC):
 
 
 SOURCE = """
-from tests.mar_st.files.test_registered import Shape
 import {folder}
-class Here(Shape):
+class Here:
     def corners(self):
         return {corners}
 {folder}.SHAPES.add("{name}", Here, "{after}")

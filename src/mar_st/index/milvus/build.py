@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mar_st.index.build import documents_of
 from mar_st.index.construct import MILVUS_EFFORTS
+from mar_st.index.corpus import documents_of
 from mar_st.index.documents import common_type, type_of
 from mar_st.index.errors import IndexingError, need
 from mar_st.index.kind import MilvusIndexType

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from mar_st.index.base import Index, ScoredKeys
+from mar_st.index.base import Index, ScoredKeys, store
 from mar_st.index.documents import Stored
 from mar_st.index.errors import IndexingError
 from mar_st.index.milvus.client import connect, failures_of, is_lite, is_newer, parse_address
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _ASKED = 1000
 
 
+@store("milvus")
 class MilvusIndex(Index):
     """A collection of Milvus.
 
@@ -54,7 +55,7 @@ class MilvusIndex(Index):
         self.settings, self.efforts, self.matches = self.about.get("search", {}), {}, {}
 
     @classmethod
-    def connect(cls, target: str) -> MilvusIndex:
+    def connect(cls, target: str) -> Self:
         """Open a collection.
 
         Args:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from mar_st.index.build import documents_of
+from mar_st.index.corpus import documents_of
 from mar_st.index.documents import type_of
 from mar_st.index.errors import IndexingError
 from mar_st.index.source import FolderSource

@@ -89,7 +89,7 @@ class _Lexicon(NamedTuple):
 
 @cache
 def _lexicon() -> _Lexicon:
-    import jieba
+    import jieba  # lazy: jieba
 
     frequency: dict[str, int] = {}
     surnames: Counter[str] = Counter(dict.fromkeys(_SURNAMES | _COMPOUND, 1))

@@ -40,7 +40,7 @@ def plain(text: str) -> str:
 @cache
 def _simplified() -> dict[int, str]:
     """Simplified characters by the code of the traditional ones."""
-    from opencc import OpenCC
+    from opencc import OpenCC  # lazy: opencc
 
     convert = OpenCC("t2s").convert
     pairs = ((code, convert(chr(code))) for code in range(0x4E00, 0xA000))

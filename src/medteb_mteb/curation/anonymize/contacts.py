@@ -56,7 +56,7 @@ class Phone(Recogniser):
 
 
 def _exists(number: str) -> bool:
-    import phonenumbers
+    import phonenumbers  # lazy: phonenumbers
 
     exists = phonenumbers.is_valid_number if number.startswith("00") else phonenumbers.is_possible_number
     try:

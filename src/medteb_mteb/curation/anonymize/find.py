@@ -40,17 +40,23 @@ def recognisers(language: str = "zh") -> list[Recogniser]:
         BuildError: presidio-analyzer is not installed.
     """
     try:
-        import presidio_analyzer  # noqa: F401
+        import presidio_analyzer  # noqa: F401  # lazy: presidio_analyzer
     except ImportError as error:
         raise BuildError("Anonymising needs presidio-analyzer: pip install 'medteb[build]'") from error
-    from medteb_mteb.curation.anonymize.addresses import Address, EnglishAddress
-    from medteb_mteb.curation.anonymize.bare_names import BareName
-    from medteb_mteb.curation.anonymize.beds import Bed
-    from medteb_mteb.curation.anonymize.contacts import Account, Email, Landline, Phone, Url
-    from medteb_mteb.curation.anonymize.dates import AnyDate, BirthDate
-    from medteb_mteb.curation.anonymize.dotted_names import DottedName
-    from medteb_mteb.curation.anonymize.english_persons import EnglishName
-    from medteb_mteb.curation.anonymize.papers import (
+    from medteb_mteb.curation.anonymize.addresses import Address, EnglishAddress  # lazy: presidio_analyzer
+    from medteb_mteb.curation.anonymize.bare_names import BareName  # lazy: presidio_analyzer
+    from medteb_mteb.curation.anonymize.beds import Bed  # lazy: presidio_analyzer
+    from medteb_mteb.curation.anonymize.contacts import (  # lazy: presidio_analyzer
+        Account,
+        Email,
+        Landline,
+        Phone,
+        Url,
+    )
+    from medteb_mteb.curation.anonymize.dates import AnyDate, BirthDate  # lazy: presidio_analyzer
+    from medteb_mteb.curation.anonymize.dotted_names import DottedName  # lazy: presidio_analyzer
+    from medteb_mteb.curation.anonymize.english_persons import EnglishName  # lazy: presidio_analyzer
+    from medteb_mteb.curation.anonymize.papers import (  # lazy: presidio_analyzer
         BankCard,
         Code,
         IdentityCard,
@@ -59,7 +65,7 @@ def recognisers(language: str = "zh") -> list[Recogniser]:
         RecordNumber,
         SocialSecurity,
     )
-    from medteb_mteb.curation.anonymize.persons import PersonName
+    from medteb_mteb.curation.anonymize.persons import PersonName  # lazy: presidio_analyzer
 
     classes: list[type[Recogniser]] = [
         *(
@@ -89,8 +95,8 @@ def _shared() -> list[Recogniser]:
 def analyzer(language: str = "zh") -> AnalyzerEngine:
     """The engine of presidio with these recognisers and no language model; nothing is downloaded."""
     own = [one for one in recognisers(language) if not KINDS[one.kind].strict]
-    from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
-    from presidio_analyzer.nlp_engine import NoOpNlpEngine
+    from presidio_analyzer import AnalyzerEngine, RecognizerRegistry  # lazy: presidio_analyzer
+    from presidio_analyzer.nlp_engine import NoOpNlpEngine  # lazy: presidio_analyzer
 
     registry = RecognizerRegistry(recognizers=own, supported_languages=[language])
     engine = NoOpNlpEngine([{"lang_code": language, "model_name": "no_op"}])

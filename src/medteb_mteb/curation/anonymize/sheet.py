@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tqdm.auto import tqdm
+
 from medteb_mteb.curation.anonymize.checks import plain
 from medteb_mteb.curation.anonymize.find import Finder
 from medteb_mteb.curation.anonymize.kinds import KINDS
@@ -88,7 +90,6 @@ def write_sheet(
         raise BuildError(f"{file} exists and may hold answers; give the name of a new file.")
     if kinds is None:
         kinds = [kind for kind in KINDS if kind != "DATE"]
-    from tqdm.auto import tqdm
 
     usual, strict = Finder(kinds, known), Finder(kinds, known, strict=True)
     counts: Counter[tuple[str, str]] = Counter()

@@ -31,7 +31,7 @@ def alternatives(name: str) -> str:
 @cache
 def known_words() -> frozenset[str]:
     """Words that are not names of persons, of two to four characters: jieba's, `no-names` and `ordinary`."""
-    import jieba
+    import jieba  # lazy: jieba
 
     with jieba.get_dict_file() as lines:
         rows = (line.decode("utf-8").split() for line in lines)

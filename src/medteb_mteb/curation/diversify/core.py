@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from medteb_mteb.curation.diversify.centres import PER_LIST, find_centres, sample_rows
 from medteb_mteb.curation.diversify.exact import TILE, Exact
@@ -104,8 +105,6 @@ def diversify(
         BuildError: Vectors of no use, impossible settings, a journal of other vectors or settings, or FAISS
             is not installed.
     """
-    from tqdm.auto import tqdm
-
     rule, search = SelectionRule(threshold, k, tolerated, seed_size), search or Search()
     if vectors.ndim != 2 or vectors.dtype.kind != "f" or not vectors.shape[1]:
         raise BuildError(

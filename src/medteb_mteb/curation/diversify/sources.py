@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
+from mar_st.text.texts import read_rows
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.pooling.encoders import encoder_source
 
@@ -56,13 +57,13 @@ class Encoded:
 
     @cached_property
     def _store(self) -> TeacherStore:
-        from mar_st.teachers.store import TeacherStore
+        from mar_st.teachers.store import TeacherStore  # lazy: sentence_transformers
 
         return TeacherStore(self.root)
 
     @cached_property
     def _teacher(self) -> ModelTeacher:
-        from mar_st.teachers import ModelTeacher
+        from mar_st.teachers import ModelTeacher  # lazy: sentence_transformers
 
         return ModelTeacher.of_model(_load(self.model), self._store, batch_size=self.batch_size)
 
@@ -90,7 +91,7 @@ class Given:
     """
 
     def __init__(self, path: str | Path, ids: Sequence[str]) -> None:
-        from mar_st.teachers.vectors import Part
+        from mar_st.teachers.vectors import Part  # lazy: sentence_transformers
 
         path = Path(path)
         self.path = path / "vectors.npy" if path.is_dir() else path
@@ -122,14 +123,13 @@ class Given:
 
     def vectors(self, texts: Sequence[Text]) -> Rows:
         """Vectors of texts, read where they lie."""
-        from mar_st.teachers.vectors import Part, Vectors
+        from mar_st.teachers.vectors import Part, Vectors  # lazy: sentence_transformers
 
         rows = np.array([self._row[text.id] for text in texts], dtype=np.int64)
         return Vectors([Part.npy(self.path)], np.stack([np.zeros_like(rows), rows], axis=1))
 
 
 def _ids(path: Path) -> list[str]:
-    from mar_st.text.texts import read_rows
 
     ids = []
     for number, row in read_rows(path):
@@ -140,7 +140,7 @@ def _ids(path: Path) -> list[str]:
 
 
 def _load(name: str) -> Any:
-    from sentence_transformers import SentenceTransformer
+    from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 
     folder = Path(encoder_source(name))
     if folder.is_dir():

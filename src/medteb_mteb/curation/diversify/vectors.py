@@ -149,7 +149,7 @@ def import_faiss() -> Any:
         BuildError: It is not installed.
     """
     try:
-        import faiss
+        import faiss  # lazy: faiss
     except ImportError as error:
         raise BuildError("This step needs FAISS: pip install 'medteb[build]'") from error
     return faiss

@@ -25,7 +25,7 @@ def alone(folder: Path) -> Iterator[None]:
     Raises:
         BuildError: Another process works on it, or it cannot be written to.
     """
-    from filelock import FileLock, Timeout
+    from filelock import FileLock, Timeout  # lazy: filelock
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -81,8 +81,8 @@ def read_triples(path: str) -> list[Triple]:
     Raises:
         DataError: It cannot be read.
     """
-    from mar_st.data import read_source
-    from mar_st.recipes.schema import Data
+    from mar_st.data import read_source  # lazy: transformers
+    from mar_st.recipes.schema import Data  # lazy: pydantic
 
     return list(read_source(Data(name="training", path=path, prompt=""), 0).triples)
 
@@ -152,7 +152,7 @@ def _csv_rows(file: Path, problems: Problems) -> Iterator[Row]:
 
 
 def _hub(source: str) -> Any:
-    from datasets import load_dataset
+    from datasets import load_dataset  # lazy: datasets
 
     name, _, split = source.removeprefix(HUB).partition(":")
     try:

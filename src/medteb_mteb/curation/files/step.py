@@ -19,6 +19,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tqdm.auto import tqdm
+
 from medteb_mteb.curation.files.folder import alone, claim, lineage, read_json, write_text
 from medteb_mteb.curation.files.read import MANIFEST, concealed, read_texts, source_digest
 from medteb_mteb.curation.files.records import BuildError, Dropped, Text
@@ -137,7 +139,6 @@ def run_step(
 
 
 def _work(step: Step, done: _Shards, shards: Iterator[list[Text]], total: int, show_progress: bool) -> int:
-    from tqdm.auto import tqdm
 
     resumed = 0
     with tqdm(total=total, desc=step.name, unit="texts", disable=not show_progress) as bar:

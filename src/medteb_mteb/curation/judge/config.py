@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from medteb_mteb.curation.judge.controls import CHECKS, CONTROLS, ECHOES
+from medteb_mteb.curation.judge.grader import open_grader
 from medteb_mteb.curation.judge.prompt import prompt_version
 from medteb_mteb.curation.llm.config import LLM, load_settings
 
@@ -58,8 +59,6 @@ class LearnedJudge(BaseModel):
 
     def description(self) -> dict[str, Any]:
         """Everything a grade depends on besides its texts: digests of the folder's files."""
-        from medteb_mteb.curation.judge.learned import open_grader
-
         return {"cross_encoder": open_grader(self).identity()}
 
     def key(self) -> str:

@@ -21,6 +21,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -104,8 +105,6 @@ def export(
     Raises:
         BuildError: They cannot be written.
     """
-    import os
-
     found = {planner.judge.name: Outcome() for planner in planners}
     targets = [folder / name for name in (JUDGEMENTS, FAILED, PLACES)]
     parts = [target.with_name(target.name + ".part") for target in targets]

@@ -6,29 +6,29 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from mar_st.errors import MarError
-from mar_st.graded import Grader
 from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.judge.config import LearnedJudge
 from medteb_mteb.curation.judge.entries import JudgeAccount, Request
+from medteb_mteb.curation.judge.grader import open_grader
 from medteb_mteb.curation.judge.plan import Wanted
 from medteb_mteb.curation.judge.worker import Tally
-from medteb_mteb.curation.labels.grades import GRADES, value
+from medteb_mteb.curation.labels.grades import GRADES
 from medteb_mteb.curation.llm.limits import Stop
 from medteb_mteb.curation.llm.origins import origin_today
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from medteb_mteb.curation.judge.config import LearnedJudge
     from medteb_mteb.curation.judge.journal import Journal
     from medteb_mteb.curation.judge.worker import Progress
 
-__all__ = ["LearnedPlanner", "LearnedWorker", "open_grader"]
+__all__ = ["LearnedPlanner", "LearnedWorker"]
 
 #: Pairs that are graded between two writes to the journal.
 CHUNK = 512
 
 
-class LearnedPlanner(Wanted["LearnedJudge"]):
+class LearnedPlanner(Wanted[LearnedJudge]):
     """The pairs for a learned judge."""
 
     def missing(self) -> Iterator[tuple[bytes, str, str]]:
@@ -93,22 +93,3 @@ class LearnedWorker:
             return [GRADES[best - int(label)] for label in self._grader.label(pairs)]
         except MarError as error:
             raise BuildError(f"Judge {self.llm.name}: {error}") from error
-
-
-def open_grader(judge: LearnedJudge) -> Grader:
-    """The cross-encoder of a judge, without its weights.
-
-    Raises:
-        BuildError: There is none, or its labels are not those of the scale.
-    """
-    try:
-        grader = Grader(judge.cross_encoder, batch_size=judge.batch_size)
-    except MarError as error:
-        raise BuildError(f"Judge {judge.name}: {error}") from error
-    highest = value(GRADES[0])
-    if max(grader.thresholds.labels) > highest:
-        raise BuildError(
-            f"Judge {judge.name}: {judge.cross_encoder} gives labels up to {max(grader.thresholds.labels)}; "
-            f"the scale has 0 for D to {highest} for S. Train it on such labels."
-        )
-    return grader

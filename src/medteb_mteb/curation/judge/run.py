@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tqdm.auto import tqdm
+
 from medteb_mteb.curation.files.folder import alone, claim, lineage, write_text
 from medteb_mteb.curation.files.read import MANIFEST, source_digest
 from medteb_mteb.curation.judge.config import AnyJudge, Judge, Judges, load_judges
@@ -182,7 +184,6 @@ def _work(
     show_progress: bool,
     title: str = "judge",
 ) -> list[JudgeWorker | LearnedWorker]:
-    from tqdm.auto import tqdm
 
     missing = [planner.survey().missing for planner in planners]
     with tqdm(total=sum(missing), desc=title, unit="grades", disable=not show_progress) as bar:

@@ -16,6 +16,9 @@ from medteb_mteb.curation.files.layout import write_qrels, write_rows, write_tex
 from medteb_mteb.curation.files.records import BuildError, Text
 from medteb_mteb.curation.labels.intervals import interval, rounded
 from medteb_mteb.editions import load_edition, write_manifest
+from medteb_mteb.folders import inspect_folder
+from medteb_mteb.folders.problems import Problems
+from medteb_mteb.folders.retrieval import read_retrieval
 from medteb_mteb.report.intervals import MeanSample
 
 if TYPE_CHECKING:
@@ -103,10 +106,6 @@ def read_benchmark(folder: Path) -> Benchmark:
         BuildError: It is of another type.
         FolderError: Rows that cannot be used, each with file and line.
     """
-    from medteb_mteb.folders import inspect_folder
-    from medteb_mteb.folders.problems import Problems
-    from medteb_mteb.folders.retrieval import read_retrieval
-
     layout = inspect_folder(folder)
     if "qrels" not in layout.tables:
         raise BuildError(f"{folder} is not a retrieval or reranking folder.")

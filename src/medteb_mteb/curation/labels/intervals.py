@@ -24,7 +24,7 @@ def interval(sample: Sample) -> tuple[float, float]:
 
 def exact_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
     """Clopper-Pearson interval of a share: never [1, 1], also where every trial was a success."""
-    from scipy.stats import binomtest
+    from scipy.stats import binomtest  # lazy: scipy
 
     if not trials:
         return float("nan"), float("nan")
@@ -44,7 +44,7 @@ def finite_interval(successes: int, drawn: int, population: int, level: float = 
         population: How many there are.
         level: Confidence level.
     """
-    from scipy.stats import hypergeom
+    from scipy.stats import hypergeom  # lazy: scipy
 
     if not drawn:
         return float("nan"), float("nan")
@@ -76,7 +76,7 @@ def smallest_difference(queries: int, deviation: float = 0.3) -> float:
         queries: Number of queries.
         deviation: Standard deviation of the differences per query, an assumption.
     """
-    from scipy.stats import norm
+    from scipy.stats import norm  # lazy: scipy
 
     return float((norm.ppf(0.975) + norm.ppf(0.8)) * deviation / math.sqrt(queries))
 

@@ -142,7 +142,7 @@ class Endpoint:
 
     def __init__(self, llm: LLM, limits: Limits, stop: Stop) -> None:
         try:
-            import openai
+            import openai  # lazy: openai
         except ImportError as error:
             raise BuildError(
                 "Asking an LLM needs the openai package: pip install 'medteb[build]'."
@@ -242,7 +242,7 @@ class Endpoint:
 
     async def _attempt(self, question: Question, form: AnswerFormat) -> Reply:
         """Make one attempt."""
-        import openai
+        import openai  # lazy: openai
 
         body = self._body(question, form)
         try:

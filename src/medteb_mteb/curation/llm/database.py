@@ -102,7 +102,7 @@ class Database(ABC, Generic[AccountT]):
     remedy: ClassVar[str]
 
     def __init__(self, path: str | Path) -> None:
-        from filelock import FileLock, Timeout
+        from filelock import FileLock, Timeout  # lazy: filelock
 
         self.path = Path(path).resolve()
         #: Why nothing more should be bought, though what is under way can still be written.

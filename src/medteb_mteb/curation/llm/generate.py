@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from tqdm.auto import tqdm
+
 from medteb_mteb.curation.llm.database import settings_digest
 from medteb_mteb.curation.llm.journal import AnswerJournal, answer_key
 from medteb_mteb.curation.llm.loop import INTERRUPTED, run_workers
@@ -95,8 +97,6 @@ def generate(
         ValueError: Two prompts have the same key.
         KeyboardInterrupt: After Ctrl-C, once the answers under way are written down.
     """
-    from tqdm.auto import tqdm
-
     description = llm.settings(version)
     settings = settings_digest(description)
     readings = Readings(by_answer(prompts, settings), read)

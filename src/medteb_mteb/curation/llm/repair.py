@@ -52,7 +52,7 @@ def repair(
     Raises:
         JournalError: There is no such file, another process has it, or there is no room.
     """
-    from filelock import FileLock, Timeout
+    from filelock import FileLock, Timeout  # lazy: filelock
 
     damaged = Path(path).resolve()
     if not damaged.is_file():

@@ -165,7 +165,7 @@ def _ends(text: str) -> dict[int, tuple[int, int]]:
 def _repaired(piece: str) -> Any:
     """The value of a piece that is not JSON but has its brackets; `None` if there is none."""
     try:
-        from json_repair import repair_json
+        from json_repair import repair_json  # lazy: json_repair
     except ImportError as error:
         raise BuildError(
             "Reading an LLM's answers needs the json-repair package: pip install 'medteb[build]'."

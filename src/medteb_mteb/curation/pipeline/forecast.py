@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from medteb_mteb.curation.files.folder import read_json
 from medteb_mteb.curation.files.read import MANIFEST, read_texts
+from medteb_mteb.curation.judge.pools import read_pools
+from medteb_mteb.curation.labels.grades import by_pair, read_judgements, read_labels
 from medteb_mteb.curation.llm.budget import tokens_of
 from medteb_mteb.curation.pipeline.opened import Build, until_step
 from medteb_mteb.curation.pipeline.state import State
@@ -165,21 +167,15 @@ def count(kind: Kind, path: str, columns: Mapping[str, str] | None = None) -> Vo
             items, tokens = items + 1, tokens + tokens_of(text.full)
         return Volume(items, tokens)
     if kind == "pools":
-        from medteb_mteb.curation.judge.pools import read_pools
-
         pools = read_pools(path, _Anything(), _Anything())
         return Volume(sum(map(len, pools.values())), queries=len(pools))
     if kind == "judgements":
-        from medteb_mteb.curation.labels.grades import by_pair, read_judgements
-
         manifest = Path(path) / MANIFEST
         if manifest.is_file() and "pairs" in (found := read_json(manifest)):
             return Volume(found["pairs"])
         _, grades = by_pair(read_judgements(path))
         return Volume(len(grades), queries=len({query for query, _ in grades}))
     if kind == "labels":
-        from medteb_mteb.curation.labels.grades import read_labels
-
         queries = Counter(label.query_id for label in read_labels(path))
         return Volume(queries.total(), queries=len(queries))
     return Volume(_rows(Path(path))) if kind in ("pairs", "triples", "alignment") else Volume(0)

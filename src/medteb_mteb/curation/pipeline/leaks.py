@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.files.folder import write_text
 from medteb_mteb.curation.texts.split import THRESHOLD
+from medteb_mteb.curation.training import read_held_out, training_queries
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.pipeline.opened import Build
@@ -34,8 +35,6 @@ def leak_report(build: Build) -> dict[str, Any] | None:
     Raises:
         BuildError: The report cannot be written.
     """
-    from medteb_mteb.curation.training import read_held_out, training_queries
-
     steps = build.pipeline.steps
     editions = [build.folder(step) for step in steps if step.WRITES == "editions"]
     writers = [step for step in steps if step.TRAINS]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mar_st.model.identity import model_digest
 from medteb_mteb.curation.files.read import concealed
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.pipeline.resolve import model_places, resolve
@@ -93,6 +94,5 @@ def _model_digest(place: str) -> str:
         return place
     if Path(place).is_file():
         return sha256_of(Path(place))
-    from mar_st.model.identity import model_digest
 
     return model_digest(place)

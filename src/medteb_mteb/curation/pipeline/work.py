@@ -45,7 +45,7 @@ class Workspace:
     @property
     def store(self) -> Path:
         """Folder that keeps vectors."""
-        from mar_st.teachers.store import store_root
+        from mar_st.teachers.store import store_root  # lazy: torch
 
         return self._named(self.pipeline.store) or store_root(self.root / "step")
 

@@ -16,6 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tqdm.auto import tqdm
+
 from medteb_mteb.curation.files.folder import alone, claim, write_text
 from medteb_mteb.curation.files.read import MANIFEST
 from medteb_mteb.curation.files.records import BuildError
@@ -126,9 +128,9 @@ def open_retriever(
         BuildError: There is no such model, or a run where no ids are.
         RunError: The run cannot be read, or is of other queries or documents.
     """
-    from mar_st.data.trec import is_run
-    from mar_st.mining.retrievers import BM25, Dense
-    from medteb_mteb.curation.files.run_file import RunFile
+    from mar_st.data.trec import is_run  # lazy: transformers
+    from mar_st.mining.retrievers import BM25, Dense  # lazy: torch
+    from medteb_mteb.curation.files.run_file import RunFile  # lazy: torch
 
     if is_run(source or name):
         if ids is None:
@@ -222,8 +224,6 @@ def _search(
     show_progress: bool,
 ) -> None:
     """Write the documents that a retriever finds, a file per shard of queries; finished ones are kept."""
-    from tqdm.auto import tqdm
-
     folder.mkdir(exist_ok=True)
     starts = range(0, len(queries), shard)
     missing = [start for start in starts if not (folder / f"{start:08d}.jsonl").is_file()]

@@ -83,7 +83,7 @@ class NearDuplicates:
                 "1, and at least one character are expected."
             )
         try:
-            import rensa
+            import rensa  # lazy: rensa
         except ImportError as error:
             raise BuildError("dedup needs rensa: pip install 'medteb[build]'") from error
         self.threshold, self.width = threshold, width

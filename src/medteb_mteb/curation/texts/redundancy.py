@@ -92,7 +92,7 @@ def correlation(
         np.array([np.mean([scores[model][task] for task in group]) for model in models])
         for group in (left, right)
     )
-    from scipy import stats
+    from scipy import stats  # lazy: scipy
 
     rho, p = stats.spearmanr(first, second)
     low, high = interval(CorrelationSample(first, second, "spearman"))

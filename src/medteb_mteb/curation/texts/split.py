@@ -133,7 +133,7 @@ def split_queries(
 
 
 def _grams(left: Sequence[str], right: Sequence[str]) -> tuple[Any, Any]:
-    from scipy.sparse import csr_matrix
+    from scipy.sparse import csr_matrix  # lazy: scipy
 
     vocabulary: dict[str, int] = {}
     found = []

@@ -62,7 +62,7 @@ class Terms:
 
     def __init__(self, terms: Iterable[str]) -> None:
         try:
-            from ahocorasick_rs import AhoCorasick
+            from ahocorasick_rs import AhoCorasick  # lazy: ahocorasick_rs
         except ImportError as error:
             raise BuildError("Looking for terms needs ahocorasick_rs: pip install 'medteb[build]'") from error
         self._terms = sorted({fold(term) for term in terms})

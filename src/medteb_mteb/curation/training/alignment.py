@@ -16,6 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tqdm.auto import tqdm
+
 from medteb_mteb.curation.files.folder import alone, claim, lineage, read_json, write_text
 from medteb_mteb.curation.files.read import MANIFEST, read_texts, source_digest
 from medteb_mteb.curation.files.records import BuildError
@@ -202,8 +204,6 @@ class _Side:
 
     def choose(self, show_progress: bool) -> Iterator[dict[str, Any]]:
         """Decide about every row; gives those that are dropped, by source."""
-        from tqdm.auto import tqdm
-
         seen: set[bytes] = set()
         with tqdm(desc=f"{self.role}: equal texts", unit="texts", disable=not show_progress) as bar:
             for number, source in enumerate(self.sources):
@@ -247,8 +247,6 @@ class _Side:
 
     def rows(self, show_progress: bool) -> Iterator[dict[str, Any]]:
         """Rows of the role's file: those of all sources, evenly mixed."""
-        from tqdm.auto import tqdm
-
         total = sum(map(len, self.kept))
         merged = heapq.merge(*(self._of_source(number) for number in range(len(self.sources))))
         with tqdm(total=total, desc=f"{self.role}: write", unit="texts", disable=not show_progress) as bar:

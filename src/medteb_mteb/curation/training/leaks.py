@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from medteb_mteb.curation.files.read import HUB, STEP, read_texts
+from medteb_mteb.curation.files.read import HUB, STEP, read_texts, read_triples
 from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.labels.audit import read_benchmark
 from medteb_mteb.curation.texts.split import THRESHOLD, near_duplicates
+from medteb_mteb.folders import inspect_folder
+from medteb_mteb.folders.labelled import read_labelled
+from medteb_mteb.folders.problems import Problems
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,8 +94,6 @@ def training_queries(source: str | Path) -> list[str]:
         BuildError: Nothing there that can be read.
         DataError: Rows that cannot be used.
     """
-    from medteb_mteb.curation.files.read import read_triples
-
     path = Path(source)
     if not path.is_dir():
         if _aligned(path):
@@ -115,8 +117,6 @@ def training_texts(source: str | Path) -> list[str]:
         BuildError: Nothing there that can be read.
         DataError: Rows that cannot be used.
     """
-    from medteb_mteb.curation.files.read import read_triples
-
     path = Path(source)
     if path.is_dir():
         inner = path / "train" if (path / "train").is_dir() else path
@@ -160,10 +160,6 @@ def _is_test(folder: Path) -> bool:
 
 
 def _of_folder(folder: Path) -> list[tuple[str, str]]:
-    from medteb_mteb.curation.labels.audit import read_benchmark
-    from medteb_mteb.folders import inspect_folder
-    from medteb_mteb.folders.labelled import read_labelled
-    from medteb_mteb.folders.problems import Problems
 
     layout = inspect_folder(folder)
     if "qrels" in layout.tables:

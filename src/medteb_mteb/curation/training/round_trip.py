@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from tqdm.auto import tqdm
+
 from medteb_mteb.curation.files.folder import alone, claim, lineage, read_json, write_text
 from medteb_mteb.curation.files.read import MANIFEST, STEP, read_texts, source_digest
 from medteb_mteb.curation.files.records import BuildError
@@ -67,7 +70,7 @@ class RoundTrip:
 
     def rules(self) -> Rules:
         """Return the equivalent rules of `mar mine`."""
-        from mar_st.mining import Rules
+        from mar_st.mining import Rules  # lazy: torch
 
         return Rules(
             num_negatives=self.negatives, top=self.top, fill=False, consistent=self.depth, seed=self.seed
@@ -134,7 +137,7 @@ def round_trip(
         FolderError: Documents that cannot be used.
         MarError: A model that does not exist.
     """
-    from mar_st.mining.mine import Miner
+    from mar_st.mining.mine import Miner  # lazy: torch
 
     how, folder, tests = how or RoundTrip(), Path(out), held_out or HeldOut()
     records = read_records(pairs)
@@ -187,7 +190,6 @@ def round_trip(
 def _work(
     checked: _Filter, records: Sequence[Record], shards: Shards, size: int, show_progress: bool
 ) -> None:
-    from tqdm.auto import tqdm
 
     with tqdm(total=len(records), desc="round-trip", unit="rows", disable=not show_progress) as bar:
         for number, start in enumerate(range(0, len(records), size)):
@@ -208,7 +210,7 @@ class _Filter:
     """
 
     def __init__(self, miner: Miner, retriever: Retriever, rules: Rules, leaks: Container[str] = ()) -> None:
-        from mar_st.mining.rules import Picker
+        from mar_st.mining.rules import Picker  # lazy: torch
 
         self.leaks = leaks
 
@@ -220,8 +222,6 @@ class _Filter:
 
     def __call__(self, records: Sequence[Record]) -> tuple[dict[str, list[dict[str, Any]]], Counter[str]]:
         """Rows by name of the file, and counts."""
-        import numpy as np
-
         if not self._prepared:
             queries = [question.text for question in self.miner.questions]
             self.retriever.prepare(queries, self.miner.corpus)

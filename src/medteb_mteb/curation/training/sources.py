@@ -7,6 +7,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mar_st.recipes.schema import Data
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
@@ -52,8 +54,7 @@ def read_records(path: str | Path) -> list[Record]:
     Raises:
         DataError: It cannot be read, with file and line.
     """
-    from mar_st.data import read_source
-    from mar_st.recipes.schema import Data
+    from mar_st.data import read_source  # lazy: transformers
 
     # A prompt would stand in the way of the rows' instructions, and a template would change them.
     entry = Data(name="pairs", path=str(path), prompt="", instruction="{instruction}")
@@ -75,8 +76,8 @@ def records_digest(records: Iterable[Record]) -> str:
 
 def _more(path: str) -> Sequence[Mapping[str, Any]] | None:
     """Columns beyond those that are read, row by row; `None` where rows and triples are not the same."""
-    from mar_st.data import locate
-    from mar_st.data.rows import json_rows
+    from mar_st.data import locate  # lazy: transformers
+    from mar_st.data.rows import json_rows  # lazy: transformers
 
     if path.startswith("hub:"):
         return None

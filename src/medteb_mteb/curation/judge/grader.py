@@ -1,0 +1,34 @@
+"""Opening the cross-encoder of a learned judge."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mar_st.errors import MarError
+from mar_st.graded import Grader
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.labels.grades import GRADES, value
+
+if TYPE_CHECKING:
+    from medteb_mteb.curation.judge.config import LearnedJudge
+
+__all__ = ["open_grader"]
+
+
+def open_grader(judge: LearnedJudge) -> Grader:
+    """The cross-encoder of a judge, without its weights.
+
+    Raises:
+        BuildError: There is none, or its labels are not those of the scale.
+    """
+    try:
+        grader = Grader(judge.cross_encoder, batch_size=judge.batch_size)
+    except MarError as error:
+        raise BuildError(f"Judge {judge.name}: {error}") from error
+    highest = value(GRADES[0])
+    if max(grader.thresholds.labels) > highest:
+        raise BuildError(
+            f"Judge {judge.name}: {judge.cross_encoder} gives labels up to {max(grader.thresholds.labels)}; "
+            f"the scale has 0 for D to {highest} for S. Train it on such labels."
+        )
+    return grader
