@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from scipy.stats import t as student_t
 
+from mar_st.evaluation.resampling import resampled
+
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["mean", "pearson", "spearman"]
 
-#: Resamples handled at a time; bounds the memory at `_CHUNK * items` values.
+#: Permutations handled at a time; bounds the memory at `_CHUNK * items` values.
 _CHUNK = 500
 
 
@@ -63,8 +65,7 @@ def bootstrap(scores: Scores, *, resamples: int, seed: Sequence[int]) -> Array:
     items = scores.values.shape[1]
     averaged = scores.values.mean(axis=0)
     found = []
-    for size, rng in _chunks(resamples, seed):
-        index = rng.integers(0, items, (size, items))
+    for index in resampled(items, resamples, list(seed)):
         if scores.kind == "mean":
             found.append(averaged[index].mean(axis=1))
             continue
@@ -186,15 +187,6 @@ def mixed(first: Seeds, second: Seeds, drawn: Array) -> Mixed:
     error = math.sqrt(variance)
     half = float(law.ppf(0.975)) * error
     return Mixed(gap, gap - half, gap + half, 2 * float(law.sf(abs(gap) / error)))
-
-
-def p_value(observed: float, drawn: Array) -> float:
-    """Two-sided p-value of a randomisation test.
-
-    The observed assignment counts as one of the draws, so p is never 0 (Davison & Hinkley 1997, section 4.3).
-    """
-    extreme = int(np.sum(np.abs(drawn) >= abs(observed) - 1e-12))
-    return (extreme + 1) / (len(drawn) + 1)
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:

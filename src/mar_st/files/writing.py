@@ -94,6 +94,17 @@ def write_text(path: Path, text: str, *, shared: bool = False) -> None:
         stream.write(text)
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON, all of it or nothing."""
-    write_text(path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+def write_json(
+    path: Path, content: Any, *, indent: int | None = 2, sort_keys: bool = False, shared: bool = False
+) -> None:
+    """Write JSON, all of it or nothing.
+
+    Args:
+        path: The place.
+        content: What is written.
+        indent: Spaces per level; `None` for one line.
+        sort_keys: Write keys in alphabetical order.
+        shared: Several processes or threads may write the file at once.
+    """
+    text = json.dumps(content, ensure_ascii=False, indent=indent, sort_keys=sort_keys)
+    write_text(path, f"{text}\n", shared=shared)

@@ -33,6 +33,7 @@ from mar_st.index.milvus import build_milvus
 from mar_st.index.registry import AUTO, check_kind, kind_of
 from mar_st.index.source import FolderSource, unit
 from mar_st.index.tune import calibrate, exact_results
+from mar_st.text.bm25 import K1, B
 from mar_st.text.words import TOKENS
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def _finish(
     words = None
     if asked["bm25"] and asked["corpus"] is not None:
         mean = lexical.build(part, Documents(part), asked["tokens"], progress=progress)
-        words = {"tokens": asked["tokens"], "k1": lexical.K1, "b": lexical.B, "mean_length": mean}
+        words = {"tokens": asked["tokens"], "k1": K1, "b": B, "mean_length": mean}
     search, measured = dict(kind.SEARCH), None
     if not kind.EXACT:
         measured = calibrate(

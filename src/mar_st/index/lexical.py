@@ -27,6 +27,7 @@ from mar_st.index import flat
 from mar_st.index.errors import IndexingError
 from mar_st.kernels.processor import processors
 from mar_st.online.waiting import check_deadline
+from mar_st.text.bm25 import K1, B
 from mar_st.text.words import TOKENS
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ FOLDER = "bm25"
 _MEAN = "mean_length.json"
 
 #: As in `mar_st.mining`.
-K1, B = 1.2, 0.75
 
 #: Different words of a query that are looked for, as many as Lucene's clauses, and characters of it that
 #: are cut into words.

@@ -12,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from mar_st.data import Texts, Triples, numbered
-from mar_st.files import write_text
+from mar_st.files import write_json
 from mar_st.mining.rules import MiningError, Picked, Picker, Question, Rules
 
 if TYPE_CHECKING:
@@ -381,7 +381,7 @@ def _claim(work: Path, identity: dict[str, Any]) -> None:
     work.mkdir(parents=True, exist_ok=True)
     for old in work.glob("block-*.json"):
         old.unlink()
-    _write_json(marker, identity)
+    write_json(marker, identity, indent=None)
 
 
 def _read(work: Path | None, start: int) -> _Block | None:
@@ -392,12 +392,8 @@ def _read(work: Path | None, start: int) -> _Block | None:
 
 def _write(work: Path | None, start: int, block: _Block) -> None:
     if work is not None:
-        _write_json(_path(work, start), block.to_json())
+        write_json(_path(work, start), block.to_json(), indent=None)
 
 
 def _path(work: Path, start: int) -> Path:
     return work / f"block-{start:09d}.json"
-
-
-def _write_json(path: Path, content: Any) -> None:
-    write_text(path, json.dumps(content, ensure_ascii=False))

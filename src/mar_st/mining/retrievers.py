@@ -5,7 +5,6 @@ All searches are exact. Documents of equal score are ranked by their place in th
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -15,6 +14,7 @@ import torch
 from mar_st.mining.rules import MiningError
 from mar_st.model.names import model_source
 from mar_st.model.reranker import Reranker
+from mar_st.text.bm25 import K1, B, BM25Index
 from mar_st.text.words import TOKENS
 
 if TYPE_CHECKING:
@@ -93,15 +93,14 @@ class BM25:
     """
 
     def __init__(
-        self, tokens: Literal["char-bigram", "jieba"] = "char-bigram", *, k1: float = 1.2, b: float = 0.75
+        self, tokens: Literal["char-bigram", "jieba"] = "char-bigram", *, k1: float = K1, b: float = B
     ) -> None:
         if tokens not in TOKENS:
             raise MiningError(f"bm25 cuts texts by {' or '.join(TOKENS)}; got {tokens!r}.")
         self.name = "bm25" if tokens == "char-bigram" else f"bm25:{tokens}"
         self.tokens, self.k1, self.b = tokens, k1, b
-        self._index: Any = None
+        self._index = BM25Index(())
         self._queries: Sequence[str] = ()
-        self._number = 0
 
     def identity(self) -> dict[str, Any]:
         """Its settings."""
@@ -109,18 +108,12 @@ class BM25:
 
     def prepare(self, queries: Sequence[str], corpus: Sequence[str]) -> None:
         """Index the corpus."""
+        cut = TOKENS[self.tokens]
+        self._queries = queries
         try:
-            import bm25s  # lazy: bm25s
+            self._index = BM25Index([cut(text) for text in corpus], k1=self.k1, b=self.b)
         except ImportError as error:
             raise MiningError("bm25 needs the package bm25s: pip install bm25s") from error
-        logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets itself to DEBUG
-        cut = TOKENS[self.tokens]
-        self._queries, self._number = queries, len(corpus)
-        tokens = [cut(text) for text in corpus]
-        self._index = None
-        if any(tokens):
-            self._index = bm25s.BM25(method="lucene", k1=self.k1, b=self.b)
-            self._index.index(tokens, show_progress=False)
 
     def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Found:
         """Rank the whole corpus by BM25 score, as `Retriever.search`."""
@@ -128,7 +121,7 @@ class BM25:
         scores = np.full((len(rows), k), -np.inf, dtype=np.float32)
         asked = []
         for place, row in enumerate(rows):
-            all_scores = self._scores(self._queries[row])
+            all_scores = self._index.scores(TOKENS[self.tokens](self._queries[row]))
             if k:
                 order = best(all_scores, k)
                 order = order[all_scores[order] > 0]
@@ -140,12 +133,6 @@ class BM25:
     def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Score given documents for queries, as `Scorer.score`."""
         return self.search(rows, 0, documents).also
-
-    def _scores(self, query: str) -> np.ndarray:
-        known = self._index.get_tokens_ids(TOKENS[self.tokens](query)) if self._index is not None else []
-        if not known:
-            return np.zeros(self._number, dtype=np.float32)
-        return np.asarray(self._index.get_scores_from_ids(known), dtype=np.float32)
 
 
 class Dense:

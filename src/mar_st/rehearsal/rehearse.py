@@ -24,7 +24,7 @@ from transformers.utils import logging
 
 from mar_st.data import Source, read_source
 from mar_st.errors import MarError
-from mar_st.recipes.schema import Recipe
+from mar_st.rehearsal.shorten import Shortened, shorten
 from mar_st.runs.train import train
 from mar_st.stages.monitor import METRICS, evaluation_results, read_metrics
 from mar_st.stages.reports import RunCallback
@@ -32,7 +32,7 @@ from mar_st.stages.reports import RunCallback
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mar_st.recipes.schema import Data, Stage
+    from mar_st.recipes.schema import Data, Recipe, Stage
 
 STEPS = 20
 SAVE_STEPS = 10
@@ -41,6 +41,8 @@ STOP = 12
 
 #: Batches of data a stage gets; beyond them it goes round.
 BATCHES = 2
+
+SHORTENED = Shortened(steps=STEPS, rows=BATCHES, batches=BATCHES, every=SAVE_STEPS)
 
 #: Settings of a data entry that do not change what is read.
 AFTER_READING = {"name", "expected_rows", "weight", "negatives", "positives", "symmetric", "role"}
@@ -183,24 +185,6 @@ def without_loading_bars() -> Iterator[None]:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
-def shorten(recipe: Recipe) -> Recipe:
-    """The recipe with twenty steps per stage, data for two batches of its largest, and two evaluations."""
-    content = recipe.model_dump()
-    for stage in content["stages"]:
-        stage["max_steps"] = STEPS
-    for entry in content["data"]:
-        sizes = [
-            stage.batch_size
-            for stage in recipe.stages
-            if entry["name"] in {used.name for used in recipe.data_of(stage)}
-        ]
-        rows = BATCHES * max(sizes, default=1)
-        entry["limit"] = min(entry["limit"] or rows, rows)
-    if recipe.evaluation is not None:
-        content["evaluation"]["every"] = SAVE_STEPS
-    return Recipe.model_validate(content)
-
-
 def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = print) -> list[StageReport]:
     """Run every stage of a recipe for twenty steps, stop it after twelve, resume it, check what it leaves.
 
@@ -216,7 +200,7 @@ def rehearse(recipe: Recipe, out: str | Path, *, say: Callable[[str], None] = pr
         RehearsalError: A stage failed, did not resume, had a loss that is not finite, was not evaluated, or
             left a model that sentence-transformers alone cannot load and use.
     """
-    out, short = Path(out), shorten(recipe)
+    out, short = Path(out), shorten(recipe, SHORTENED)
     if out.exists():
         if any(out.iterdir()) and not (out / "recipe.json").is_file():
             raise RehearsalError(f"{out} is not a run folder (it has no recipe.json); choose another --out.")

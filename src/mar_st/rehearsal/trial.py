@@ -23,6 +23,7 @@ from mar_st.errors import MarError
 from mar_st.planning.tried import Trial
 from mar_st.recipes.schema import Recipe
 from mar_st.rehearsal.rehearse import peak_bytes, without_loading_bars
+from mar_st.rehearsal.shorten import Shortened, shorten
 from mar_st.runs.train import train
 from mar_st.stages.memory import GROWTH
 from mar_st.stages.reports import RunCallback
@@ -37,26 +38,14 @@ STEPS, WARM = 48, 16
 #: Rows that a data entry is cut to at least, and batches of its largest stage.
 ROWS, BATCHES = 2048, 16
 
+SHORTENED = Shortened(steps=STEPS, rows=ROWS, batches=BATCHES, every=STEPS)
+
 #: Prefix of the lines of JSON that the process of a trial prints; libraries print too.
 MARK = "mar-trial "
 
 
 class TrialError(MarError):
     """A stage that could not be tried; the message holds its name and the reason."""
-
-
-def shorten(recipe: Recipe) -> Recipe:
-    """The recipe with `STEPS` steps per stage on a sample of its data, and one evaluation at the end."""
-    content = recipe.model_dump()
-    for stage in content["stages"]:
-        stage["max_steps"] = STEPS
-    for entry in content["data"]:
-        using = [stage for stage in recipe.stages if entry["name"] in {e.name for e in recipe.data_of(stage)}]
-        rows = max([ROWS, *(BATCHES * stage.batch_size for stage in using)])
-        entry["limit"] = min(entry["limit"] or rows, rows)
-    if recipe.evaluation is not None:
-        content["evaluation"]["every"] = STEPS
-    return Recipe.model_validate(content)
 
 
 def try_stages(recipe: Recipe, *, say: Callable[[str], None] = print) -> dict[str, Trial]:
@@ -72,7 +61,7 @@ def try_stages(recipe: Recipe, *, say: Callable[[str], None] = print) -> dict[st
     Raises:
         TrialError: A stage failed.
     """
-    short = shorten(recipe)
+    short = shorten(recipe, SHORTENED)
     names = [stage.name for stage in short.stages]
     found: dict[str, Trial] = {}
     with tempfile.TemporaryDirectory(prefix="mar-trial-") as place, (Path(place) / "log").open("w+") as log:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm import tqdm
 
+from mar_st.evaluation.resampling import p_value
 from mar_st.evaluation.statistics import (
     bootstrap,
     difference,
     holm,
     mixed,
-    p_value,
     randomised,
     rank_agreement,
     seed_variances,

@@ -23,7 +23,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from mar_st.files import move_folder, one_line, write_digests, write_text
+from mar_st.files import move_folder, one_line, write_digests, write_json
 from mar_st.files.arrays import load_array
 from mar_st.teachers.vectors import KEY, KeyIndex, Part, StoreError, Vectors, text_keys
 
@@ -116,7 +116,7 @@ class TeacherStore:
         plan = list(self._plan(texts, keys, index))
         if plan:
             folder.mkdir(parents=True, exist_ok=True)
-            _write_json(folder.parent / "teacher.json", identity)
+            write_json(folder.parent / "teacher.json", identity, sort_keys=True, shared=True)
             self._compute(encoder, texts, role, folder, plan, np.dtype(dtype), show_progress=show_progress)
             parts, index = _shards(folder)
         flat = index.find(keys)
@@ -242,7 +242,3 @@ def _shards(folder: Path) -> tuple[list[Part], KeyIndex]:
     keys = [_keys(path / "keys.npy") for path in shards]
     none = np.empty(0, dtype=f"S{KEY}")
     return [Part.npy(path / "vectors.npy") for path in shards], KeyIndex(np.concatenate([none, *keys]))
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, sort_keys=True), shared=True)

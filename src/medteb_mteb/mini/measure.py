@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import correlation, fmean
 from typing import TYPE_CHECKING, Any
 
+from mar_st.text.bm25 import BM25Index
+from mar_st.text.words import segmenter
 from medteb_mteb.mini.negatives import bigram_cosine, bigrams
 
 if TYPE_CHECKING:
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
 
 def jieba_words(text: str) -> list[str]:
     """Words by jieba, without white space."""
-    from mar_st.text.words import segmenter  # lazy: numpy
-
     return [word for word in segmenter().cut(text) if word.strip()]
 
 
@@ -40,16 +40,12 @@ def _qrels(folder: Path) -> dict[str, set[str]]:
 
 def bm25_scores(folder: Path, tokenise: Callable[[str], list[str]]) -> dict[str, list[tuple[str, float]]]:
     """Every document of a task folder with its BM25 score, best first, for every query."""
-    import bm25s  # lazy: bm25s
-
     corpus = _rows(folder / "corpus.jsonl")
     ids = [row["_id"] for row in corpus]
-    index = bm25s.BM25(method="lucene", k1=1.2, b=0.75)
-    index.index([tokenise(f"{row['title']} {row['text']}") for row in corpus], show_progress=False)
+    index = BM25Index([tokenise(f"{row['title']} {row['text']}") for row in corpus])
     ranked = {}
     for row in _rows(folder / "queries.jsonl"):
-        tokens = [token for token in tokenise(row["text"]) if token in index.vocab_dict]
-        scores = index.get_scores(tokens).tolist() if tokens else [0.0] * len(ids)
+        scores = index.scores(tokenise(row["text"])).tolist()
         ranked[row["_id"]] = sorted(zip(ids, scores, strict=True), key=lambda item: (-item[1], item[0]))
     return ranked
 

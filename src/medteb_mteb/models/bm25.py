@@ -7,16 +7,15 @@ is not a corpus to take it from.
 
 from __future__ import annotations
 
-import logging
 import unicodedata
 from typing import TYPE_CHECKING, Any
 
-import bm25s
 import numpy as np
 from mteb.similarity_functions import cos_sim, pairwise_cos_sim
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from mar_st.text.words import segmenter
+from mar_st.text.bm25 import K1, B, BM25Index
+from mar_st.text.words import character_bigrams, segmenter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,10 +34,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch.utils.data import DataLoader
 
-__all__ = ["TOKENISERS", "BM25Model", "char_bigrams", "jieba_words", "normalise"]
+__all__ = ["TOKENISERS", "BM25Model", "jieba_words", "normalise"]
 
-K1 = 1.2
-B = 0.75
 HASH_DIMENSIONS = 4096
 
 
@@ -48,18 +45,15 @@ def normalise(text: str) -> str:
     return "".join(char if char.isalnum() else " " for char in folded)
 
 
-def char_bigrams(text: str) -> list[str]:
-    """Overlapping character pairs of the normalised text without spaces; a single character stands alone."""
-    joined = normalise(text).replace(" ", "")
-    return [joined[i : i + 2] for i in range(len(joined) - 1)] or ([joined] if joined else [])
-
-
 def jieba_words(text: str) -> list[str]:
     """Words of the normalised text as jieba's default dictionary segments it."""
     return [word for word in segmenter().lcut(normalise(text)) if not word.isspace()]
 
 
-TOKENISERS: Mapping[str, Callable[[str], list[str]]] = {"jieba": jieba_words, "char-bigram": char_bigrams}
+TOKENISERS: Mapping[str, Callable[[str], list[str]]] = {
+    "jieba": jieba_words,
+    "char-bigram": character_bigrams,
+}
 
 
 class BM25Model:
@@ -77,7 +71,7 @@ class BM25Model:
         self.tokenise = TOKENISERS[tokeniser]
         self.k1 = k1
         self.b = b
-        self._index: bm25s.BM25 | None = None
+        self._index = BM25Index(())
         self._ids: list[str] = []
         self._vectorizer = HashingVectorizer(
             analyzer=self.tokenise, n_features=HASH_DIMENSIONS, norm=None, dtype=np.float32
@@ -91,12 +85,7 @@ class BM25Model:
         if "title" in corpus.column_names:
             pairs = zip(corpus["title"], corpus["text"], strict=True)
             texts = (f"{title}\n{text}" if title else text for title, text in pairs)
-        tokens = [self.tokenise(text) for text in texts]
-        logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets itself to DEBUG
-        self._index = None
-        if any(tokens):
-            self._index = bm25s.BM25(method="lucene", k1=self.k1, b=self.b)
-            self._index.index(tokens, show_progress=False)
+        self._index = BM25Index([self.tokenise(text) for text in texts], k1=self.k1, b=self.b)
 
     def search(
         self,
@@ -136,11 +125,7 @@ class BM25Model:
 
     def scores(self, query: str) -> NDArray[np.float32]:
         """BM25 of every document of the corpus for one query, float32 (number of documents)."""
-        zeros = np.zeros(len(self._ids), dtype=np.float32)
-        if self._index is None:
-            return zeros
-        known = self._index.get_tokens_ids(self.tokenise(query))
-        return np.asarray(self._index.get_scores_from_ids(known), dtype=np.float32) if known else zeros
+        return self._index.scores(self.tokenise(query))
 
     def encode(
         self,

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
+from mar_st.evaluation.resampling import p_value, resampled
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -199,22 +201,19 @@ def compare(
     low, high = _quantiles(differences, level)
     difference = score_of(first) - score_of(second)
     if isinstance(first, MeanSample) and isinstance(second, MeanSample):
-        p_value = _sign_flip(first.values - second.values, resamples, seed)
+        p = _sign_flip(first.values - second.values, resamples, seed)
     else:
         finite = differences[~np.isnan(differences)]
         tail = min(int((finite <= 0).sum()), int((finite >= 0).sum()))
-        p_value = min(1.0, 2 * (tail + 1) / (len(finite) + 1))
-    return Comparison(difference, low, high, p_value)
+        p = min(1.0, 2 * (tail + 1) / (len(finite) + 1))
+    return Comparison(difference, low, high, p)
 
 
 def _weights(items: int, resamples: int, seed: int) -> Iterator[NDArray[np.float64]]:
     if items < 2:
         raise ValueError(f"An interval needs at least two items, got {items}.")
-    rng = np.random.default_rng(seed)
-    step = max(1, _CHUNK // items)
-    for start in range(0, resamples, step):
-        count = min(step, resamples - start)
-        drawn = rng.integers(0, items, size=(count, items))
+    for drawn in resampled(items, resamples, seed):
+        count = len(drawn)
         drawn += np.arange(count)[:, None] * items  # one bincount for all resamples of the chunk
         counts = np.bincount(drawn.ravel(), minlength=count * items).reshape(count, items)
         yield counts.astype(np.float64)
@@ -229,17 +228,13 @@ def _quantiles(values: NDArray[np.float64], level: float) -> tuple[float, float]
 
 
 def _sign_flip(differences: NDArray[np.float64], resamples: int, seed: int) -> float:
-    observed = abs(differences.mean())
     rng = np.random.default_rng(seed)
-    extreme = 0
     step = max(1, _CHUNK // len(differences))
+    drawn = []
     for start in range(0, resamples, step):
-        count = min(step, resamples - start)
-        signs = rng.integers(0, 2, size=(count, len(differences))) * 2.0 - 1.0
-        means = np.abs(signs @ differences) / len(differences)
-        # Equal up to rounding counts as extreme, which keeps the test valid.
-        extreme += int((means >= observed - 1e-12).sum())
-    return (extreme + 1) / (resamples + 1)
+        signs = rng.integers(0, 2, size=(min(step, resamples - start), len(differences))) * 2.0 - 1.0
+        drawn.append(signs @ differences / len(differences))
+    return p_value(float(differences.mean()), np.concatenate(drawn))
 
 
 def _weighted_pearson(

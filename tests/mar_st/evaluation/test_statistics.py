@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
+from mar_st.evaluation.resampling import p_value
 from mar_st.evaluation.statistics import (
     Scores,
     bootstrap,
     difference,
     holm,
     mixed,
-    p_value,
     randomised,
     rank_agreement,
     seed_variances,

@@ -11,7 +11,8 @@ from transformers.utils import logging
 import mar_st.rehearsal.rehearse as module
 from mar_st.recipes.load import load_recipe, recipe_names
 from mar_st.recipes.schema import Recipe
-from mar_st.rehearsal.rehearse import SAVE_STEPS, STEPS, RehearsalError, rehearse, shorten
+from mar_st.rehearsal.rehearse import SAVE_STEPS, SHORTENED, STEPS, RehearsalError, rehearse
+from mar_st.rehearsal.shorten import shorten
 from mar_st.rehearsal.tiny import shrink, write_evaluation
 
 #: Contrastive training, in a few seconds; all others are slow.
@@ -200,7 +201,7 @@ def test_foreign_folders_are_left_alone(tmp_path):
 
 def test_the_real_recipe_is_shortened_and_nothing_else():
     recipe = load_recipe("mar-0.3b-4b")
-    short = shorten(recipe)
+    short = shorten(recipe, SHORTENED)
     assert {stage.max_steps for stage in short.stages} == {STEPS}
     limits = {entry.name: entry.limit for entry in short.data}
     assert limits["unsupervised"] == 2 * 19200

@@ -8,8 +8,9 @@ import mar_st.rehearsal.trial as module
 from mar_st.commands.plan import make
 from mar_st.planning.plan import PlanError, plan
 from mar_st.recipes.load import load_recipe
+from mar_st.rehearsal.shorten import shorten
 from mar_st.rehearsal.tiny import shrink, write_evaluation
-from mar_st.rehearsal.trial import STEPS, Trial, TrialError, shorten, try_stages
+from mar_st.rehearsal.trial import SHORTENED, STEPS, Trial, TrialError, try_stages
 
 
 @pytest.fixture(scope="module")
@@ -63,12 +64,12 @@ def test_seconds_of_a_stage():
 
 
 def test_the_data_are_a_sample(recipe):
-    short = shorten(load_recipe("mar-small"))
+    short = shorten(load_recipe("mar-small"), SHORTENED)
     assert {stage.max_steps for stage in short.stages} == {STEPS}
     assert {entry.limit for entry in short.data} == {2048}
     content = recipe.model_dump()
     content["data"][0]["limit"] = 50
-    assert shorten(type(recipe).model_validate(content)).data[0].limit == 50
+    assert shorten(type(recipe).model_validate(content), SHORTENED).data[0].limit == 50
 
 
 @pytest.mark.slow

@@ -10,8 +10,9 @@ import pytest
 from datasets import Dataset
 from torch.utils.data import DataLoader
 
+from mar_st.text.words import character_bigrams
 from medteb_mteb.folders import read_folder
-from medteb_mteb.models.bm25 import BM25Model, char_bigrams, jieba_words, normalise
+from medteb_mteb.models.bm25 import BM25Model, jieba_words, normalise
 
 SHARED = Path(__file__).resolve().parents[3] / "shared/data/eval"
 
@@ -31,12 +32,12 @@ def queries(*texts: str) -> Dataset:
 
 def naive_bm25(query: str, texts: list[str], k1: float = 1.2, b: float = 0.75) -> list[float]:
     """Lucene's BM25 as its formula reads (Robertson's tf, idf = ln(1 + (N - n + 0.5) / (n + 0.5)))."""
-    bags = [Counter(char_bigrams(text)) for text in texts]
+    bags = [Counter(character_bigrams(text)) for text in texts]
     mean = sum(bag.total() for bag in bags) / len(bags)
     scores = []
     for bag in bags:
         score = 0.0
-        for term in char_bigrams(query):
+        for term in character_bigrams(query):
             n = sum(term in other for other in bags)
             idf = math.log(1 + (len(bags) - n + 0.5) / (n + 0.5))
             score += idf * bag[term] / (bag[term] + k1 * (1 - b + b * bag.total() / mean))
@@ -46,9 +47,9 @@ def naive_bm25(query: str, texts: list[str], k1: float = 1.2, b: float = 0.75) -
 
 def test_normalisation_and_tokens():
     assert normalise("Ｖitamin Ｃ，０.5g！") == "vitamin c 0 5g "
-    assert char_bigrams("发烧 吃药。") == ["发烧", "烧吃", "吃药"]
-    assert char_bigrams("痛") == ["痛"]
-    assert char_bigrams("，。") == []
+    assert character_bigrams("发烧 吃药。") == ["发烧", "烧吃", "吃药"]
+    assert character_bigrams("痛") == ["痛"]
+    assert character_bigrams("，。") == []
     assert jieba_words("糖尿病患者，能吃水果吗？") == ["糖尿病", "患者", "能", "吃水果", "吗"]
 
 

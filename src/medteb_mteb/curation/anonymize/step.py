@@ -16,7 +16,7 @@ from medteb_mteb.curation.anonymize.known import merged, read_known
 from medteb_mteb.curation.anonymize.salt import salt_for, salt_id
 from medteb_mteb.curation.anonymize.sheet import read_sheet
 from medteb_mteb.curation.anonymize.surrogates import Surrogates
-from medteb_mteb.curation.files.folder import write_text
+from medteb_mteb.curation.files.folder import write_json
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.records import BuildError, Text
 from medteb_mteb.curation.files.step import SHARD, Report, run_step
@@ -336,7 +336,7 @@ def anonymize(
         there = json.loads(path.read_text(encoding="utf-8"))
         return Anonymised(report, there["identifiers"], there["texts_with"], tuple(there["left_out"]))
     result = _counted(report, _left_out(source, columns, step))
-    write_text(path, json.dumps(result.to_json(), ensure_ascii=False, indent=2) + "\n")
+    write_json(path, result.to_json())
     return result
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from medteb_mteb.curation.diversify.disagreement import measure_disagreement
 from medteb_mteb.curation.diversify.step import Diversify, centres_sample
-from medteb_mteb.curation.files.folder import write_text
+from medteb_mteb.curation.files.folder import write_json
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.files.step import run_step
 
@@ -83,5 +82,5 @@ def _measured(
     texts = list(read_texts(source, columns))
     mask = np.array([text.id in kept for text in texts])
     measured = measure_disagreement(vectors.vectors(texts), mask, rule, sample=sample)
-    write_text(out / DISAGREEMENT, json.dumps(measured.to_json(), indent=2) + "\n")
+    write_json(out / DISAGREEMENT, measured.to_json())
     return measured

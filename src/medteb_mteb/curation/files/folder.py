@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mar_st import files
 from medteb_mteb.curation.files.read import MANIFEST, STEP
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.editions import sha256_of
@@ -15,7 +15,7 @@ from medteb_mteb.editions import sha256_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["alone", "claim", "lineage", "read_json", "write_text"]
+__all__ = ["alone", "claim", "lineage", "read_json", "write_json", "write_text"]
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def claim(folder: Path, identity: Mapping[str, Any]) -> None:
     others = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     if others:
         raise BuildError(f"{folder} is not empty ({others[0]}); give a new folder.")
-    write_text(marker, json.dumps(dict(identity), ensure_ascii=False, indent=2) + "\n")
+    write_json(marker, dict(identity))
 
 
 def lineage(source: str | Path) -> list[dict[str, Any]]:
@@ -86,21 +86,20 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON, as `write_text`."""
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+
+
 def write_text(path: Path, content: str) -> None:
     """Write aside, then move; the content is on disk before the name is.
 
     Raises:
         BuildError: It cannot be written.
     """
-    part = path.with_name(path.name + ".part")
     try:
-        with part.open("w", encoding="utf-8") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        part.replace(path)
+        files.write_text(path, content)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise BuildError(
             f"{path} cannot be written ({error.strerror}); what was finished before is kept. Make room, and "
             "start again."

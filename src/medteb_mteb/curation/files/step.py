@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tqdm.auto import tqdm
 
-from medteb_mteb.curation.files.folder import alone, claim, lineage, read_json, write_text
+from medteb_mteb.curation.files.folder import alone, claim, lineage, read_json, write_json, write_text
 from medteb_mteb.curation.files.read import MANIFEST, concealed, read_texts, source_digest
 from medteb_mteb.curation.files.records import BuildError, Dropped, Text
 from medteb_mteb.editions import sha256_of
@@ -133,7 +133,7 @@ def run_step(
             "before": lineage(source),
             "files": {path.name: sha256_of(path) for path in done.files()},
         }
-        write_text(folder / MANIFEST, json.dumps(manifest, ensure_ascii=False, indent=2) + "\n")
+        write_json(folder / MANIFEST, manifest)
         done.forget()
     return _report(folder, manifest, resumed=resumed)
 

@@ -26,7 +26,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.files.folder import write_text
+from medteb_mteb.curation.files.folder import write_json
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge.controls import MISGRADED
 from medteb_mteb.curation.labels.grades import GRADES
@@ -140,7 +140,7 @@ def export(
         for planner in planners
     }
     content = {"judges": dict(sorted(judges.items()))}
-    write_text(folder / PROVENANCE, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+    write_json(folder / PROVENANCE, content)
     return found
 
 

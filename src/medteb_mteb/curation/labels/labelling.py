@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from medteb_mteb.curation.files.folder import write_text
+from medteb_mteb.curation.files.folder import write_json, write_text
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.labels.agreement import agreement
 from medteb_mteb.curation.labels.consensus import ConsensusRule, consensus, counts
@@ -54,7 +54,7 @@ def write_labels(
     folder.mkdir(parents=True, exist_ok=True)
     rows = (json.dumps(label.to_json(), ensure_ascii=False) + "\n" for label in labels)
     write_text(folder / "labels.jsonl", "".join(rows))
-    write_text(folder / "agreement.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+    write_json(folder / "agreement.json", content)
     if provenance := provenance_of_judging(judgements):
-        write_text(folder / PROVENANCE, json.dumps(provenance, ensure_ascii=False, indent=2) + "\n")
+        write_json(folder / PROVENANCE, provenance)
     return content

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.files.folder import write_text
+from medteb_mteb.curation.files.folder import write_json
 from medteb_mteb.curation.texts.split import THRESHOLD
 from medteb_mteb.curation.training import read_held_out, training_queries
 
@@ -50,5 +49,5 @@ def leak_report(build: Build) -> dict[str, Any] | None:
         examples = [f"{queries[row]} ~ {name}" for row, name in list(leaks.items())[:EXAMPLES]]
         training[step.name] = {"queries": len(queries), "leaks": len(leaks), "examples": examples}
     found = {"tests": tests, "leaks": sum(one["leaks"] for one in training.values()), "training": training}
-    write_text(build.root / FILE, json.dumps(found, ensure_ascii=False, indent=2) + "\n")
+    write_json(build.root / FILE, found)
     return found

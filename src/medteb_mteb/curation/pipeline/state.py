@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.files.folder import read_json, write_text
+from medteb_mteb.curation.files.folder import read_json, write_json
 from medteb_mteb.curation.files.read import HUB, MANIFEST, STEP, source_digest
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.editions import CROISSANT, PROVENANCE, sha256_of
@@ -87,7 +87,7 @@ class State:
             "schema_version": SCHEMA_VERSION,
             "steps": {name: asdict(record) for name, record in self.records.items()},
         }
-        write_text(self.path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+        write_json(self.path, content)
 
 
 def fingerprint(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tqdm.auto import tqdm
 
-from medteb_mteb.curation.files.folder import alone, claim, write_text
+from medteb_mteb.curation.files.folder import alone, claim, write_json, write_text
 from medteb_mteb.curation.files.read import MANIFEST
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.pooling.encoders import encoder_source
@@ -210,7 +210,7 @@ def pool(
             **found,
             "files": {target.name: sha256_of(target)},
         }
-        write_text(folder / MANIFEST, json.dumps(manifest, ensure_ascii=False, indent=2) + "\n")
+        write_json(folder / MANIFEST, manifest)
     return target
 
 

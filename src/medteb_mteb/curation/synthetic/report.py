@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.files.folder import read_json, write_text
+from medteb_mteb.curation.files.folder import read_json, write_json, write_text
 from medteb_mteb.curation.files.read import MANIFEST
 from medteb_mteb.curation.llm import Account
 from medteb_mteb.curation.training.rows import TEST
@@ -160,7 +160,7 @@ def written(
         "before": list(before),
         "files": {file: sha256_of(folder / file) for file in contents},
     }
-    write_text(manifest, json.dumps(found, ensure_ascii=False, indent=2) + "\n")
+    write_json(manifest, found)
 
 
 def reported(
@@ -182,7 +182,7 @@ def reported(
         stopped=asking.stopped,
         notes=tuple(notes),
     )
-    write_text(folder / "report.json", json.dumps(report.to_json(), ensure_ascii=False, indent=2) + "\n")
+    write_json(folder / "report.json", report.to_json())
     return report
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm
 
-from medteb_mteb.curation.files.folder import alone, claim, lineage, read_json, write_text
+from medteb_mteb.curation.files.folder import alone, claim, lineage, read_json, write_json
 from medteb_mteb.curation.files.read import MANIFEST, read_texts, source_digest
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.training.leaks import HeldOut
@@ -173,7 +173,7 @@ def alignment_sets(
             "before": {role: [lineage(s.source) for s in some] for role, some in given.items()},
             "files": {**files, "dropped.jsonl": sha256_of(folder / "dropped.jsonl")},
         }
-        write_text(folder / MANIFEST, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+        write_json(folder / MANIFEST, content)
     return _report(folder, content)
 
 

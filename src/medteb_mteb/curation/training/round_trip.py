@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from medteb_mteb.curation.files.folder import alone, claim, lineage, read_json, write_text
+from medteb_mteb.curation.files.folder import alone, claim, lineage, read_json, write_json
 from medteb_mteb.curation.files.read import MANIFEST, STEP, read_texts, source_digest
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.training.leaks import HeldOut
@@ -182,7 +182,7 @@ def round_trip(
             },
             "files": shards.join(),
         }
-        write_text(folder / MANIFEST, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+        write_json(folder / MANIFEST, content)
         shards.forget()
     return _report(folder, content)
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.curation.files.folder import alone, claim, lineage, read_json, write_text
+from medteb_mteb.curation.files.folder import alone, claim, lineage, read_json, write_json
 from medteb_mteb.curation.files.read import MANIFEST, source_digest
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge.injection import suspicious
@@ -165,7 +165,7 @@ def make_triples(
                 "before": {"queries": lineage(queries), "documents": lineage(documents)},
                 "files": shards.join(),
             }
-            write_text(folder / MANIFEST, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
+            write_json(folder / MANIFEST, content)
             shards.forget()
     return report
 

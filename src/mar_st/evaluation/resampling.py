@@ -1,0 +1,42 @@
+"""Draws of a bootstrap, and the p-value of a randomisation test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["p_value", "resampled"]
+
+#: Values that are resampled at a time.
+_VALUES = 1_000_000
+
+
+def resampled(items: int, resamples: int, seed: int | Sequence[int]) -> Iterator[NDArray[np.int64]]:
+    """Yield the draws of a bootstrap: items with replacement, `(some of the resamples, items)` at a time.
+
+    The numbers do not depend on how many come at a time, which bounds the memory.
+
+    Args:
+        items: Number of items.
+        resamples: Number of resamples in all.
+        seed: Seed of the draws.
+    """
+    rng = np.random.default_rng(seed)
+    step = max(1, _VALUES // items)
+    for start in range(0, resamples, step):
+        yield rng.integers(0, items, (min(step, resamples - start), items))
+
+
+def p_value(observed: float, drawn: NDArray[np.float64]) -> float:
+    """Two-sided p-value of a randomisation test.
+
+    The observed assignment counts as one of the draws, so p is never 0 (Davison & Hinkley 1997, section 4.3).
+    """
+    extreme = int(np.sum(np.abs(drawn) >= abs(observed) - 1e-12))
+    return (extreme + 1) / (len(drawn) + 1)

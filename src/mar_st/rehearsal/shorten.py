@@ -1,0 +1,45 @@
+"""Recipes cut to a few steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mar_st.recipes.schema import Recipe
+
+__all__ = ["Shortened", "shorten"]
+
+
+@dataclass(frozen=True)
+class Shortened:
+    """What is left of a recipe.
+
+    Attributes:
+        steps: Steps of each stage.
+        rows: Rows of each source of data at least.
+        batches: Batches of its largest stage that each source of data has at least.
+        every: Steps between two evaluations.
+    """
+
+    steps: int
+    rows: int
+    batches: int
+    every: int
+
+
+def shorten(recipe: Recipe, to: Shortened) -> Recipe:
+    """The recipe with few steps per stage on a part of its data.
+
+    Args:
+        recipe: The recipe.
+        to: What is left.
+    """
+    content = recipe.model_dump()
+    for stage in content["stages"]:
+        stage["max_steps"] = to.steps
+    for entry in content["data"]:
+        using = [stage for stage in recipe.stages if entry["name"] in {e.name for e in recipe.data_of(stage)}]
+        wanted = max([to.rows, *(to.batches * stage.batch_size for stage in using)])
+        entry["limit"] = min(entry["limit"] or wanted, wanted)
+    if recipe.evaluation is not None:
+        content["evaluation"]["every"] = to.every
+    return Recipe.model_validate(content)

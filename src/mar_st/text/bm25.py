@@ -1,0 +1,52 @@
+"""BM25 with Lucene's idf, by bm25s."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["K1", "B", "BM25Index"]
+
+#: Saturation of term counts, and weight of a document's length.
+K1, B = 1.2, 0.75
+
+
+class BM25Index:
+    """Scores of documents for queries, in memory.
+
+    Args:
+        documents: Tokens of each document.
+        k1: Saturation of term counts.
+        b: Weight of a document's length.
+
+    Raises:
+        ImportError: bm25s is not installed.
+    """
+
+    def __init__(self, documents: Sequence[Sequence[str]], *, k1: float = K1, b: float = B) -> None:
+        self._count = len(documents)
+        self._index: Any = None
+        if any(documents):  # bm25s cannot index nothing
+            import bm25s  # lazy: bm25s
+
+            logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets itself to DEBUG
+            self._index = bm25s.BM25(method="lucene", k1=k1, b=b)
+            self._index.index(documents, show_progress=False)
+
+    def scores(self, query: Sequence[str]) -> NDArray[np.float32]:
+        """Scores of all documents, `(documents,)` float32; 0 where no token is shared.
+
+        Args:
+            query: Tokens of the query.
+        """
+        known = self._index.get_tokens_ids(query) if self._index is not None else []
+        if not known:
+            return np.zeros(self._count, dtype=np.float32)
+        return np.asarray(self._index.get_scores_from_ids(known), dtype=np.float32)
