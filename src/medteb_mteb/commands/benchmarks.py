@@ -45,16 +45,16 @@ class Listed:
 
 def listed() -> list[Listed]:
     """Return the benchmarks of this package and the medical ones of mteb."""
-    import mteb
+    import mteb  # lazy: mteb
 
-    from medteb_mteb.tasks.benchmarks import BENCHMARKS
+    from medteb_mteb.tasks.benchmarks import BENCHMARKS  # lazy: mteb
 
     theirs = [mteb.get_benchmark(name) for name in THEIRS]
     return [_describe(benchmark) for benchmark in (*BENCHMARKS.values(), *theirs)]
 
 
 def _describe(benchmark: Benchmark) -> Listed:
-    from medteb_mteb.tasks.needs import needs_of, size_of
+    from medteb_mteb.tasks.needs import needs_of, size_of  # lazy: mteb
 
     tasks: list[AbsTask] = list(benchmark.tasks)
     needs: dict[str, int] = {}

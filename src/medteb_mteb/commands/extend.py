@@ -65,14 +65,14 @@ def extend(
 
     The exit code is 1 if judgements are missing. Answers are kept, and the same command resumes.
     """
-    from mar_st.data.trec import is_run
-    from mar_st.teachers.store import store_root
-    from medteb_mteb.commands.edition import resolve
-    from medteb_mteb.curation.edition.extend import extend as run
-    from medteb_mteb.curation.edition.extend import open_edition
-    from medteb_mteb.curation.judge.estimate import journal_path
-    from medteb_mteb.curation.labels.consensus import ConsensusRule
-    from medteb_mteb.curation.pooling.pool import open_retriever
+    from mar_st.data.trec import is_run  # lazy: transformers
+    from mar_st.teachers.store import store_root  # lazy: torch
+    from medteb_mteb.commands.edition import resolve  # lazy: start-up
+    from medteb_mteb.curation.edition.extend import extend as run  # lazy: numpy
+    from medteb_mteb.curation.edition.extend import open_edition  # lazy: numpy
+    from medteb_mteb.curation.judge.estimate import journal_path  # lazy: numpy
+    from medteb_mteb.curation.labels.consensus import ConsensusRule  # lazy: start-up
+    from medteb_mteb.curation.pooling.pool import open_retriever  # lazy: numpy
 
     there = resolve(edition)
     _, data = open_edition(there.path)
@@ -146,7 +146,7 @@ def _as_text(found: Extension) -> str:
 
 
 def _row(name: str, labels: str, scores: SystemScores) -> str:
-    from mar_st.files import printable
+    from mar_st.files import printable  # lazy: numpy
 
     share = "-" if scores.judged is None else f"{scores.judged:.1%}"
     interval = f"{scores.ndcg:.4f} [{scores.low:.4f}, {scores.high:.4f}]"

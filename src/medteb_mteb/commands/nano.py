@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from medteb_mteb.commands.errors import UserError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -69,8 +71,8 @@ def build_nano(
     further documents up to 10,000; BM25's and the dense model's 500 best documents, and 100 candidates fused
     from both. Score models on the result with `medteb run --data OUT`.
     """
-    from medteb_mteb.curation import nano as building
-    from medteb_mteb.curation.nano.build import open_dense
+    from medteb_mteb.curation import nano as building  # lazy: numpy
+    from medteb_mteb.curation.nano.build import open_dense  # lazy: numpy
 
     how = building.NanoSettings(queries=queries, documents=documents, seed=seed, tokens=tokens)  # type: ignore[arg-type]
     model = None
@@ -119,7 +121,7 @@ def nano_check(
     compared where its name and splits are published ones, and only checked otherwise. The exit code is 1 if a
     figure differs.
     """
-    from medteb_mteb.nano.compare import compare_set
+    from medteb_mteb.nano.compare import compare_set  # lazy: yaml
 
     found = [row for one in sets for row in compare_set(one, tolerance)]
     if as_json:
@@ -139,8 +141,7 @@ def nano_score(
     as_json: JsonFlag = False,
 ) -> None:
     """Score kept rankings again, without the model and the data."""
-    from medteb_mteb.commands.errors import UserError
-    from medteb_mteb.nano.rankings import SUFFIX, read_rankings
+    from medteb_mteb.nano.rankings import SUFFIX, read_rankings  # lazy: numpy
 
     files = [
         file

@@ -24,6 +24,7 @@ from medteb_mteb.commands.errors import UserError
 from medteb_mteb.editions import EditionError
 from medteb_mteb.folders import FolderError
 from medteb_mteb.models.local import resolve_model
+from medteb_mteb.nano.rankings import SUFFIX, KeptRankings, write_rankings
 from medteb_mteb.report import (
     Entry,
     Holes,
@@ -272,8 +273,7 @@ def _evaluate(model_run: _ModelRun, task: AbsTask) -> tuple[TaskResult, str]:
 
 def _keep_rankings(model_run: _ModelRun, task: AbsTask) -> None:
     """Keep the rankings of tasks that promise it, so that they can be scored without the model."""
-    from medteb_mteb.nano.rankings import SUFFIX, KeptRankings, write_rankings
-    from medteb_mteb.tasks.nano import NanoTask
+    from medteb_mteb.tasks.nano import NanoTask  # lazy: datasets
 
     if isinstance(task, NanoTask):
         name, revision = task.metadata.name, task.metadata.revision
@@ -328,7 +328,7 @@ def _holes(task: AbsTask, result: TaskResult) -> Holes | None:
 
 def _tasks(options: RunOptions) -> tuple[list[AbsTask], frozenset[str]]:
     """The tasks to run, and the names of those that benchmarks alone ask for."""
-    from medteb_mteb.tasks.of_folders import tasks_from_folders
+    from medteb_mteb.tasks.of_folders import tasks_from_folders  # lazy: datasets
 
     tasks: dict[str, AbsTask] = {}
     for folder_task in tasks_from_folders(options.data):

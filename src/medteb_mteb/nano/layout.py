@@ -171,7 +171,7 @@ def load_hub(hub: str, split: str, revision: str, lists: Iterable[str] = ()) -> 
     Raises:
         FolderError: A row cannot be used, or the rules of `check_split` do not hold.
     """
-    from datasets import load_dataset
+    from datasets import load_dataset  # lazy: datasets
 
     tables = {
         name: list(load_dataset(hub, name, split=split, revision=revision)) for name in (*TABLES, *lists)

@@ -9,6 +9,7 @@ from mteb.types import Licenses
 
 from medteb_mteb.abstasks.statistics import LocalMetadata, LocalStatistics
 from medteb_mteb.editions import Edition, EditionError, find_edition, verify
+from medteb_mteb.folders import load_into, read_folder
 
 if TYPE_CHECKING:
     from mteb.abstasks.task_metadata import TaskMetadata
@@ -127,7 +128,6 @@ class EditionTask(LocalStatistics):
         if self.edition is None:
             raise EditionError(self.edition_error)
         # Late: most processes construct tasks without ever loading one.
-        from medteb_mteb.folders import load_into, read_folder  # lazy: datasets
 
         with (timer or TimingStack())("Data loading", log_message=f"Loading {self.metadata.name}..."):
             verify(self.edition)

@@ -12,6 +12,7 @@ from mteb.timing import TimingStack
 from medteb_mteb.abstasks.judged import JudgedRetrieval
 from medteb_mteb.abstasks.statistics import LocalMetadata, LocalStatistics
 from medteb_mteb.editions import DATA_VARIABLE
+from medteb_mteb.folders import FolderError, inspect_folder, load_into, read_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,8 +39,6 @@ class _LocalCopy(LocalStatistics, JudgedRetrieval):
         self.local_copy = _local_copy(type(self).metadata.name)
         self._problem: Exception | None = None
         if self.local_copy is not None:
-            from medteb_mteb.folders import inspect_folder  # lazy: yaml
-
             try:
                 revision = inspect_folder(self.local_copy).revision()
             except (ValueError, OSError) as error:  # reported by load_data; see EditionTask
@@ -71,7 +70,6 @@ class _LocalCopy(LocalStatistics, JudgedRetrieval):
             return
         if self._problem is not None:
             raise self._problem
-        from medteb_mteb.folders import FolderError, load_into, read_folder  # lazy: datasets
 
         with (timer or TimingStack())("Data loading", log_message=f"Loading {self.local_copy}..."):
             folder = read_folder(self.local_copy)

@@ -9,12 +9,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from mar_st.files import finished
 from medteb_mteb.curation.files.folder import alone, read_json, write_text
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.nano.candidates import RRF, SEED, hybrid_lists
 from medteb_mteb.curation.nano.lexical import K1, B, bm25_lists, choose_tokens
 from medteb_mteb.curation.nano.sample import DOCUMENTS, MOST_POSITIVES, QUERIES, read_source, sample
+from medteb_mteb.curation.pooling.encoders import encoder_source
 from medteb_mteb.editions import sha256_of
 from medteb_mteb.nano.layout import HYBRID_SIZE, NanoData, check_split, read_split
 from medteb_mteb.nano.measures import score_rankings
@@ -162,11 +165,10 @@ def open_dense(
     Raises:
         BuildError: There is no such model or prompt.
     """
-    from sentence_transformers import SentenceTransformer
+    from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 
-    from mar_st.mining.retrievers import Dense
-    from mar_st.model.encoders import check_source
-    from medteb_mteb.curation.pooling.encoders import encoder_source
+    from mar_st.mining.retrievers import Dense  # lazy: torch
+    from mar_st.model.encoders import check_source  # lazy: torch
 
     place = encoder_source(name)
     check_source(place, what="model")
@@ -229,8 +231,8 @@ def _check_same(out: Path, name: str, before: Mapping[str, Any], now: Mapping[st
 
 def _write_tables(out: Path, data: NanoData) -> dict[str, str]:
     """Write a file per table; returns their digests by path."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    import pyarrow as pa  # lazy: pyarrow
+    import pyarrow.parquet as pq  # lazy: pyarrow
 
     pairs = [(query, document) for query, found in data.qrels.items() for document in found]
     tables: dict[str, dict[str, Sequence[Any]]] = {
@@ -273,7 +275,6 @@ def _counts(data: NanoData, size: int) -> dict[str, Any]:
 
 
 def _write_card(out: Path, record: Mapping[str, Any], languages: Sequence[str]) -> None:
-    import yaml
 
     configs: dict[str, list[dict[str, str]]] = {}
     for split, built in record["splits"].items():

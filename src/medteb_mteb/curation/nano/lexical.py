@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from mar_st.text.words import segmenter
 from medteb_mteb.curation.files.records import BuildError
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ _HAN = re.compile(r"[㐀-鿿豈-﫿]")
 
 def jieba_words(text: str) -> list[str]:
     """Words as jieba's default mode cuts them, punctuation and case kept, in pieces of 4,000 characters."""
-    from mar_st.text.words import segmenter
-
     pieces = (text[start : start + CHUNK] for start in range(0, len(text), CHUNK))
     return [word for piece in pieces for word in segmenter().lcut(piece) if word]
 
@@ -80,7 +79,7 @@ def bm25_lists(
     Raises:
         BuildError: The corpus has no words, or there is no such way to cut texts.
     """
-    import bm25s
+    import bm25s  # lazy: bm25s
 
     if tokens not in TOKENS:
         raise BuildError(f"Texts are cut by {' or '.join(TOKENS)}; got {tokens!r}.")
