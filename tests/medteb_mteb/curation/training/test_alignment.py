@@ -107,7 +107,7 @@ def test_interrupted_and_gone_on_is_uninterrupted(sources, content, monkeypatch)
 
     given = ([weighted(f"{sources}/faq.jsonl=0.5")], [weighted(f"{sources}/articles.jsonl")])
     alignment_sets(sources / "whole", *given, show_progress=False)
-    real, calls = module.write_text, []
+    real, calls = module.write_json, []
 
     def killed(path, text):
         calls.append(path.name)
@@ -115,13 +115,13 @@ def test_interrupted_and_gone_on_is_uninterrupted(sources, content, monkeypatch)
             raise KeyboardInterrupt
         real(path, text)
 
-    monkeypatch.setattr(module, "write_text", killed)
+    monkeypatch.setattr(module, "write_json", killed)
     with pytest.raises(KeyboardInterrupt):
         alignment_sets(sources / "out", *given, show_progress=False)
-    monkeypatch.setattr(module, "write_text", real)
+    monkeypatch.setattr(module, "write_json", real)
     alignment_sets(sources / "out", *given, show_progress=False)
     assert content(sources / "out") == content(sources / "whole")
-    (sources / "faq.jsonl").write_text('{"_id": "x", "text": "别的"}\n')
+    (sources / "faq.jsonl").write_json('{"_id": "x", "text": "别的"}\n')
     with pytest.raises(BuildError, match="pairs step with another input"):
         alignment_sets(sources / "out", *given, show_progress=False)
 
