@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-#: Seconds that one case may take.
-PATIENCE = 10
+#: Seconds of processor time that one case may take (a busy machine is not the case's fault), and in all.
+PATIENCE, HANG = 10, 120
 
 #: Inputs that the engine keeps for further changes, and the largest of them.
 KEPT, LARGEST = 2000, 2**20
@@ -115,7 +115,8 @@ def one(target: Target, data: bytes, found: Outcome) -> str:
         FoundError: It breaks the target.
     """
     found.cases += 1
-    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+    signal.setitimer(signal.ITIMER_PROF, PATIENCE)
+    signal.setitimer(signal.ITIMER_REAL, HANG)
     try:
         label = target.check(data)
         found.accepted += 1
@@ -127,6 +128,7 @@ def one(target: Target, data: bytes, found: Outcome) -> str:
     except (Exception, _SlowError) as error:
         raise FoundError(data, error) from error
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
     label = _VARIABLE.sub("*", label)[:60]
     found.labels[label] += 1
@@ -156,7 +158,7 @@ def run(
         FoundError: An input breaks the target.
     """
     until = None if seconds is None else time.monotonic() + seconds
-    before = signal.signal(signal.SIGALRM, _slow)
+    before = {kind: signal.signal(kind, _slow) for kind in (signal.SIGPROF, signal.SIGALRM)}
     values, found, pool = random.Random(seed), Outcome(), list[bytes]()
     number = -len(target.seeds)
     try:
@@ -177,9 +179,12 @@ def run(
                 pool.append(data)
         target.close()
     finally:
-        signal.signal(signal.SIGALRM, before)
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
     return found
 
 
-def _slow(*_: Any) -> None:
-    raise _SlowError(f"the case took more than {PATIENCE} s")
+def _slow(kind: int, _: Any) -> None:
+    if kind == signal.SIGPROF:
+        raise _SlowError(f"the case took more than {PATIENCE} s of processor time")
+    raise _SlowError(f"the case took more than {HANG} s")

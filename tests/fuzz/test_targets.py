@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -62,8 +63,12 @@ def test_a_refusal_of_several_lines_and_a_slow_case_are_found(monkeypatch: pytes
         while True:
             pass
 
-    with pytest.raises(engine.FoundError, match="took more than"):
+    with pytest.raises(engine.FoundError, match=r"took more than 0\.05 s of processor time"):
         engine.run(engine.Target([b""], slow, (ValueError,)), cases=1)
+    monkeypatch.setattr(engine, "HANG", 0.05)
+    hangs = engine.Target([b""], lambda data: str(time.sleep(20)), (ValueError,))
+    with pytest.raises(engine.FoundError, match=r"took more than 0\.05 s$"):
+        engine.run(hangs, cases=1)
 
 
 def test_the_same_seed_changes_inputs_in_the_same_way() -> None:
