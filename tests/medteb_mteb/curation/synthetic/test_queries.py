@@ -153,15 +153,18 @@ def test_an_end_in_the_middle_of_the_files(documents, endpoint, tmp_path, conten
     server, llm = endpoint(write)
     synthesized(documents, llm, tmp_path / "whole" / "out")
     calm = content(tmp_path / "whole" / "out")
-    real = report.write_text
 
-    def killed(path, text):
-        if path.name == file:
-            raise SystemExit
-        real(path, text)
+    def killed_by(write_file):
+        def killed(path, written):
+            if path.name == file:
+                raise SystemExit
+            write_file(path, written)
+
+        return killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(report, "write_text", killed)
+        for name in ("write_text", "write_json"):
+            patched.setattr(report, name, killed_by(getattr(report, name)))
         with pytest.raises(SystemExit):
             synthesized(documents, llm, tmp_path / "torn" / "out")
     made = server.made
