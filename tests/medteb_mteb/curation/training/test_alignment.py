@@ -121,7 +121,7 @@ def test_interrupted_and_gone_on_is_uninterrupted(sources, content, monkeypatch)
     monkeypatch.setattr(module, "write_json", real)
     alignment_sets(sources / "out", *given, show_progress=False)
     assert content(sources / "out") == content(sources / "whole")
-    (sources / "faq.jsonl").write_json('{"_id": "x", "text": "别的"}\n')
+    (sources / "faq.jsonl").write_text('{"_id": "x", "text": "别的"}\n')
     with pytest.raises(BuildError, match="pairs step with another input"):
         alignment_sets(sources / "out", *given, show_progress=False)
 
