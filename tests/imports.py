@@ -21,7 +21,7 @@ HEAVY = {
     "huggingface_hub", "importlib.metadata", "jieba", "json_repair", "matplotlib", "milvus_lite", "mteb",
     "nncf", "numpy", "onnx", "onnxruntime", "openai", "opencc", "openvino", "orjson", "pandas", "peft",
     "phonenumbers", "presidio_analyzer", "prometheus_client", "pyarrow", "pydantic", "pymilvus",
-    "pytrec_eval", "ray", "regex", "rensa", "resource", "rich", "safetensors", "scipy",
+    "pytrec_eval", "ray", "regex", "rensa", "resource", "rich", "safetensors", "safetensors.torch", "scipy",
     "sentence_transformers", "sklearn", "starlette", "tokenizers", "torch", "torch._dynamo",
     "torch._subclasses", "torch.nn.attention.varlen", "tqdm", "transformers", "uvicorn", "warnings",
     "yaml",

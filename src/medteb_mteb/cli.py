@@ -236,7 +236,7 @@ def edition_croissant(
     name: Annotated[str, typer.Argument(help="Task name or edition folder.")],
     url: Annotated[str, typer.Option(help="Where the edition is published.")] = "",
 ) -> None:
-    """Print an edition's description in the Croissant format."""
+    """Print an edition's Croissant metadata."""
     from medteb_mteb.commands import edition as commands  # lazy: start-up
     from medteb_mteb.editions.croissant import croissant  # lazy: start-up
 

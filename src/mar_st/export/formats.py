@@ -80,7 +80,7 @@ class GraphFormat(ABC):
 
 
 class LookupFormat(ABC):
-    """What is written beside the table of a lookup encoder."""
+    """A format of the files beside the table of a lookup encoder."""
 
     @staticmethod
     @abstractmethod

@@ -88,9 +88,23 @@ def finished(path: Path, *, shared: bool = False) -> Iterator[Path]:
         raise
 
 
-def write_text(path: Path, text: str, *, shared: bool = False) -> None:
-    """Write a text in UTF-8, all of it or nothing; see `finished`."""
-    with finished(path, shared=shared) as part, part.open("x", encoding="utf-8") as stream:
+def write_text(path: Path, text: str, *, shared: bool = False, private: bool = False) -> None:
+    """Write a text in UTF-8, all of it or nothing; see `finished`.
+
+    Args:
+        path: The place.
+        text: What is written.
+        shared: Several processes or threads may write the file at once.
+        private: Only the user may read and write the file, from its first byte on.
+    """
+
+    def create(name: str, flags: int) -> int:
+        return os.open(name, flags, 0o600 if private else 0o666)
+
+    with (
+        finished(path, shared=shared) as part,
+        open(part, "x", encoding="utf-8", opener=create) as stream,
+    ):
         stream.write(text)
 
 

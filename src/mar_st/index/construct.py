@@ -1,4 +1,4 @@
-"""What kinds of index have in common when they are built: files are written aside, moved when they are whole.
+"""Steps that all kinds of index share when they are built: files are written aside, then moved into place.
 
 Training uses a fixed sample and FAISS's fixed seeds.
 """

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from mar_st.errors import MarError
 from mar_st.files import DIGESTS, listed_path, move_folder, read_json
@@ -52,6 +51,8 @@ def pack(model: str | Path, out: str | Path) -> None:
     Raises:
         PackedError: There is no such folder, it holds no safetensors, or `out` is there already.
     """
+    from safetensors.torch import save_file  # lazy: safetensors.torch
+
     source, target = Path(model), Path(out)
     if target.exists():
         raise PackedError(f"{target} is there already; choose another folder or delete it.")
@@ -93,6 +94,7 @@ def unpack(packed: str | Path, out: str | Path) -> None:
     source, target = Path(packed), Path(out)
     if target.is_dir():
         return
+    from safetensors.torch import save_file  # lazy: safetensors.torch
 
     verify(source)
     weights = _manifest(source)["weights"]

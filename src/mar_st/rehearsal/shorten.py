@@ -11,7 +11,7 @@ __all__ = ["Shortened", "shorten"]
 
 @dataclass(frozen=True)
 class Shortened:
-    """What is left of a recipe.
+    """Limits of a shortened recipe.
 
     Attributes:
         steps: Steps of each stage.

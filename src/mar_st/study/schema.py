@@ -137,7 +137,7 @@ class Study(_Strict):
         raise StudyError(f"The study has no row {name!r}; it has {', '.join(r.name for r in self.rows)}.")
 
     def seeds_of(self, row: Row) -> tuple[int, ...]:
-        """Seeds that a row is trained with; a finished model stands at the first one."""
+        """Return the seeds of a row; a finished model stands at the first one."""
         return self.seeds[: 1 if row.model is not None else row.seeds]
 
     @property

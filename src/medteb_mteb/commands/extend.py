@@ -58,7 +58,9 @@ def extend(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
 ) -> None:
-    """Judge what new systems retrieve, and write a new version of an edition.
+    """Judge documents that new systems find.
+
+    Writes a new version of an edition.
 
     The judges of the edition grade those of a system's first documents that nobody has judged. All earlier
     labels stay, so runs of earlier systems can be scored by the new version, too.

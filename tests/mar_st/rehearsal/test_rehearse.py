@@ -175,12 +175,10 @@ def test_a_stage_that_does_not_resume_is_told(tmp_path, monkeypatch):
 
 
 def test_a_model_that_does_not_load_is_told(tmp_path, monkeypatch):
-    import sentence_transformers
-
     def broken(path):
         raise OSError("no weights")
 
-    monkeypatch.setattr(sentence_transformers, "SentenceTransformer", broken)
+    monkeypatch.setattr("mar_st.rehearsal.rehearse.SentenceTransformer", broken)
     with pytest.raises(RehearsalError, match="its model does not load and encode: OSError: no weights"):
         rehearse(_one_stage(), tmp_path / "run")
 

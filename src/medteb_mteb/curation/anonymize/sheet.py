@@ -6,7 +6,6 @@ import csv
 import hashlib
 import hmac
 import io
-import os
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,8 +107,7 @@ def write_sheet(
     writer.writerow(COLUMNS)
     for (kind, value), count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         writer.writerow(["", kind, _cell(value), count, _cell(examples[kind, value])])
-    os.close(os.open(file.with_name(file.name + ".part"), os.O_CREAT | os.O_WRONLY, 0o600))
-    write_text(file, "\ufeff" + content.getvalue())
+    write_text(file, "\ufeff" + content.getvalue(), private=True)
     return len(counts)
 
 

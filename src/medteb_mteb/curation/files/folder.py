@@ -91,14 +91,19 @@ def write_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
 
 
-def write_text(path: Path, content: str) -> None:
+def write_text(path: Path, content: str, *, private: bool = False) -> None:
     """Write aside, then move; the content is on disk before the name is.
+
+    Args:
+        path: The place.
+        content: What is written.
+        private: Only the user may read and write the file.
 
     Raises:
         BuildError: It cannot be written.
     """
     try:
-        files.write_text(path, content)
+        files.write_text(path, content, private=private)
     except OSError as error:
         raise BuildError(
             f"{path} cannot be written ({error.strerror}); what was finished before is kept. Make room, and "
