@@ -121,6 +121,19 @@ def client(url: str) -> httpx.Client:
     )
 
 
+def refusal(asks: httpx.Client) -> int:
+    """Status of a body that is too large; 502 as well for an answer that the proxy lost halfway.
+
+    The server answers before it has the whole body and closes. A proxy that is still sending then may lose
+    the answer, or the rest of it.
+    """
+    try:
+        large = asks.post("/search", content=b"x" * (2 * 2**20), headers={"Content-Type": "application/json"})
+    except httpx.RemoteProtocolError:
+        return 502
+    return large.status_code
+
+
 def check(url: str, too_large: frozenset[int] = frozenset({413})) -> None:
     with client(url) as asks:
         found = asks.post("/search", json={"query": DOCUMENTS[0], "k": 2})
@@ -135,8 +148,7 @@ def check(url: str, too_large: frozenset[int] = frozenset({413})) -> None:
         for path in ("/metrics", "/admin/reload", "/admin/x"):
             assert asks.get(path).status_code == 404
         assert asks.post("/admin/reload", json={}).status_code == 404
-        large = asks.post("/search", content=b"x" * (2 * 2**20), headers={"Content-Type": "application/json"})
-        assert large.status_code in too_large
+        assert refusal(asks) in too_large
 
 
 def test_nginx(behind_nginx: str) -> None:
