@@ -81,7 +81,7 @@ def save(index: Any, path: Path, *, binary: bool = False) -> None:
     """Write a FAISS index.
 
     Raises:
-        IndexingError: There is no room for it.
+        IndexingError: The disk is full.
     """
     faiss = need("faiss")
     try:

@@ -92,7 +92,7 @@ class IndexKind(ABC):
             count: Number of vectors.
 
         Raises:
-            IndexingError: There is no such setting, or one does not fit the vectors.
+            IndexingError: A setting is unknown, or does not fit the vectors.
         """
         unknown = set(given) - set(cls.BUILD)
         if unknown:
@@ -312,7 +312,7 @@ def read_array(path: Path, *, mapped: bool = False) -> np.ndarray:
 
     Raises:
         IndexingError: It is damaged.
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: The file is missing.
     """
     try:
         return load_array(path, mapped=mapped)
@@ -329,7 +329,7 @@ def read_index(path: Path, *, binary: bool = False) -> Any:
 
     Raises:
         IndexingError: It is damaged.
-        FileNotFoundError: There is no such file.
+        FileNotFoundError: The file is missing.
     """
     faiss = need("faiss")
     read = faiss.read_index_binary if binary else faiss.read_index

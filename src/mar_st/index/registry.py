@@ -50,7 +50,7 @@ def kind_of(name: str) -> type[IndexKind]:
     """Return the class of a kind.
 
     Raises:
-        IndexingError: There is no such kind.
+        IndexingError: No kind of index has this name.
     """
     found = KINDS.get(name)
     if found is None:

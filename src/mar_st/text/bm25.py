@@ -1,4 +1,4 @@
-"""BM25 with Lucene's idf, by bm25s."""
+"""BM25 by bm25s."""
 
 from __future__ import annotations
 
@@ -25,19 +25,22 @@ class BM25Index:
         documents: Tokens of each document.
         k1: Saturation of term counts.
         b: Weight of a document's length.
+        method: The variant's name in bm25s; default that of Lucene.
 
     Raises:
         ImportError: bm25s is not installed.
     """
 
-    def __init__(self, documents: Sequence[Sequence[str]], *, k1: float = K1, b: float = B) -> None:
+    def __init__(
+        self, documents: Sequence[Sequence[str]], *, k1: float = K1, b: float = B, method: str = "lucene"
+    ) -> None:
         self._count = len(documents)
         self._index: Any = None
         if any(documents):  # bm25s cannot index nothing
             import bm25s  # lazy: bm25s
 
             logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets itself to DEBUG
-            self._index = bm25s.BM25(method="lucene", k1=k1, b=b)
+            self._index = bm25s.BM25(method=method, k1=k1, b=b)
             self._index.index(documents, show_progress=False)
 
     def scores(self, query: Sequence[str]) -> NDArray[np.float32]:

@@ -51,7 +51,19 @@ class LocalMetadata(TaskMetadata):
 
 
 class LocalStatistics(AbsTask):
-    """Computes statistics into the data's folder; put it before mteb's task class in the bases."""
+    """Computes statistics into the data's folder; put it before mteb's task class in the bases.
+
+    A subclass sets `self.metadata` before it calls this constructor; unloading the data restores them.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        self._own_metadata = self.metadata
+        super().__init__(**kwargs)
+
+    def unload_data(self) -> None:
+        """Drops the data and restores the task's metadata (mteb would fall back on those of its class)."""
+        super().unload_data()
+        self.metadata = self._own_metadata
 
     def calculate_descriptive_statistics(
         self, overwrite_results: bool = False, num_proc: int | None = None

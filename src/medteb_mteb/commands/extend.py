@@ -143,7 +143,7 @@ def _as_text(found: Extension) -> str:
             f"version {found.edition.version}, revision {found.edition.digest[:12]}: {found.edition.path}"
         )
     elif found.judging is None:
-        lines.append("all of these documents are judged already; there is no new version")
+        lines.append("every one of these documents is judged already, so no new version was written")
     return "\n".join(lines)
 
 

@@ -71,6 +71,6 @@ class Holes:
             return ""
         return (
             f"only {self.judged:.1%} of the first 10 documents were judged; nDCG@10 counts the others as "
-            "wrong. Compare by condensed nDCG@10 and bpref, or have them judged: keep the run "
-            "(--save-predictions), add it to the pools (medteb pool -r RUN), judge, assemble a new version."
+            "wrong. Compare by condensed nDCG@10 and bpref, or have them judged for a new version: "
+            "medteb edition extend EDITION OUT -r MODEL --judges FILE."
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from medteb_mteb.tasks.cmedqa import REPLACED, CMedQAv1Local, CMedQAv2Local, DataUnavailableError
+from medteb_mteb.abstasks.local_copy import DataUnavailableError
+from medteb_mteb.tasks.cmedqa import REPLACED, CMedQAv1Local, CMedQAv2Local
 from medteb_mteb.tasks.nano import NANO_TASKS
 from medteb_mteb.tasks.reranking import MedTEBReranking
 from medteb_mteb.tasks.retrieval import MedTEBRetrieval

@@ -106,13 +106,7 @@ class EditionTask(LocalStatistics):
 
     def __init__(self, **kwargs: Any) -> None:
         self.edition, self.metadata, self.edition_error = _resolve(type(self).base_metadata)
-        self._own_metadata = self.metadata
         super().__init__(**kwargs)
-
-    def unload_data(self) -> None:
-        """Drops the data, not the metadata of this edition (mteb would fall back on that of the class)."""
-        super().unload_data()
-        self.metadata = self._own_metadata
 
     def load_data(
         self, num_proc: int | None = None, *, timer: TimingStack | None = None, **kwargs: Any

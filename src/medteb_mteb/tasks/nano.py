@@ -8,7 +8,6 @@ Each split gives a retrieval task and four reranking tasks: over the hybrid cand
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -20,8 +19,7 @@ from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.timing import TimingStack
 
-from medteb_mteb.abstasks.statistics import LocalMetadata, LocalStatistics
-from medteb_mteb.editions import DATA_VARIABLE
+from medteb_mteb.abstasks.local_copy import LocalCopy, copy_of
 from medteb_mteb.folders.problems import FolderError
 from medteb_mteb.measures.rankings import ranked
 from medteb_mteb.nano.layout import (
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.nano.table import NanoSplit
 
-__all__ = ["NANO_TASKS", "NanoTask", "NanoUnavailableError", "nano_names", "nano_tasks_from_folder"]
+__all__ = ["NANO_TASKS", "NanoTask", "nano_names", "nano_tasks_from_folder"]
 
 #: The sources name no revision of the Nano sets on the Hub.
 UNPINNED = "main"
@@ -59,10 +57,6 @@ CITATION = r"""
   year = {2026},
 }
 """  # noqa: E501
-
-
-class NanoUnavailableError(RuntimeError):
-    """A Nano set could be had neither from the Hub nor from a local copy."""
 
 
 class Variant(NamedTuple):
@@ -101,7 +95,7 @@ VARIANTS = (
 )
 
 
-class NanoTask(LocalStatistics, AbsTaskRetrieval):
+class NanoTask(LocalCopy, AbsTaskRetrieval):
     """Retrieval or reranking on one split of a Nano set.
 
     The data are those of a folder in the published layout (of the task's own, or `$MEDTEB_DATA/<set>/`), else
@@ -113,7 +107,6 @@ class NanoTask(LocalStatistics, AbsTaskRetrieval):
         rankings: The first 100 documents by query of the last evaluation; `medteb run` keeps them.
     """
 
-    revision_matters = True  # see registry._keep_editions_apart
     set_name: ClassVar[str]
     split: ClassVar[str]
     variant: ClassVar[Variant]
@@ -122,23 +115,13 @@ class NanoTask(LocalStatistics, AbsTaskRetrieval):
 
     def __init__(self, **kwargs: Any) -> None:
         self.rankings: dict[str, list[str]] = {}
-        self.copy = self.folder or _local_copy(self.set_name)
-        self._problem: Exception | None = None
-        if self.copy is not None:
-            try:
-                revision = revision_of(self.copy, self.split)
-            except (ValueError, OSError) as error:  # reported by load_data; see EditionTask
-                self._problem, revision = error, "unreadable-local-copy"
-            content = type(self).metadata.model_dump()
-            content["dataset"]["revision"] = revision
-            self.metadata = LocalMetadata.in_folder(self.copy, content)
-        self._own_metadata = self.metadata
+        self.use_copy(self.folder or copy_of(self.copy_name), lambda folder: revision_of(folder, self.split))
         super().__init__(**kwargs)
 
-    def unload_data(self) -> None:
-        """Drops the data; the metadata stays that of the copy (mteb would fall back on the class)."""
-        super().unload_data()
-        self.metadata = self._own_metadata
+    @property
+    def copy_name(self) -> str:
+        """Name of the copy's folder in `$MEDTEB_DATA`: the set's."""
+        return self.set_name
 
     def load_data(
         self, num_proc: int | None = None, *, timer: TimingStack | None = None, **kwargs: Any
@@ -148,7 +131,7 @@ class NanoTask(LocalStatistics, AbsTaskRetrieval):
         Raises:
             FolderError: If the split is not sound, lacks the task's candidates, or changed since the task was
                 made.
-            NanoUnavailableError: If there is no folder and the Hub cannot be reached.
+            DataUnavailableError: If there is no folder and the Hub cannot be reached.
         """
         del num_proc, kwargs  # a checked read of small files takes no options
         if self.data_loaded:
@@ -157,30 +140,19 @@ class NanoTask(LocalStatistics, AbsTaskRetrieval):
             self._take(self._read())
 
     def _read(self) -> NanoData:
-        if self._problem is not None:
-            raise self._problem
+        copy = self.copy_to_read()
         lists = [self.variant.candidates] if self.variant.candidates else []
-        if self.copy is None:
+        if copy is None:
             try:
                 return load_hub(self.metadata.dataset["path"], self.split, self.metadata.revision, lists)
             except FolderError:
                 raise
             except Exception as error:  # offline, blocked, withdrawn: the Hub client has a dozen types for it
-                raise NanoUnavailableError(self._advice(error)) from error
-        data = read_split(self.copy, self.split, lists)
-        if revision_of(self.copy, self.split) != self.metadata.revision:
-            raise FolderError(self.copy, ["the data changed after the task was created; create it again"])
+                raise self.unavailable(error) from error
+        data = read_split(copy, self.split, lists)
+        if revision_of(copy, self.split) != self.metadata.revision:
+            raise FolderError(copy, ["the data changed after the task was created; create it again"])
         return data
-
-    def _advice(self, error: Exception) -> str:
-        hub = self.metadata.dataset["path"]
-        said = (str(error).strip().splitlines() or [""])[0][:300]
-        return (
-            f"{self.metadata.name} could not be fetched from the Hub ({hub}): {type(error).__name__}: "
-            f"{said}. "
-            f"On a machine with access run `hf download --repo-type dataset {hub} --local-dir "
-            f"{self.set_name}`, then set {DATA_VARIABLE} to the folder that holds {self.set_name}/."
-        )
 
     def _take(self, data: NanoData) -> None:
         candidates = None
@@ -226,12 +198,6 @@ class NanoTask(LocalStatistics, AbsTaskRetrieval):
 def _shuffled(query: str, candidates: Iterable[str]) -> list[str]:
     """Candidates in an order that says nothing of their ranks, or a reranker could score by it."""
     return sorted(candidates, key=lambda one: hashlib.sha256(f"{query}\0{one}".encode()).digest())
-
-
-def _local_copy(name: str) -> Path | None:
-    root = os.environ.get(DATA_VARIABLE)
-    folder = Path(root).expanduser() / name if root else None
-    return folder.absolute() if folder is not None and folder.is_dir() else None
 
 
 def _published_metadata(split: NanoSplit, hub: str, variant: Variant) -> TaskMetadata:

@@ -34,8 +34,7 @@ def needs_of(task: AbsTask) -> Needs:
         return said  # type: ignore[no-any-return]
     if isinstance(task, EditionTask):
         return "nothing" if task.edition is not None else "network"
-    places = (getattr(task, name, None) for name in ("copy", "local_copy", "folder"))
-    return "nothing" if any(place is not None for place in places) else "network"
+    return "nothing" if getattr(task, "local_copy", None) or getattr(task, "folder", None) else "network"
 
 
 def size_of(task: AbsTask) -> tuple[int, int] | None:

@@ -7,24 +7,10 @@ import json
 import pytest
 import rule_judges
 import yaml
+from tests.medteb_mteb.curation.diseases import DISEASES
 
 from mar_st.data import read_source
 from mar_st.recipes.schema import Data
-
-DISEASES = [
-    "感冒",
-    "高血压",
-    "糖尿病",
-    "偏头痛",
-    "胃炎",
-    "湿疹",
-    "哮喘",
-    "肺炎",
-    "痛风",
-    "贫血",
-    "便秘",
-    "失眠",
-]
 
 
 @pytest.fixture

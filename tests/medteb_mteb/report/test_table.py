@@ -107,7 +107,7 @@ def test_holes_stand_beside_the_score_and_are_warned_of():
     assert "| not known | - | - |" in third
     low, saved_before, unknown = table.warnings()
     assert low.startswith("warning: T1, a: only 13.6% of the first 10 documents were judged")
-    assert "medteb pool -r RUN" in low
+    assert "medteb edition extend" in low
     assert saved_before == "T1, c: judged@10 not in the saved result; run again with --overwrite"
     assert unknown == "T2, a: judged@10 not known: the data list no judged negatives"
     cells = table.to_json()["rows"][0]["scores"]

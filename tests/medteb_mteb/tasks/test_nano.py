@@ -15,7 +15,8 @@ from medteb_mteb.nano.layout import read_split
 from medteb_mteb.nano.measures import score_rankings
 from medteb_mteb.nano.rankings import SUFFIX, read_rankings
 from medteb_mteb.nano.table import BM25, DENSE, HYBRID, published_sets
-from medteb_mteb.tasks.nano import NANO_TASKS, NanoUnavailableError, nano_names, nano_tasks_from_folder
+from medteb_mteb.tasks import DataUnavailableError
+from medteb_mteb.tasks.nano import NANO_TASKS, nano_names, nano_tasks_from_folder
 from medteb_mteb.tasks.of_folders import tasks_from_folders
 
 SUFFIXES = ("Retrieval", "Reranking", "RerankingNoSafeguard", "BM25Reranking", "DenseReranking")
@@ -207,7 +208,7 @@ def test_without_a_copy_the_hub_is_asked_for_the_unpinned_set(monkeypatch, tmp_p
     monkeypatch.setattr("datasets.load_dataset", hub)
     task = mteb.get_task("NanoMedicalNFCorpusReranking")
     with pytest.raises(
-        NanoUnavailableError, match=r"hf download --repo-type dataset hakari-bench/NanoMedical"
+        DataUnavailableError, match=r"hf download --repo-type dataset hakari-bench/NanoMedical"
     ):
         task.load_data()
     assert asked == [("hakari-bench/NanoMedical", "corpus", "NanoNFCorpus", "main")]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mar_st.files import move_folder
 from medteb_mteb.curation.edition.versions import Change, next_version, write_version
 from medteb_mteb.curation.files.folder import write_text
 from medteb_mteb.curation.files.layout import write_texts
@@ -185,7 +186,7 @@ def extend(
     shutil.rmtree(aside, ignore_errors=True)
     write_version(edition, data, change, aside, provenance)
     shutil.rmtree(target / edition.task, ignore_errors=True)
-    aside.replace(target / edition.task)
+    move_folder(aside, target / edition.task)
     newer, content = open_edition(target / edition.task)
     return Extension(report, newer, change, before, _scores(content, runs))
 

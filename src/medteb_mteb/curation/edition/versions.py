@@ -5,16 +5,23 @@ from __future__ import annotations
 import re
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.edition.describe import describe
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.editions import CROISSANT, MANIFEST_NAME, PROVENANCE, STATISTICS, write_manifest
+from medteb_mteb.editions import (
+    CROISSANT,
+    MANIFEST_NAME,
+    PROVENANCE,
+    STATISTICS,
+    leads_outside,
+    write_manifest,
+)
 from medteb_mteb.folders.judged import DISPUTED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Mapping
 
     from medteb_mteb.curation.labels.grades import Label
     from medteb_mteb.editions import Edition
@@ -103,8 +110,7 @@ def write_version(
     """
     if QRELS not in edition.files:
         raise BuildError(f"{edition.path} has no {QRELS}; only editions with that file can be extended.")
-    skipped = shutil.ignore_patterns(MANIFEST_NAME, PROVENANCE, CROISSANT, STATISTICS, ".*", "*.part")
-    shutil.copytree(edition.path, out, ignore=skipped)
+    shutil.copytree(edition.path, out, ignore=_not_copied(edition.path))
     labelled = [label for label in change.labels if label.relevance is not None]
     _append(out / QRELS, _HEADER, (label for label in labelled if label.relevance))
     _append(out / LABELS, _HEADER, labelled)
@@ -130,6 +136,17 @@ def write_version(
         card.write_bytes(_card(card.read_text(encoding="utf-8"), edition, change).encode())
     describe(newer, provenance)
     return newer
+
+
+def _not_copied(root: Path) -> Callable[[str, list[str]], set[str]]:
+    """Return the function for `shutil.copytree` that leaves out what is rebuilt, and links out of the edition."""
+    rebuilt = shutil.ignore_patterns(MANIFEST_NAME, PROVENANCE, CROISSANT, STATISTICS, ".*", "*.part")
+
+    def skipped(folder: str, names: list[str]) -> set[str]:
+        outside = {name for name in names if leads_outside(Path(folder, name), root)}
+        return rebuilt(folder, names) | outside
+
+    return skipped
 
 
 def _append(path: Path, header: str, labels: Iterable[Label]) -> None:

@@ -41,7 +41,7 @@ class TextSource(BaseModel):
     def _identifier(cls, value: str) -> str:
         if not _IDENTIFIER.fullmatch(value) and not _is_address(value):
             raise ValueError(
-                f"{value[:80]!r} is no licence; give an identifier such as cc-by-4.0, the address of its "
+                f"{value[:80]!r} is not a licence; give an identifier such as cc-by-4.0, the address of its "
                 "words, or unknown"
             )
         return value
@@ -50,7 +50,9 @@ class TextSource(BaseModel):
     @classmethod
     def _address(cls, value: str) -> str:
         if value and not _is_address(value):
-            raise ValueError(f"{value[:80]!r} is no address; for instance https://example.org/texts")
+            raise ValueError(
+                f"{value[:80]!r} is not an address; expected one such as https://example.org/texts"
+            )
         return value
 
     @field_validator("name")

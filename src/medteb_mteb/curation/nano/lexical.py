@@ -8,13 +8,13 @@ published split differ by 0.0002 in nDCG@10, which such a difference can explain
 from __future__ import annotations
 
 import hashlib
-import logging
 import random
 import re
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from mar_st.text.bm25 import BM25Index
 from mar_st.text.words import segmenter
 from medteb_mteb.curation.files.records import BuildError
 
@@ -79,23 +79,17 @@ def bm25_lists(
     Raises:
         BuildError: The corpus has no words, or there is no such way to cut texts.
     """
-    import bm25s  # lazy: bm25s
-
     if tokens not in TOKENS:
         raise BuildError(f"Texts are cut by {' or '.join(TOKENS)}; got {tokens!r}.")
-    logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets itself to DEBUG
     cut, ids = TOKENS[tokens], list(corpus)
     words = [cut(text) for text in corpus.values()]
     if not any(words):
         raise BuildError(f"No document has a word when cut by {tokens}; try another way.")
-    index = bm25s.BM25(method="robertson", k1=K1, b=B)
-    index.index(words, show_progress=False)
+    index = BM25Index(words, k1=K1, b=B, method="robertson")
     place = _places(ids)
     lists = {}
     for query, text in queries.items():
-        known = index.get_tokens_ids(cut(text))
-        scores = np.asarray(index.get_scores_from_ids(known)) if known else np.zeros(len(ids))
-        lists[query] = [ids[one] for one in np.lexsort((place, -scores))[:depth]]
+        lists[query] = [ids[one] for one in np.lexsort((place, -index.scores(cut(text))))[:depth]]
     return lists
 
 

@@ -8,6 +8,7 @@ import shutil
 import pytest
 import rule_judges
 import yaml
+from tests.medteb_mteb.curation.diseases import DISEASES
 
 from medteb_mteb.curation.edition.extend import extend
 from medteb_mteb.curation.files.records import BuildError
@@ -18,20 +19,6 @@ from medteb_mteb.curation.pipeline import build
 from medteb_mteb.editions import load_edition, verify
 from medteb_mteb.folders import read_folder
 
-DISEASES = [
-    "感冒",
-    "高血压",
-    "糖尿病",
-    "偏头痛",
-    "胃炎",
-    "湿疹",
-    "哮喘",
-    "肺炎",
-    "痛风",
-    "贫血",
-    "便秘",
-    "失眠",
-]
 ASKED = ("不能吃什么", "怎么治疗")
 TEXTS = ("患者不能吃辛辣油腻的东西。", "的治疗以休息和按时用药为主。", "怎么治疗要看轻重。", "是常见病。")
 
@@ -189,6 +176,16 @@ def test_a_new_version_adds_labels_and_changes_none(built, go, system, endpoint)
     assert {p.name: p.read_bytes() for p in again.edition.path.rglob("*") if p.is_file()} == before
 
 
+def test_links_out_of_an_edition_are_not_copied(built, go, system, tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    strange = tmp_path / "strange" / built.name
+    shutil.copytree(built, strange)
+    (strange / "NOTES.md").symlink_to(tmp_path / "secret")
+    new = go([system()], depth=5, folder=strange).edition
+    assert not (new.path / "NOTES.md").exists()
+    assert (new.path / "README.md").is_file()
+
+
 def test_versions_follow_each_other(go, system):
     first = go([system()], "first", depth=1).edition
     second = go([system()], "second", folder=first.path, depth=5, version="2.0.0")
@@ -241,7 +238,7 @@ def test_the_command_prints_scores_before_and_after(built, panel, system, tmp_pa
     assert "after" in out
     assert "version 1.1.0, revision" in out
     code, out, err = medteb(*arguments[:2], out and "out/MedTEBRetrieval", "later", *arguments[4:], *options)
-    assert (code, "there is no new version" in out) == (0, True)
+    assert (code, "no new version was written" in out) == (0, True)
     code, _, err = medteb(*arguments[:3], "private", *arguments[4:], "-q")
     assert (code, "anonym" in err) == (2, True)
     page = medteb("edition", "datasheet", "out/MedTEBRetrieval")[1]

@@ -244,11 +244,19 @@ def test_temperature_may_be_left_out(ask, prompts, server):
     assert server.bodies[-1]["top_p"] == 0.5
 
 
-def test_an_endpoint_that_does_not_count_tokens(ask, prompts, server, write):
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        {"prompt_tokens": -5, "completion_tokens": 3},
+        {"prompt_tokens": 10**30, "completion_tokens": 3},
+        {"prompt_tokens": True, "completion_tokens": 3},
+    ],
+)
+def test_an_endpoint_that_does_not_count_tokens(ask, prompts, server, write, usage):
     def special(call):
         answer = rules.completion(call.body["model"], write(call.body["messages"]), (0, 0))
-        del answer["usage"]
-        return rules.Answer(200, answer)
+        return rules.Answer(200, {**answer, "usage": usage})
 
     server.instead.append(special)
     (asked,) = prompts(1)

@@ -7,23 +7,10 @@ import json
 import pytest
 import rule_judges
 import yaml
+from tests.medteb_mteb.curation.diseases import DISEASES
 
 from medteb_mteb.curation import pipeline as building
 
-DISEASES = (
-    "感冒",
-    "高血压",
-    "糖尿病",
-    "偏头痛",
-    "胃炎",
-    "湿疹",
-    "哮喘",
-    "肺炎",
-    "痛风",
-    "贫血",
-    "便秘",
-    "失眠",
-)
 ASKED = ("不能吃什么", "怎么治疗", "会传染吗")
 ANSWERS = ("患者不能吃辛辣油腻的东西。", "的治疗以休息和按时用药为主。", "一般不会传染给家人。", "是常见病。")
 JUDGES = ("rule-words", "rule-generous", "rule-strict")

@@ -101,11 +101,11 @@ def test_one_source_has_one_licence(write, quiet, server):
     [
         (
             {"name": "a", "licence": "all rights reserved"},
-            "is no licence; give an identifier such as",
+            "is not a licence; give an identifier such as",
         ),
         ({"name": "a"}, "Field required"),
         ({"name": "a\nb", "licence": "mit"}, "one line of text"),
-        ({"name": "a", "licence": "mit", "url": "here"}, "is no address"),
+        ({"name": "a", "licence": "mit", "url": "here"}, "is not an address"),
         ({"name": "a", "licence": "mit", "licences": "x"}, "Extra inputs"),
     ],
 )

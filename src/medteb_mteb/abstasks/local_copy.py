@@ -1,0 +1,95 @@
+"""Tasks whose data come from a copy on this machine where there is one, and from the Hub otherwise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from medteb_mteb.abstasks.statistics import LocalMetadata, LocalStatistics
+from medteb_mteb.editions import DATA_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["DataUnavailableError", "LocalCopy", "copy_of"]
+
+NO_REVISION = "unreadable-local-copy"
+
+
+class DataUnavailableError(RuntimeError):
+    """The data of a public task could be had neither from the Hub nor from a local copy."""
+
+
+class LocalCopy(LocalStatistics):
+    """A task that may read a local copy of its data; put it before mteb's task class in the bases.
+
+    The dataset revision of a copy is a digest of its files, so its scores never pass for those of the Hub's
+    data.
+
+    Attributes:
+        local_copy: Folder of the copy; None: the data come from the Hub.
+    """
+
+    revision_matters = True  # see registry._keep_editions_apart
+    local_copy: Path | None
+
+    def use_copy(self, folder: Path | None, revision: Callable[[Path], str]) -> None:
+        """Take a folder as the data's copy; call it before the constructor of mteb's class.
+
+        A copy that cannot be read is reported by `copy_to_read`: mteb constructs every task only to list it.
+
+        Args:
+            folder: The folder; None for the Hub.
+            revision: Returns the digest of the files of a folder.
+        """
+        self.local_copy = folder
+        self._problem: Exception | None = None
+        if folder is not None:
+            try:
+                found = revision(folder)
+            except (ValueError, OSError) as error:
+                self._problem, found = error, NO_REVISION
+            content = type(self).metadata.model_dump()
+            content["dataset"]["revision"] = found
+            self.metadata = LocalMetadata.in_folder(folder, content)
+
+    def copy_to_read(self) -> Path | None:
+        """Return the folder of the copy, None for the Hub.
+
+        Raises:
+            ValueError: The copy cannot be used; the error of the revision.
+            OSError: It cannot be read.
+        """
+        if self._problem is not None:
+            raise self._problem
+        return self.local_copy
+
+    def unavailable(self, error: Exception) -> DataUnavailableError:
+        """Return an error that says why the Hub did not give the data, and where to put a copy."""
+        name, hub = self.copy_name, self.metadata.dataset["path"]
+        root = os.environ.get(DATA_VARIABLE)
+        where = f"{root}/{name}/" if root else f"a folder {name}/ and set {DATA_VARIABLE} to its parent"
+        said = str(error).strip().splitlines()
+        reason = f"{type(error).__name__}: {said[0][:300]}" if said else type(error).__name__
+        return DataUnavailableError(
+            f"{self.metadata.name} could not be fetched from the Hub ({hub}): {reason}. "
+            f"On a machine with access run `hf download --repo-type dataset {hub} --local-dir {name}`, "
+            f"then put the copy at {where}. Results of tasks that ran before are saved."
+        )
+
+    @property
+    def copy_name(self) -> str:
+        """Name of the copy's folder in `$MEDTEB_DATA`: the task's."""
+        return str(type(self).metadata.name)
+
+
+def copy_of(name: str) -> Path | None:
+    """Return `$MEDTEB_DATA/<name>` if there is such a folder.
+
+    Args:
+        name: Name of the folder.
+    """
+    root = os.environ.get(DATA_VARIABLE)
+    folder = Path(root).expanduser().absolute() / name if root else None
+    return folder if folder is not None and folder.is_dir() else None
