@@ -139,7 +139,7 @@ def write_version(
 
 
 def _not_copied(root: Path) -> Callable[[str, list[str]], set[str]]:
-    """Return the `ignore` of `shutil.copytree`: files that are written again, and links out of the edition."""
+    """Return the `ignore` of `shutil.copytree`: files that are written again, and links that lead outside."""
     rebuilt = shutil.ignore_patterns(MANIFEST_NAME, PROVENANCE, CROISSANT, STATISTICS, ".*", "*.part")
 
     def skipped(folder: str, names: list[str]) -> set[str]:
