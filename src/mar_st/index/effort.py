@@ -34,7 +34,7 @@ MOST = 1000
 TARGET = 0.95
 
 
-class _Rows:
+class _VectorRows:
     """An index folder that is searched for row numbers."""
 
     def __init__(self, index: FolderIndex) -> None:
@@ -104,7 +104,7 @@ def tune_effort(
         raise IndexingError("The encoder has no digest, so its effort could not be found again.")
     chosen = np.unique(np.linspace(0, len(queries) - 1, min(MOST, len(queries))).round().astype(int))
     vectors = searcher.vectors([queries[place] for place in chosen])
-    asked, rows = ExactResults(vectors, opened.exact(vectors, AT)), _Rows(opened)
+    asked, rows = ExactResults(vectors, opened.exact(vectors, AT)), _VectorRows(opened)
     before = {"search": opened.settings, f"recall@{AT}": round(recall(rows, asked, opened.settings), 4)}
     measured = calibrate(rows, asked, target, kind.LADDER)
     entry = {"query": encoder_name(searcher.encoder), **measured, "target": target, "queries": len(vectors)}

@@ -16,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from multiprocessing import get_context
 from tokenize import TokenError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from zipfile import BadZipFile
 
 import numpy as np
@@ -27,7 +27,6 @@ from mar_st.index import flat
 from mar_st.index.errors import IndexingError
 from mar_st.kernels.processor import processors
 from mar_st.online.waiting import check_deadline
-from mar_st.text.bm25 import K1, B
 from mar_st.text.words import TOKENS
 
 if TYPE_CHECKING:
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
 FOLDER = "bm25"
 
 _MEAN = "mean_length.json"
-
-#: As in `mar_st.mining`.
 
 #: Different words of a query that are looked for, as many as Lucene's clauses, and characters of it that
 #: are cut into words.
@@ -69,7 +66,7 @@ def build(
     Returns:
         Words of a document in the mean.
     """
-    import bm25s  # lazy: bm25s
+    from mar_st.index.counted import CountedBM25, CountedWords  # lazy: bm25s
 
     done = folder / FOLDER / _MEAN
     if done.is_file():
@@ -86,13 +83,11 @@ def build(
         lengths.append(length)
     length = np.concatenate(lengths)
     mean = float(mean_length or max(length.mean(), 1e-9))
-    scores = _matrix(
-        [np.concatenate(part) for part in zip(*counted, strict=True)], length, len(vocabulary), mean
-    )
-    found = bm25s.BM25(method="lucene", k1=K1, b=B)
-    found.scores, found.vocab_dict, found.nonoccurrence_array = scores, vocabulary, None
+    words, rows, often = (np.concatenate(part) for part in zip(*counted, strict=True))
+    index = CountedBM25(mean)
+    index.index(CountedWords((words, rows, often, length), vocabulary), create_empty_token=False)
     part = folder / f"{FOLDER}.part"
-    found.save(part, show_progress=False)
+    index.save(part, show_progress=False)
     (part / _MEAN).write_text(json.dumps(mean), encoding="utf-8")
     move_folder(part, folder / FOLDER)
     for path in folder.glob("words-*.npz"):
@@ -107,26 +102,6 @@ def _counted(words: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.nda
     pairs, counts = np.unique(documents * most + words, return_counts=True)
     document, word = np.divmod(pairs, most)
     return word.astype(np.int32), document.astype(np.int32), counts.astype(np.float32)
-
-
-def _matrix(counted: list[np.ndarray], lengths: np.ndarray, vocabulary: int, mean: float) -> dict[str, Any]:
-    """Scores of every word in every document, by columns (words), as bm25s keeps them.
-
-    bm25s computes the same in a Python loop over documents that holds all words as objects.
-    """
-    word, document, often = counted
-    count = len(lengths)
-    frequency = np.bincount(word, minlength=vocabulary)
-    idf = np.log(1 + (count - frequency + 0.5) / (frequency + 0.5)).astype(np.float32)
-    slowed = (K1 * ((1 - B) + B * lengths / mean)).astype(np.float32)
-    scores = idf[word] * (often / (slowed[document] + often))
-    order = np.argsort(word, kind="stable")  # within a word documents stay in their order
-    return {
-        "data": scores[order],
-        "indices": document[order],
-        "indptr": np.concatenate([[0], np.cumsum(frequency)]).astype(np.int64),
-        "num_docs": count,
-    }
 
 
 def _words(

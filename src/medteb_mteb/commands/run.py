@@ -117,7 +117,7 @@ def run(options: RunOptions) -> RunOutcome:
         raise UserError(f"{options.output}: cannot be used for results ({error.strerror})") from None
     entries: list[Entry] = []
     errors: list[str] = []
-    left_out = _LeftOut(optional)
+    left_out = _OptionalTasks(optional)
     for label, meta in zip(labels, metas, strict=True):
         _run_model(_ModelRun(options, cache, meta, label), tasks, entries, errors, left_out)
     scored = {entry.task for entry in entries}
@@ -131,7 +131,7 @@ class _NoDataError(Exception):
 
 
 @dataclass
-class _LeftOut:
+class _OptionalTasks:
     """Tasks that may be left out, and those that were, with the reason."""
 
     optional: frozenset[str]
@@ -183,7 +183,7 @@ def _run_model(
     tasks: Sequence[AbsTask],
     entries: list[Entry],
     errors: list[str],
-    left_out: _LeftOut,
+    left_out: _OptionalTasks,
 ) -> None:
     for task in tasks:
         name = task.metadata.name

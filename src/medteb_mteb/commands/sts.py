@@ -15,7 +15,7 @@ from medteb_mteb.commands.repairing import RepairFlag, repair_answers
 from medteb_mteb.commands.sources import SourceOption, parse_sources
 
 if TYPE_CHECKING:
-    from medteb_mteb.curation.sts import Estimate, Report
+    from medteb_mteb.curation.sts import StsEstimate, StsReport
 
 __all__ = ["sts"]
 
@@ -117,7 +117,7 @@ def sts(
         raise typer.Exit(1)
 
 
-def _show(found: Estimate | Report, text: str, *, as_json: bool) -> None:
+def _show(found: StsEstimate | StsReport, text: str, *, as_json: bool) -> None:
     typer.echo(json.dumps(found.to_json(), ensure_ascii=False, indent=2) if as_json else text)
 
 
@@ -136,7 +136,7 @@ def parse_probabilities(text: str) -> tuple[float, float, float]:
     return first, second, third
 
 
-def estimate_text(found: Estimate) -> str:
+def estimate_text(found: StsEstimate) -> str:
     """Return the estimate as text."""
     cost = found.cost
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in found.dropped.items()) or "none"
@@ -149,7 +149,7 @@ def estimate_text(found: Estimate) -> str:
     )
 
 
-def report_text(report: Report) -> str:
+def report_text(report: StsReport) -> str:
     """Return the report as text."""
     lines = [f"answers: {report.bought:,} bought, {report.known:,} known; {report.journal}"]
     for kind, outcomes in report.rewrites.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from medteb_mteb.folders.rows import Cell, Row, as_number, as_text, read_rows
+from medteb_mteb.folders.rows import Row, TsvCell, as_number, as_text, read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -154,7 +154,7 @@ def _labels_of(rows: list[Row], column: str, problems: Problems) -> list[tuple[R
             message = f"{column} must be a whole number or non-empty text, got {row.values[column]!r}"
             problems.add(row.file, row.line, "label", message)
     good = [(row, label) for row, label in found if label is not None]
-    if good and any(isinstance(row.values[column], Cell) for row, _ in good):
+    if good and any(isinstance(row.values[column], TsvCell) for row, _ in good):
         # In TSV everything is text: numbers only if every label of the table is one.
         if not all(isinstance(label, int) for _, label in good):
             return [(row, str(row.values[column])) for row, _ in good]

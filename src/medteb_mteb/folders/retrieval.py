@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from medteb_mteb.folders.judged import read_judged
 from medteb_mteb.folders.layout import alternatives
 from medteb_mteb.folders.problems import Problems
-from medteb_mteb.folders.rows import Cell, Row, as_id, as_number, as_text, read_rows
+from medteb_mteb.folders.rows import Row, TsvCell, as_id, as_number, as_text, read_rows
 from medteb_mteb.measures.judged import Judged
 
 if TYPE_CHECKING:
@@ -222,7 +222,9 @@ def _wrong_columns(row: Row, problems: Problems, expected: tuple[str, ...]) -> b
     if missing:
         got = ", ".join(row.values) or "none"
         hint = (
-            " (is the header line missing?)" if any(isinstance(v, Cell) for v in row.values.values()) else ""
+            " (is the header line missing?)"
+            if any(isinstance(v, TsvCell) for v in row.values.values())
+            else ""
         )
         message = f"columns {', '.join(missing)} are missing; got {got}{hint}"
         problems.add(row.file, row.line, "columns", message)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 __all__ = [
     "SUFFIXES",
     "TREC_SUFFIXES",
-    "Cell",
     "Row",
+    "TsvCell",
     "as_id",
     "as_number",
     "as_text",
@@ -36,7 +36,7 @@ TREC_SUFFIXES = (".trec", ".qrels")
 _QRELS = ("query-id", "corpus-id", "score")
 
 
-class Cell(str):
+class TsvCell(str):
     """A TSV cell: text that may stand for a number."""
 
     __slots__ = ()
@@ -126,14 +126,14 @@ def _read_tsv(file: Path, problems: Problems) -> Iterator[Row]:
                 file, number, "cells", f"{len(cells)} tab-separated cells, the header has {len(header)}"
             )
         else:
-            yield Row(file, number, dict(zip(header, map(Cell, cells), strict=True)))
+            yield Row(file, number, dict(zip(header, map(TsvCell, cells), strict=True)))
 
 
 def _read_qrels(file: Path, problems: Problems) -> Iterator[Row]:
     for number, text in _lines(file, problems):
         words = text.split()
         if len(words) == 4:
-            yield Row(file, number, dict(zip(_QRELS, map(Cell, (words[0], *words[2:])), strict=True)))
+            yield Row(file, number, dict(zip(_QRELS, map(TsvCell, (words[0], *words[2:])), strict=True)))
         else:
             message = f"{len(words)} columns, TREC qrels have 4: query, iteration, document, grade"
             problems.add(file, number, "cells", message)
@@ -174,7 +174,7 @@ def as_id(value: Any) -> str | None:
 
 def as_number(value: Any) -> float | None:
     """The number, also out of a TSV cell, or None if there is no finite one."""
-    if isinstance(value, Cell):
+    if isinstance(value, TsvCell):
         try:
             value = float(value)
         except ValueError:

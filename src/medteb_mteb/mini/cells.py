@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from medteb_mteb.mini.knowledge import Group, Knowledge
+    from medteb_mteb.mini.knowledge import Knowledge, PatientGroup
 
 INTENTS: dict[str, tuple[str, ...]] = {
     "condition": (
@@ -125,7 +125,7 @@ class World:
     """All entities, their cells and their relations."""
 
     def __init__(self, kb: Knowledge) -> None:
-        self.groups: dict[str, Group] = {group.name: group for group in kb.groups}
+        self.groups: dict[str, PatientGroup] = {group.name: group for group in kb.groups}
         entities = [*_conditions(kb), *_drugs(kb), *_symptoms(kb), *_exams(kb)]
         self.entities: dict[str, Entity] = {entity.key: entity for entity in entities}
 

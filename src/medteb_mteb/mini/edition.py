@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from medteb_mteb.editions import Edition
     from medteb_mteb.mini.documents import Document
     from medteb_mteb.mini.queries import Query
-    from medteb_mteb.mini.reranking import Candidates
+    from medteb_mteb.mini.reranking import CandidateList
     from medteb_mteb.mini.retrieval import TestSplit
     from medteb_mteb.mini.sts import Pair
     from medteb_mteb.mini.train import TrainSplit
@@ -42,7 +42,7 @@ class MiniEdition:
 
     world: World
     test: TestSplit
-    lists: dict[str, Candidates]
+    lists: dict[str, CandidateList]
     sts: tuple[list[Pair], list[Pair]]
     train: TrainSplit
     seed: int

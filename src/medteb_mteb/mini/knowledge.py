@@ -97,7 +97,7 @@ class Department:
 
 
 @dataclass(frozen=True)
-class Group:
+class PatientGroup:
     """A patient group; ``child`` is true below 18 years."""
 
     name: str
@@ -114,10 +114,10 @@ class Knowledge:
     symptoms: tuple[Symptom, ...]
     exams: tuple[Exam, ...]
     departments: tuple[Department, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[PatientGroup, ...]
 
 
-Record = TypeVar("Record", Condition, Drug, Symptom, Exam, Department, Group)
+Record = TypeVar("Record", Condition, Drug, Symptom, Exam, Department, PatientGroup)
 
 
 def _value(raw: Any, kind: str, where: str) -> Any:
@@ -167,7 +167,7 @@ def load_knowledge() -> Knowledge:
         symptoms=_read("symptoms", Symptom),
         exams=_read("exams", Exam),
         departments=_read("departments", Department),
-        groups=_read("groups", Group),
+        groups=_read("groups", PatientGroup),
     )
     problems = list(problems_of(knowledge))
     if problems:

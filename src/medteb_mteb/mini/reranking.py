@@ -18,7 +18,7 @@ LIST_SIZE = 100
 _WRONG, _SAME_INTENT, _LEXICAL = 12, 20, 25
 
 
-class Candidates(NamedTuple):
+class CandidateList(NamedTuple):
     """The candidates of one query, in list order, and the letter of each."""
 
     ids: list[str]
@@ -27,11 +27,11 @@ class Candidates(NamedTuple):
 
 def build_lists(
     world: World, queries: dict[str, Query], index: CorpusIndex, seed: int
-) -> dict[str, Candidates]:
+) -> dict[str, CandidateList]:
     """Lists of exactly ``LIST_SIZE``: positives, wrong answers, neighbours, look-alikes, random documents."""
     lexical = LexicalIndex(index.corpus)
     everything = list(index.corpus)
-    lists: dict[str, Candidates] = {}
+    lists: dict[str, CandidateList] = {}
     for query_id, query in queries.items():
         rng = seeded("rerank", seed, query_id)
         graded = index.graded(world, query.cell)
@@ -50,5 +50,5 @@ def build_lists(
                 chosen[doc_id] = None
         ids = list(chosen)
         rng.shuffle(ids)
-        lists[query_id] = Candidates(ids, {d: grade(world, query.cell, index.corpus[d]) for d in ids})
+        lists[query_id] = CandidateList(ids, {d: grade(world, query.cell, index.corpus[d]) for d in ids})
     return lists

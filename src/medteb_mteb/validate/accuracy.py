@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from medteb_mteb.curation.labels.agreement import Estimate
+from medteb_mteb.curation.labels.agreement import IntervalEstimate
 from medteb_mteb.curation.labels.intervals import finite_interval
 from medteb_mteb.validate.findings import Finding, Table, worst
 
@@ -46,9 +46,11 @@ class Part:
     seen: int
     positive: int
 
-    def share(self) -> Estimate:
+    def share(self) -> IntervalEstimate:
         """Share of positives among its pairs, with an exact interval for draws without replacement."""
-        return Estimate(self.positive / self.seen, *finite_interval(self.positive, self.seen, self.pairs))
+        return IntervalEstimate(
+            self.positive / self.seen, *finite_interval(self.positive, self.seen, self.pairs)
+        )
 
 
 def accuracy_of_labels(material: Material) -> Finding:
@@ -74,13 +76,13 @@ def accuracy_of_labels(material: Material) -> Finding:
         "of these, not decided": experts.undecided,
     }
     rows = [(part.name, f"{part.pairs:,}", str(part.seen), _shown(part.share())) for part in parts]
-    shares: dict[int, Estimate] = {}
+    shares: dict[int, IntervalEstimate] = {}
     for label, name in ((1, "positives"), (0, "negatives")):
         found = by_label[label]
         if not found or sum(part.seen for part in found) < FEWEST:
             continue
         share = stratified(found)
-        shares[label] = share if label else Estimate(1 - share.value, 1 - share.high, 1 - share.low)
+        shares[label] = share if label else IntervalEstimate(1 - share.value, 1 - share.high, 1 - share.low)
         _note(numbers, f"{name} confirmed", shares[label])
         if len(found) > 1:
             pairs, seen = sum(part.pairs for part in found), sum(part.seen for part in found)
@@ -106,7 +108,7 @@ def accuracy_of_labels(material: Material) -> Finding:
     return Finding(key, title, worst(verdicts), reason, numbers, table)
 
 
-def stratified(parts: Sequence[Part]) -> Estimate:
+def stratified(parts: Sequence[Part]) -> IntervalEstimate:
     """Share of positives among all pairs of several strata, with its 95 % interval.
 
     `sum of N_h p_h / sum of N_h`. Of one stratum the interval is exact; of several it is normal, with the
@@ -124,7 +126,7 @@ def stratified(parts: Sequence[Part]) -> Estimate:
         left = 1 - part.seen / part.pairs
         variance += (part.pairs / total) ** 2 * left * rate * (1 - rate) / part.seen
     spread = _Z * math.sqrt(variance)
-    return Estimate(value, max(0.0, value - spread), min(1.0, value + spread))
+    return IntervalEstimate(value, max(0.0, value - spread), min(1.0, value + spread))
 
 
 def _parts(experts: Experts) -> list[Part]:
@@ -167,7 +169,7 @@ def _verdict(share: float) -> Verdict:
     return "ok" if share >= fine else "warning" if share >= usable else "fail"
 
 
-def _note(numbers: dict[str, Number], name: str, found: Estimate) -> None:
+def _note(numbers: dict[str, Number], name: str, found: IntervalEstimate) -> None:
     for part, number in (("", found.value), (", low", found.low), (", high", found.high)):
         numbers[f"{name}{part}"] = _rounded(number)
 
@@ -176,5 +178,5 @@ def _rounded(number: float | None) -> float | None:
     return None if number is None or number != number else round(number, 4)
 
 
-def _shown(found: Estimate) -> str:
+def _shown(found: IntervalEstimate) -> str:
     return f"{found.value:.1%} [{found.low:.1%}, {found.high:.1%}]"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from medteb_mteb.curation.labels.agreement import Estimate
+    from medteb_mteb.curation.labels.agreement import IntervalEstimate
     from medteb_mteb.curation.labels.grades import Judgement
     from medteb_mteb.validate.findings import Number, Verdict
     from medteb_mteb.validate.material import Material
@@ -144,7 +144,7 @@ def _numbers(judgements: Sequence[Judgement]) -> tuple[NDArray[np.int64], int]:
     return numbers, len(names)
 
 
-def _compared(judgements: Sequence[Judgement], lengths: dict[str, int]) -> dict[str, Estimate]:
+def _compared(judgements: Sequence[Judgement], lengths: dict[str, int]) -> dict[str, IntervalEstimate]:
     """Correlation with the length beyond that of the others, on the pairs that all judges graded."""
     judges, grades = by_pair(judgements)
     complete = {pair: given for pair, given in grades.items() if len(given) == len(judges)}
@@ -189,25 +189,25 @@ def _quarters(
     return cells
 
 
-def note(numbers: dict[str, Number], name: str, found: Estimate) -> None:
+def note(numbers: dict[str, Number], name: str, found: IntervalEstimate) -> None:
     """Add an estimate and its interval to the numbers of a point."""
     for part, number in (("", found.value), (", low", found.low), (", high", found.high)):
         numbers[f"{name}{part}"] = None if number != number else round(number, 4)
 
 
-def severity(found: Estimate) -> float:
+def severity(found: IntervalEstimate) -> float:
     """Return how far from no correlation the interval reaches."""
     return max(abs(found.value), abs(found.low), abs(found.high)) if found.low == found.low else 2.0
 
 
-def verdict_of(found: Estimate) -> Verdict:
+def verdict_of(found: IntervalEstimate) -> Verdict:
     """Return ok where the interval lies within `SMALL`, fail where it lies beyond, else a warning."""
     if found.low > SMALL or found.high < -SMALL:
         return "fail"
     return "ok" if found.low >= -SMALL and found.high <= SMALL else "warning"
 
 
-def shown(found: Estimate) -> str:
+def shown(found: IntervalEstimate) -> str:
     """An estimate with its sign and interval, for tables."""
     if found.value != found.value:
         return "-"

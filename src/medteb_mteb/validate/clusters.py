@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from medteb_mteb.curation.labels.agreement import Estimate
+    from medteb_mteb.curation.labels.agreement import IntervalEstimate
     from medteb_mteb.validate.material import Material
 
 __all__ = ["cluster_means", "mean_of_queries"]
 
 
-def mean_of_queries(material: Material, scores: Mapping[str, float]) -> Estimate:
+def mean_of_queries(material: Material, scores: Mapping[str, float]) -> IntervalEstimate:
     """Mean over queries with its 95 % bootstrap interval over clusters of near-duplicates.
 
     Args:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from medteb_mteb.curation.labels.agreement import Estimate
+from medteb_mteb.curation.labels.agreement import IntervalEstimate
 from medteb_mteb.curation.labels.grades import GRADES
 from medteb_mteb.curation.labels.intervals import interval
 from medteb_mteb.report.intervals import score_of
@@ -58,7 +58,7 @@ def binned(values: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.minimum(np.searchsorted(different, values), BINS - 1)
 
 
-def rank_correlation(graded: Graded, queries: int) -> Estimate:
+def rank_correlation(graded: Graded, queries: int) -> IntervalEstimate:
     """Somers' D with its 95 % bootstrap interval over queries; NaN where all grades are equal.
 
     Args:
@@ -68,7 +68,7 @@ def rank_correlation(graded: Graded, queries: int) -> Estimate:
     return _estimate(_Dominance((graded.tables(queries),)))
 
 
-def difference(graded: Graded, others: tuple[Graded, ...], queries: int) -> Estimate:
+def difference(graded: Graded, others: tuple[Graded, ...], queries: int) -> IntervalEstimate:
     """Somers' D less the mean of that of others, with its 95 % paired bootstrap interval over queries.
 
     Args:
@@ -79,7 +79,7 @@ def difference(graded: Graded, others: tuple[Graded, ...], queries: int) -> Esti
     return _estimate(_Dominance(tuple(one.tables(queries) for one in (graded, *others))))
 
 
-def ratio(values: NDArray[np.float64], queries: NDArray[np.int64], number: int) -> Estimate:
+def ratio(values: NDArray[np.float64], queries: NDArray[np.int64], number: int) -> IntervalEstimate:
     """Mean with its 95 % bootstrap interval over queries.
 
     Args:
@@ -93,8 +93,8 @@ def ratio(values: NDArray[np.float64], queries: NDArray[np.int64], number: int) 
     return _estimate(_Ratio(sums[there], counts[there]))
 
 
-def _estimate(sample: _Dominance | _Ratio) -> Estimate:
-    return Estimate(score_of(sample) if len(sample) else float("nan"), *interval(sample))
+def _estimate(sample: _Dominance | _Ratio) -> IntervalEstimate:
+    return IntervalEstimate(score_of(sample) if len(sample) else float("nan"), *interval(sample))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from medteb_mteb.validate.findings import Finding, Table, worst
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from medteb_mteb.curation.labels.agreement import Estimate
+    from medteb_mteb.curation.labels.agreement import IntervalEstimate
     from medteb_mteb.curation.labels.grades import Judgement
     from medteb_mteb.validate.findings import Number, Verdict
     from medteb_mteb.validate.material import Material
@@ -124,7 +124,7 @@ def _moved(material: Material, judge: str, pairs: set[tuple[str, str]]) -> float
     return round(sum(first[one] != second[one] for one in known) / len(known), 4) if known else None
 
 
-def _with_others(judgements: Sequence[Judgement], judge: str) -> tuple[Estimate, Estimate]:
+def _with_others(judgements: Sequence[Judgement], judge: str) -> tuple[IntervalEstimate, IntervalEstimate]:
     """Kappa of the labels and weighted kappa of the letters of a judge with all others, pair by pair."""
     letters, labels = [], []
     for (query, _), given in by_pair(judgements)[1].items():
@@ -153,5 +153,5 @@ def _rounded(value: float) -> float | None:
     return None if value != value else round(value, 4)
 
 
-def _shown(found: Estimate) -> str:
+def _shown(found: IntervalEstimate) -> str:
     return "-" if found.value != found.value else f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"

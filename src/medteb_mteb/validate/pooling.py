@@ -7,7 +7,7 @@ from math import isnan, nan
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from medteb_mteb.curation.labels.agreement import Estimate
+from medteb_mteb.curation.labels.agreement import IntervalEstimate
 from medteb_mteb.curation.labels.intervals import rounded
 from medteb_mteb.measures.judged import Judged
 from medteb_mteb.measures.rankings import ENOUGH_JUDGED, means, score_queries
@@ -123,7 +123,7 @@ def pool_bias(material: Material) -> Finding:
 
 
 @dataclass(frozen=True)
-class _LeftOut:
+class _LeaveOneOut:
     """A retriever measured with all judgements, and without those of documents that it alone found.
 
     Attributes:
@@ -136,7 +136,7 @@ class _LeftOut:
 
     ndcg: float
     without: float
-    loss: Estimate
+    loss: IntervalEstimate
     judged: float | None
     lost: int
 
@@ -147,7 +147,7 @@ class _LeftOut:
         return f"{self.ndcg:.4f}", f"{self.without:.4f}", loss, share, str(self.lost)
 
 
-def _ends(found: Estimate, form: str = ".4f") -> str:
+def _ends(found: IntervalEstimate, form: str = ".4f") -> str:
     """The interval of an estimate, with a space before it; nothing where too few queries have none."""
     if isnan(found.low):
         return ""
@@ -166,7 +166,7 @@ def _order(scores: dict[str, float]) -> list[str]:
     return sorted(scores, key=lambda name: (-round(scores[name], 6), name))
 
 
-def _left_out(material: Material, ranks: Ranks, retriever: str) -> _LeftOut:
+def _left_out(material: Material, ranks: Ranks, retriever: str) -> _LeaveOneOut:
     run, alone = ranks.run(retriever), ranks.alone(retriever)
     reduced = {
         query: {d: score for d, score in row.items() if d not in alone.get(query, ())}
@@ -177,9 +177,9 @@ def _left_out(material: Material, ranks: Ranks, retriever: str) -> _LeftOut:
     after = score_queries(reduced, Judged(negatives, judged.disputed), run)
     before = score_queries(material.qrels, judged, run)
     if not after:
-        return _LeftOut(0.0, 0.0, Estimate(0.0, nan, nan), None, len(before))
+        return _LeaveOneOut(0.0, 0.0, IntervalEstimate(0.0, nan, nan), None, len(before))
     losses = {query: before[query].ndcg - one.ndcg for query, one in after.items()}
-    return _LeftOut(
+    return _LeaveOneOut(
         fmean(before[query].ndcg for query in after),
         fmean(one.ndcg for one in after.values()),
         mean_of_queries(material, losses),

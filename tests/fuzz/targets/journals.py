@@ -11,7 +11,7 @@ from mar_st.errors import MarError
 from mar_st.integrity.verify import verify
 from mar_st.teachers.journal import CHECKS, HEADER, RECORDS, Journal
 from mar_st.teachers.vectors import text_keys
-from medteb_mteb.curation.diversify.journal import Journal as Decisions
+from medteb_mteb.curation.diversify.journal import DecisionJournal
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.journals import repair_found, verify_journal
 from medteb_mteb.curation.judge.entries import JudgeAccount, Request
@@ -43,7 +43,7 @@ def prepare(place: Path) -> Target:
         judgements.settle(
             _SETTINGS, request, judge="one", grades=grades, failures={}, follow=(), paid=JudgeAccount()
         )
-    Decisions(made / "decisions", vectors, {"threshold": 0.8}).write(np.ones(8, dtype=bool))
+    DecisionJournal(made / "decisions", vectors, {"threshold": 0.8}).write(np.ones(8, dtype=bool))
     bought = Journal(made, {"model": "m", "base_url": "u"})
     bought.append(text_keys(_TEXTS), vectors.tolist())
 

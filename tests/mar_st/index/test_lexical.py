@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from mar_st.index import IndexingError, Searcher, build_index, lexical
+from mar_st.index.counted import CountedBM25
 from mar_st.index.documents import Documents, DocumentWriter, Stored
 from mar_st.index.lexical import Lexical, LexicalSegment
 from mar_st.index.mask import Mask
+from mar_st.text.bm25 import K1, B
 from mar_st.text.words import TOKENS
 from tests.mar_st.index.conftest import entry, make_library
 
@@ -32,7 +34,7 @@ def built(request, tmp_path_factory):
 def test_scores_are_those_of_bm25s(built):
     folder, documents, tokens = built
     cut = TOKENS[tokens]
-    plain = bm25s.BM25(method="lucene", k1=lexical.K1, b=lexical.B)
+    plain = bm25s.BM25(method="lucene", k1=K1, b=B)
     plain.index([cut(text) for text in documents.texts(0, 600)], show_progress=False)
     scores, rows = Lexical([LexicalSegment(folder, 600)], tokens).search(TEXTS, 600, [None])
     for text, score, row in zip(TEXTS, scores, rows, strict=True):
@@ -81,7 +83,7 @@ def test_several_processes_and_a_kill_give_the_same_bytes(library, tmp_path, mon
     lexical._cut_chunk(folders[1], 500, 1000, "char-bigram")
     kept = folders[1] / "words-000000000500.npz"
     before = kept.stat().st_mtime_ns
-    monkeypatch.setattr(lexical, "_matrix", _stop)
+    monkeypatch.setattr(CountedBM25, "build_index_from_ids", _stop)
     with pytest.raises(KeyboardInterrupt):
         lexical.build(folders[1], Documents(folders[1]), "char-bigram", progress=False)
     assert kept.stat().st_mtime_ns == before
@@ -115,7 +117,7 @@ def test_a_word_counts_as_often_as_it_is_asked(built):
         np.testing.assert_allclose(often, 3 * once, rtol=1e-6)
 
 
-def _stop(*args):
+def _stop(*args, **options):
     raise KeyboardInterrupt
 
 

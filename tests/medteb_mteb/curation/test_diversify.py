@@ -9,7 +9,7 @@ import torch
 
 from medteb_mteb.curation.diversify import Search, SelectionRule, diversify, measure_disagreement, unit
 from medteb_mteb.curation.diversify.core import make_filter
-from medteb_mteb.curation.diversify.journal import Journal
+from medteb_mteb.curation.diversify.journal import DecisionJournal
 from medteb_mteb.curation.diversify.product import Product, keeps_margin
 from medteb_mteb.curation.diversify.vectors import inner_products
 from medteb_mteb.curation.files.records import BuildError
@@ -238,7 +238,7 @@ def test_resumed_is_uninterrupted_wherever_it_was_killed(tmp_path, index):
 
 def test_a_resumed_run_decides_only_about_the_rest(tmp_path, monkeypatch):
     vectors = clustered(np.random.default_rng(9), 500, 16)
-    written, real = [], Journal.write
+    written, real = [], DecisionJournal.write
 
     def stop_at_third(self, kept):
         written.append(len(kept))
@@ -246,7 +246,7 @@ def test_a_resumed_run_decides_only_about_the_rest(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         real(self, kept)
 
-    monkeypatch.setattr(Journal, "write", stop_at_third)
+    monkeypatch.setattr(DecisionJournal, "write", stop_at_third)
     options = {"threshold": 0.8, "seed_size": 100, "search": Search(block=100), "journal": tmp_path / "j"}
     with pytest.raises(KeyboardInterrupt):
         diversify(vectors, **options)

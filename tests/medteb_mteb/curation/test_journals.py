@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from medteb_mteb.cli import app
-from medteb_mteb.curation.diversify.journal import Journal as Decisions
+from medteb_mteb.curation.diversify.journal import DecisionJournal
 from medteb_mteb.curation.judge.entries import JudgeAccount, Request
 from medteb_mteb.curation.judge.journal import Journal
 from medteb_mteb.curation.llm import Account
@@ -99,7 +99,7 @@ def test_a_damaged_file_says_where(answers, damage):
 def test_decisions_that_are_torn(tmp_path):
     path = tmp_path / "decisions"
     vectors = np.eye(8, dtype=np.float32)
-    Decisions(path, vectors, {"threshold": 0.8}).write(np.array([True, False, True]))
+    DecisionJournal(path, vectors, {"threshold": 0.8}).write(np.array([True, False, True]))
     assert run([path])[0] == 0
     size = path.stat().st_size
     with path.open("ab") as file:
@@ -107,7 +107,7 @@ def test_decisions_that_are_torn(tmp_path):
     status, said = run([path])
     assert (status, said["problems"][0]["found"]) == (1, f"byte {size} is not a decision (decision 3 of 8)")
     assert run([path, "--repair"])[0] == 0
-    assert Decisions(path, vectors, {"threshold": 0.8}).read().tolist() == [True, False, True]
+    assert DecisionJournal(path, vectors, {"threshold": 0.8}).read().tolist() == [True, False, True]
 
 
 def test_files_other_than_journals_are_refused(tmp_path):

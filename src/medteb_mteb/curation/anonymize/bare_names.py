@@ -17,7 +17,7 @@ from medteb_mteb.curation.anonymize.words import alternatives, characters, words
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["FEATURES", "BareName", "Candidate", "candidates", "is_common"]
+__all__ = ["FEATURES", "BareName", "NameCandidate", "candidates", "is_common"]
 
 _COMPOUND = frozenset(words("compound"))
 _SURNAMES, _RARE = characters("surnames"), characters("rare") | characters("prepositions")
@@ -53,7 +53,7 @@ _SPACED = regex.compile(
 )
 
 
-class Candidate(NamedTuple):
+class NameCandidate(NamedTuple):
     """Characters that may be a name.
 
     Attributes:
@@ -125,7 +125,7 @@ def is_common(word: str) -> bool:
     return len(word) > 1 and lexicon.words.get(word, lexicon.rest) > lexicon.rest + math.log(_CLINICAL)
 
 
-def candidates(text: str) -> Iterator[Candidate]:
+def candidates(text: str) -> Iterator[NameCandidate]:
     """Candidates of a text: a surname and one or two characters, or two that are common as a given name.
 
     A unigram model of words, jieba's, divides each run of Chinese characters once without names. `gain` is by
@@ -143,7 +143,7 @@ def candidates(text: str) -> Iterator[Candidate]:
                     continue
                 chance = _chance(name, first, lexicon)
                 gain = forward[start] + chance + backward[end] - forward[-1]
-                yield Candidate(
+                yield NameCandidate(
                     offset + start,
                     offset + end,
                     _features(text, offset + start, offset + end, first, gain, lexicon),

@@ -7,7 +7,7 @@ import regex
 from medteb_mteb.curation.anonymize.checks import digits_of
 from medteb_mteb.curation.anonymize.recogniser import IdentifierPattern, Recogniser, of_a_thing
 
-__all__ = ["Account", "Email", "Landline", "Phone", "Url"]
+__all__ = ["Email", "Landline", "MessengerAccount", "Phone", "Url"]
 
 _UNIT = r"\s?(?i:mg|ml|ug|μg|g\b|kg|iu|u/|mmol|μmol|ng|pg|cm|mm|次|元|例|人|盒|支|片|%)"
 
@@ -138,7 +138,7 @@ class Url(Recogniser):
         return rule.score if self._personal.search(f"/{path}") or (path and self._people.search(host)) else 0
 
 
-class Account(Recogniser):
+class MessengerAccount(Recogniser):
     """Accounts of messengers and video sites, known by their label."""
 
     kind = "ACCOUNT"

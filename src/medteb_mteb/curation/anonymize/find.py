@@ -47,9 +47,9 @@ def recognisers(language: str = "zh") -> list[Recogniser]:
     from medteb_mteb.curation.anonymize.bare_names import BareName  # lazy: presidio_analyzer
     from medteb_mteb.curation.anonymize.beds import Bed  # lazy: presidio_analyzer
     from medteb_mteb.curation.anonymize.contacts import (  # lazy: presidio_analyzer
-        Account,
         Email,
         Landline,
+        MessengerAccount,
         Phone,
         Url,
     )
@@ -78,7 +78,7 @@ def recognisers(language: str = "zh") -> list[Recogniser]:
             RecordNumber,
             BankCard,
             Landline,
-            Account,
+            MessengerAccount,
             Plate,
         ),
         *(BirthDate, AnyDate, Bed, Address, EnglishAddress),

@@ -12,7 +12,7 @@ from medteb_mteb.curation.diversify.centres import PER_LIST, find_centres, sampl
 from medteb_mteb.curation.diversify.exact import TILE, Exact
 from medteb_mteb.curation.diversify.filter import BLOCK, Filter
 from medteb_mteb.curation.diversify.inverted import Inverted
-from medteb_mteb.curation.diversify.journal import Journal
+from medteb_mteb.curation.diversify.journal import DecisionJournal
 from medteb_mteb.curation.diversify.product import Product
 from medteb_mteb.curation.diversify.rule import SelectionRule
 from medteb_mteb.curation.diversify.vectors import Kept
@@ -122,7 +122,7 @@ def diversify(
         dtype=dtype,
         tile=tile,
     )
-    record = Journal(journal, vectors, {**rule.to_json(), **search.to_json()}) if journal else None
+    record = DecisionJournal(journal, vectors, {**rule.to_json(), **search.to_json()}) if journal else None
     kept = np.ones(n, dtype=bool)
     with tqdm(total=n, desc="diversify", unit="vectors", disable=not show_progress) as bar:
         done = 0

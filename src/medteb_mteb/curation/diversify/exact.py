@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from medteb_mteb.curation.diversify.product import Candidates, Product, Rounded
+from medteb_mteb.curation.diversify.product import CandidatePairs, Product, Rounded
 from medteb_mteb.curation.diversify.vectors import Kept, Pairs, inner_products, similarities
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Exact:
             filled = min(self.tile, self._filled - number * self.tile)
             there = self.product.find(block, Rounded(tile.values[:filled], tile.length, tile.lost))
             rows = open_rows[there.left]
-            found.append(Candidates(rows, there.right + number * self.tile, there.sure))
+            found.append(CandidatePairs(rows, there.right + number * self.tile, there.sure))
             if all_of_them:
                 continue
             counts += np.bincount(rows[there.sure], minlength=len(counts))
@@ -77,8 +77,8 @@ class Exact:
                     break
                 block = Rounded(block.values[torch.from_numpy(~done)], block.length, block.lost)
         if not found:
-            found.append(Candidates(*(np.empty(0, dtype=np.int64),) * 2, np.empty(0, dtype=bool)))
-        pairs = Candidates(*(np.concatenate(column) for column in zip(*found, strict=True)))
+            found.append(CandidatePairs(*(np.empty(0, dtype=np.int64),) * 2, np.empty(0, dtype=bool)))
+        pairs = CandidatePairs(*(np.concatenate(column) for column in zip(*found, strict=True)))
         asked = np.ones_like(pairs.sure)
         if not all_of_them:
             asked = ~pairs.sure & (counts[pairs.left] <= self.rule.tolerated)
@@ -104,6 +104,6 @@ def within(product: Product, rule: SelectionRule, vectors: np.ndarray, *, all_of
     return _above(pairs, similarity, rule.limit)
 
 
-def _above(pairs: Candidates, similarity: np.ndarray, limit: np.float32) -> Pairs:
+def _above(pairs: CandidatePairs, similarity: np.ndarray, limit: np.float32) -> Pairs:
     above = (similarity > limit) | (np.isnan(similarity) & pairs.sure)
     return Pairs(pairs.left[above], pairs.right[above], similarity[above])

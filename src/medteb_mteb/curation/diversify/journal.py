@@ -15,7 +15,7 @@ from medteb_mteb.curation.files.records import BuildError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Journal"]
+__all__ = ["DecisionJournal"]
 
 #: Bytes of a decision. None of them is 0, which is what a file may end with after a loss of power.
 KEPT, DROPPED = 1, 2
@@ -24,7 +24,7 @@ KEPT, DROPPED = 1, 2
 CHUNK = 65_536
 
 
-class Journal:
+class DecisionJournal:
     """A file: one line of JSON that says what is decided about, then one byte per decision.
 
     Args:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-__all__ = ["Candidates", "Product", "Rounded"]
+__all__ = ["CandidatePairs", "Product", "Rounded"]
 
 #: Rows of a product that are looked through at once; bounds the memory for pairs.
 SLICE = 512
@@ -48,7 +48,7 @@ class Rounded:
     lost: float
 
 
-class Candidates(NamedTuple):
+class CandidatePairs(NamedTuple):
     """Pairs that may be above the threshold.
 
     Attributes:
@@ -93,7 +93,7 @@ class Product:
         # A result near the threshold is at most this large before its own rounding.
         return 1.01 * (inexact + _RESULT[self.dtype] * (self.threshold + inexact) * 1.01)
 
-    def find(self, left: Rounded, right: Rounded, *, earlier: bool = False) -> Candidates:
+    def find(self, left: Rounded, right: Rounded, *, earlier: bool = False) -> CandidatePairs:
         """Pairs that may be above the threshold, by row on the left.
 
         Args:
@@ -121,11 +121,11 @@ class Product:
             rows = near[start : start + SLICE]
             part = bits.numpy()[rows]
             row, right_row = np.nonzero(part >= low)
-            found.append(Candidates(rows[row], right_row, part[row, right_row] > high))
+            found.append(CandidatePairs(rows[row], right_row, part[row, right_row] > high))
         if not found:
             none = np.empty(0, dtype=np.int64)
-            return Candidates(none, none, none.astype(bool))
-        return Candidates(*(np.concatenate(column) for column in zip(*found, strict=True)))
+            return CandidatePairs(none, none, none.astype(bool))
+        return CandidatePairs(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
     def _bits(self, value: float, *, up: bool) -> int:
         """Bits of the nearest number of the type that is not above (`up`: not below) a positive value."""

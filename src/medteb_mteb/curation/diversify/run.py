@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.diversify.rule import SelectionRule
     from medteb_mteb.curation.diversify.sources import VectorSource
     from medteb_mteb.curation.files.sources import TextSource
-    from medteb_mteb.curation.files.step import Report
+    from medteb_mteb.curation.files.step import TextsReport
 
 __all__ = ["CENTRES", "DISAGREEMENT", "run_diversify"]
 
@@ -41,7 +41,7 @@ def run_diversify(
     sources: Sequence[TextSource] = (),
     sample: int = 1000,
     show_progress: bool = True,
-) -> tuple[Report, Disagreement | None]:
+) -> tuple[TextsReport, Disagreement | None]:
     """Run the step and, where the search is approximate, measure how far it is from an exact one.
 
     Args:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.files.sources import TextSource
 
-__all__ = ["SHARD", "Report", "Step", "run_step"]
+__all__ = ["SHARD", "Step", "TextsReport", "run_step"]
 
 #: Texts of a shard.
 SHARD = 10_000
@@ -58,7 +58,7 @@ class Step(Protocol):
 
 
 @dataclass(frozen=True)
-class Report:
+class TextsReport:
     """Report of a step.
 
     Attributes:
@@ -85,7 +85,7 @@ def run_step(
     sources: Sequence[TextSource] = (),
     shard: int = SHARD,
     show_progress: bool = True,
-) -> Report:
+) -> TextsReport:
     """Run a step over a source, or resume an interrupted run.
 
     All rows are checked before the first is processed. A run that is killed at any moment and started again
@@ -206,5 +206,5 @@ def _shards(texts: Iterator[Text], size: int) -> Iterator[list[Text]]:
         yield shard
 
 
-def _report(folder: Path, manifest: Mapping[str, Any], *, resumed: int) -> Report:
-    return Report(folder, manifest["read"], manifest["kept"], manifest["dropped"], resumed)
+def _report(folder: Path, manifest: Mapping[str, Any], *, resumed: int) -> TextsReport:
+    return TextsReport(folder, manifest["read"], manifest["kept"], manifest["dropped"], resumed)

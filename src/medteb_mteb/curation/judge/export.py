@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.judge.config import AnyJudge
     from medteb_mteb.curation.judge.journal import Journal
-    from medteb_mteb.curation.judge.material import Material
+    from medteb_mteb.curation.judge.material import JudgingMaterial
     from medteb_mteb.curation.judge.plan import Wanted
     from medteb_mteb.curation.llm.database import Failure
     from medteb_mteb.curation.llm.origins import Origin
@@ -177,7 +177,7 @@ def _rows(
 
 
 def _why(
-    material: Material, document: str, failed: Sequence[Failure | None], raised: frozenset[bytes]
+    material: JudgingMaterial, document: str, failed: Sequence[Failure | None], raised: frozenset[bytes]
 ) -> Mapping[str, Any]:
     """Columns of a pair whose passage may have instructed a judge; none if it has not."""
     shown = {

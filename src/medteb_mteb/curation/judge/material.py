@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["Group", "Material", "read_material"]
+__all__ = ["JudgingMaterial", "QueryGroup", "read_material"]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class QueryGroup:
     """Documents (ids of distinct texts) to judge for one query text, which may have several ids."""
 
     query: str
     documents: tuple[str, ...]
 
 
-class Material:
+class JudgingMaterial:
     """The texts to be judged, with their digests.
 
     Args:
@@ -54,7 +54,7 @@ class Material:
             if query in queries:
                 self._gold.setdefault(self.digests["q", query], []).extend(texts)
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[QueryGroup]:
         """The pools by text: the same judgement is in one group, once."""
         by_text: dict[bytes, list[str]] = {}
         for query in self.pools:
@@ -64,7 +64,7 @@ class Material:
             for name in names:
                 for document in self.pools[name]:
                     found.setdefault(self.digests["d", document], document)
-            yield Group(names[0], tuple(found.values()))
+            yield QueryGroup(names[0], tuple(found.values()))
 
     def suspect(self, document: str) -> bool:
         """Return True if a document looks like a prompt injection."""
@@ -91,7 +91,7 @@ def read_material(
     *,
     already_anonymous: bool,
     gold: str | Path | None = None,
-) -> Material:
+) -> JudgingMaterial:
     """The texts of the pools and of the gold pairs, which have the same form; all others are left out."""
     asked = {text.id: text for text in read_texts(queries)}
     there = {text.id: text for text in read_texts(documents)}
@@ -102,7 +102,7 @@ def read_material(
     if not already_anonymous:
         shown = [there[name] for names in sure.values() for name in names]
         refuse_private({"queries": wanted_queries, "documents": [*wanted, *shown]})
-    return Material(
+    return JudgingMaterial(
         {text.id: text.full for text in wanted_queries},
         {text.id: text.full for text in wanted},
         pairs,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from medteb_mteb.curation.judge.config import AnyJudge, Judge
 from medteb_mteb.curation.judge.controls import MISGRADED, with_controls
 from medteb_mteb.curation.judge.entries import ECHO, GOLD, NEGATIVE, Request, judgement_key
-from medteb_mteb.curation.judge.prompt import SYSTEM, TEMPLATE, Prompt, render
+from medteb_mteb.curation.judge.prompt import SYSTEM, TEMPLATE, JudgePrompt, render
 from medteb_mteb.curation.llm.budget import tokens_of
 from medteb_mteb.curation.llm.database import settings_digest
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.judge.config import Judges
     from medteb_mteb.curation.judge.journal import Journal
-    from medteb_mteb.curation.judge.material import Group, Material
+    from medteb_mteb.curation.judge.material import JudgingMaterial, QueryGroup
 
 __all__ = ["AROUND", "OVERHEAD", "Planner", "Task", "Wanted"]
 
@@ -45,7 +45,7 @@ class Task:
     """
 
     request: Request
-    prompt: Prompt
+    prompt: JudgePrompt
     numbers: tuple[int, ...]
     controls: dict[int, int]
     query: str
@@ -91,7 +91,7 @@ class Wanted(Generic[JudgeT]):
         self,
         judge: JudgeT,
         judges: Judges,
-        material: Material,
+        material: JudgingMaterial,
         journal: Journal,
         *,
         retry_failed: bool = False,
@@ -133,7 +133,7 @@ class Planner(Wanted[Judge]):
         for group in self.material.groups():
             yield from self._group(group, open_requests)
 
-    def _group(self, group: Group, open_requests: dict[bytes, Request]) -> Iterator[Task]:
+    def _group(self, group: QueryGroup, open_requests: dict[bytes, Request]) -> Iterator[Task]:
         keys = {self.key(group.query, document): document for document in group.documents}
         known, failed = self.journal.grades(list(keys)), self.journal.failures(list(keys))
         self.counts.judgements += len(keys)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.judge.controls import ALLOWED, MISGRADED
 from medteb_mteb.curation.judge.entries import NEGATIVE
-from medteb_mteb.curation.judge.material import Material
+from medteb_mteb.curation.judge.material import JudgingMaterial
 from medteb_mteb.curation.judge.plan import Planner
 from medteb_mteb.curation.labels.grades import POSITIVE
 
@@ -45,7 +45,7 @@ def check_of(planner: Planner, journal: Journal) -> Planner | None:
     for digest, document in sorted(positives.items()):
         pools.setdefault(f"check-{digest[0] % len(queries)}", []).append(document)
     texts = {f"check-{number}": query for number, query in enumerate(queries)}
-    checked = Material(
+    checked = JudgingMaterial(
         {name: texts[name] for name in sorted(pools)},
         {document: material.documents[document] for document in positives.values()},
         dict(sorted(pools.items())),

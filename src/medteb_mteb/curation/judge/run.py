@@ -29,7 +29,7 @@ from medteb_mteb.editions import sha256_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from medteb_mteb.curation.judge.material import Material
+    from medteb_mteb.curation.judge.material import JudgingMaterial
 
 __all__ = ["judge"]
 
@@ -147,7 +147,7 @@ def _pooling(pools: str | Path) -> list[dict[str, Any]]:
 
 
 def _planner(
-    judge: AnyJudge, judges: Judges, material: Material, *, retry_failed: bool
+    judge: AnyJudge, judges: Judges, material: JudgingMaterial, *, retry_failed: bool
 ) -> Planner | LearnedPlanner:
     """The judgements that are wanted of a judge; the journal is given once it is open."""
     nothing: Any = None
@@ -239,7 +239,7 @@ def _report(
     return JudgeReport(folder, journal, pairs, results, complete, notes)
 
 
-def _notes(material: Material, caught: frozenset[bytes]) -> tuple[str, ...]:
+def _notes(material: JudgingMaterial, caught: frozenset[bytes]) -> tuple[str, ...]:
     """Remarks about texts that instruct."""
     notes = []
     queries = sum(suspicious(text) for text in material.queries.values())

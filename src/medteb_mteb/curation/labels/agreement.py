@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.labels.grades import Judgement
 
-__all__ = ["Agreement", "Estimate", "agreement", "fleiss_kappa", "gwet_ac1", "krippendorff_alpha"]
+__all__ = ["Agreement", "IntervalEstimate", "agreement", "fleiss_kappa", "gwet_ac1", "krippendorff_alpha"]
 
 Level: TypeAlias = Literal["nominal", "ordinal", "interval"]
 Times: TypeAlias = "NDArray[np.float64] | NDArray[np.int64] | None"
@@ -123,7 +123,7 @@ def _beyond_chance(observed: float, expected: float) -> float:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class IntervalEstimate:
     """A coefficient with its 95 % percentile bootstrap interval over queries.
 
     Of an agreement of all or none the interval is exact (Clopper-Pearson), of as many trials as queries.
@@ -152,15 +152,15 @@ class Agreement:
     judges: list[str]
     pairs: int
     complete: int
-    labels: dict[str, Estimate]
-    grades: dict[str, Estimate]
+    labels: dict[str, IntervalEstimate]
+    grades: dict[str, IntervalEstimate]
     confusion: dict[tuple[str, str], list[list[int]]]
     positive_rate: dict[str, float]
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready content; the keys of `confusion` are `JUDGE x JUDGE`."""
 
-        def estimates(found: dict[str, Estimate]) -> dict[str, list[float | None]]:
+        def estimates(found: dict[str, IntervalEstimate]) -> dict[str, list[float | None]]:
             return {name: [rounded(x) for x in (e.value, e.low, e.high)] for name, e in found.items()}
 
         return {
@@ -258,7 +258,9 @@ class _ByQuery:
         return np.array([self.coefficient(self.patterns, times) for times in weights @ self.table])
 
 
-def _estimates(counts: NDArray[np.int64], level: Level, queries: NDArray[np.int64]) -> dict[str, Estimate]:
+def _estimates(
+    counts: NDArray[np.int64], level: Level, queries: NDArray[np.int64]
+) -> dict[str, IntervalEstimate]:
     functions: dict[str, Callable[[NDArray[np.int64], Times], float]] = {
         "agreement": _observed,
         "fleiss_kappa": fleiss_kappa,
@@ -274,5 +276,5 @@ def _estimates(counts: NDArray[np.int64], level: Level, queries: NDArray[np.int6
         value = function(counts, None)
         if name == "agreement" and value in (0.0, 1.0):  # where all are alike a bootstrap knows no doubt
             low, high = exact_interval(int(value) * len(table), len(table))
-        result[name] = Estimate(value, low, high)
+        result[name] = IntervalEstimate(value, low, high)
     return result

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from medteb_mteb.curation.labels.agreement import Estimate
+from medteb_mteb.curation.labels.agreement import IntervalEstimate
 from medteb_mteb.curation.labels.intervals import interval
 from medteb_mteb.report.intervals import score_of
 
@@ -37,7 +37,7 @@ class Rated:
     second: int
 
 
-def weighted_kappa(items: Sequence[Rated], levels: int) -> Estimate:
+def weighted_kappa(items: Sequence[Rated], levels: int) -> IntervalEstimate:
     """Weighted kappa of two raters and its 95 % interval.
 
     Args:
@@ -54,7 +54,7 @@ def weighted_kappa(items: Sequence[Rated], levels: int) -> Estimate:
     np.add.at(table, (queries, first, second), 1)
     sample = _Tables(table)
     value = score_of(sample) if len(names) else float("nan")
-    return Estimate(value, *interval(sample))
+    return IntervalEstimate(value, *interval(sample))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from medteb_mteb.curation.files.records import Text
-    from medteb_mteb.curation.files.step import Report
+    from medteb_mteb.curation.files.step import TextsReport
     from medteb_mteb.curation.pipeline.settings import PipelineSettings
 
 __all__ = ["Charge", "StepJob", "StepOutcome", "StepView", "Volume", "Workspace", "counts_of"]
@@ -102,7 +102,7 @@ class StepOutcome:
     stopped: str = ""
 
 
-def counts_of(report: Report) -> dict[str, Any]:
+def counts_of(report: TextsReport) -> dict[str, Any]:
     """Return the numbers of a report on texts, as a `StepOutcome` has them."""
     return {"read": report.read, "kept": report.kept, "dropped": report.dropped}
 

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from medteb_mteb.curation.sts.dictionary import Dictionary, Entry, read_dictionary
+from medteb_mteb.curation.sts.dictionary import Dictionary, DictionaryEntry, read_dictionary
 from medteb_mteb.curation.sts.settings import StsSettings
-from medteb_mteb.curation.sts.step import Estimate, Report, estimate, sts
+from medteb_mteb.curation.sts.step import StsEstimate, StsReport, estimate, sts
 
-__all__ = ["Dictionary", "Entry", "Estimate", "Report", "StsSettings", "estimate", "read_dictionary", "sts"]
+__all__ = [
+    "Dictionary",
+    "DictionaryEntry",
+    "StsEstimate",
+    "StsReport",
+    "StsSettings",
+    "estimate",
+    "read_dictionary",
+    "sts",
+]

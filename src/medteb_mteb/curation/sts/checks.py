@@ -13,7 +13,7 @@ from medteb_mteb.curation.texts.terms import fold
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from medteb_mteb.curation.sts.select import Candidate
+    from medteb_mteb.curation.sts.select import SwappedQuery
     from medteb_mteb.curation.texts.terms import Terms
 
 __all__ = ["REASONS", "check"]
@@ -31,7 +31,7 @@ REASONS = {
 
 
 def check(
-    candidate: Candidate, rewrites: Mapping[str, str], terms: Terms, tolerance: float
+    candidate: SwappedQuery, rewrites: Mapping[str, str], terms: Terms, tolerance: float
 ) -> dict[str, str]:
     """Why rewrites of a query are of no use.
 
@@ -58,7 +58,7 @@ def check(
     return {kind: reason for kind, reason in found.items() if reason}
 
 
-def _alone(kind: str, candidate: Candidate, text: str, terms: Terms, tolerance: float) -> str:
+def _alone(kind: str, candidate: SwappedQuery, text: str, terms: Terms, tolerance: float) -> str:
     if suspicious(text):
         return "instruction"
     origin, replace = fold(candidate.entry.origin), fold(candidate.entry.replace)
@@ -74,7 +74,7 @@ def _alone(kind: str, candidate: Candidate, text: str, terms: Terms, tolerance: 
     return "length" if kind == POSITIVE and not low <= len(text) <= high else ""
 
 
-def _shape(text: str, candidate: Candidate, terms: Terms) -> tuple[str, ...]:
+def _shape(text: str, candidate: SwappedQuery, terms: Terms) -> tuple[str, ...]:
     """The normalised parts of a text between the term and its synonym, whichever stands there."""
     pair = candidate.entry.pair
     parts, end = [], 0

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
     from medteb_mteb.folders.rows import Row
 
-__all__ = ["Dictionary", "Entry", "read_dictionary"]
+__all__ = ["Dictionary", "DictionaryEntry", "read_dictionary"]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DictionaryEntry:
     """A term and a synonym of it.
 
     Attributes:
@@ -51,21 +51,21 @@ class Dictionary:
         terms: All terms, synonyms included: a term that is part of a synonym is not found in it.
     """
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[DictionaryEntry]) -> None:
         every = list(entries)
         if not every:
             raise BuildError("The dictionary holds no entries.")
-        known: dict[tuple[str, str], Entry] = {}
+        known: dict[tuple[str, str], DictionaryEntry] = {}
         for entry in every:
             known.setdefault((fold(entry.origin), fold(entry.replace)), entry)
         self.entries = tuple(known.values())
         self.repeated = len(every) - len(known)
         self.terms = Terms(term for entry in self.entries for term in (entry.origin, entry.replace))
-        self._by_origin: dict[str, list[Entry]] = {}
+        self._by_origin: dict[str, list[DictionaryEntry]] = {}
         for (origin, _), entry in known.items():
             self._by_origin.setdefault(origin, []).append(entry)
 
-    def of(self, term: str) -> list[Entry]:
+    def of(self, term: str) -> list[DictionaryEntry]:
         """The entries of a term, in their order.
 
         Args:
@@ -91,7 +91,7 @@ def read_dictionary(source: str | Path) -> Dictionary:
     return Dictionary(entries)
 
 
-def _entry(row: Row, problems: Problems) -> Entry | None:
+def _entry(row: Row, problems: Problems) -> DictionaryEntry | None:
     terms = []
     for column in ("origin", "replace"):
         if column not in row.values:
@@ -106,4 +106,4 @@ def _entry(row: Row, problems: Problems) -> Entry | None:
     if fold(terms[0]) == fold(terms[1]):
         problems.add(row.file, row.line, "same", f"origin and replace are the same term: {terms[0]!r}")
         return None
-    return Entry(*terms)
+    return DictionaryEntry(*terms)

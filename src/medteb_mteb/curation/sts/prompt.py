@@ -13,7 +13,7 @@ from medteb_mteb.curation.sts.question import bounds
 from medteb_mteb.folders.rows import as_text
 
 if TYPE_CHECKING:
-    from medteb_mteb.curation.sts.select import Candidate
+    from medteb_mteb.curation.sts.select import SwappedQuery
 
 __all__ = ["KINDS", "POSITIVE", "prompt_version", "read_rewrites", "render"]
 
@@ -67,7 +67,7 @@ def prompt_version() -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def render(candidate: Candidate, tolerance: float) -> Prompt:
+def render(candidate: SwappedQuery, tolerance: float) -> Prompt:
     """Render the prompt for a query; its key is the query's id.
 
     Args:

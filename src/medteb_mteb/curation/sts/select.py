@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from medteb_mteb.curation.files.records import Text
-    from medteb_mteb.curation.sts.dictionary import Dictionary, Entry
+    from medteb_mteb.curation.sts.dictionary import Dictionary, DictionaryEntry
     from medteb_mteb.curation.texts.terms import Found
 
-__all__ = ["Candidate", "Selection", "select"]
+__all__ = ["Selection", "SwappedQuery", "select"]
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class SwappedQuery:
     """A query to be rewritten.
 
     Attributes:
@@ -33,7 +33,7 @@ class Candidate:
     """
 
     query: Text
-    entry: Entry
+    entry: DictionaryEntry
     swapped: str
 
 
@@ -51,7 +51,7 @@ class Selection:
         several: Candidates in which other terms of the dictionary stand too.
     """
 
-    candidates: list[Candidate]
+    candidates: list[SwappedQuery]
     dropped: list[Dropped] = field(default_factory=list)
     several: int = 0
 
@@ -83,7 +83,7 @@ def select(
         limit: Queries at most, drawn; `None`: all.
         seed: Seed of the draws.
     """
-    found: list[Candidate] = []
+    found: list[SwappedQuery] = []
     dropped: list[Dropped] = []
     first: dict[str, str] = {}
     crowded: set[str] = set()
@@ -101,12 +101,14 @@ def select(
             continue
         if len({place.term for place in places}) > 1:
             crowded.add(query.id)
-        found.append(Candidate(query, entry, _swapped(query.full, entry, places)))
+        found.append(SwappedQuery(query, entry, _swapped(query.full, entry, places)))
     kept = _drawn(found, per_entry, limit, seed, dropped)
     return Selection(kept, dropped, sum(one.query.id in crowded for one in kept))
 
 
-def _choose(places: Sequence[Found], dictionary: Dictionary, rng: random.Random) -> tuple[Entry | None, str]:
+def _choose(
+    places: Sequence[Found], dictionary: Dictionary, rng: random.Random
+) -> tuple[DictionaryEntry | None, str]:
     terms = sorted({place.term for place in places if dictionary.of(place.term)})
     if not terms:
         return None, "no-term"
@@ -120,7 +122,7 @@ def _choose(places: Sequence[Found], dictionary: Dictionary, rng: random.Random)
     return None, "has-synonym"
 
 
-def _unfit(text: str, entry: Entry, tolerance: float) -> str:
+def _unfit(text: str, entry: DictionaryEntry, tolerance: float) -> str:
     """Why a query is of no use although it has a term."""
     if suspicious(text):
         return "instruction"
@@ -129,7 +131,7 @@ def _unfit(text: str, entry: Entry, tolerance: float) -> str:
     return "no-room" if len(entry.replace) + LEAST > bounds(text, tolerance)[1] else ""
 
 
-def _swapped(text: str, entry: Entry, places: Sequence[Found]) -> str:
+def _swapped(text: str, entry: DictionaryEntry, places: Sequence[Found]) -> str:
     parts, end = [], 0
     for place in places:
         if place.term in entry.pair:  # its synonym does not stand in the text
@@ -139,8 +141,8 @@ def _swapped(text: str, entry: Entry, places: Sequence[Found]) -> str:
 
 
 def _drawn(
-    found: list[Candidate], per_entry: int | None, limit: int | None, seed: int, dropped: list[Dropped]
-) -> list[Candidate]:
+    found: list[SwappedQuery], per_entry: int | None, limit: int | None, seed: int, dropped: list[Dropped]
+) -> list[SwappedQuery]:
     """At most `per_entry` of an entry and `limit` in all; the order stays."""
     # By a number that each query has of its own: one query more does not change which others are paid for.
     order = sorted(found, key=lambda one: random.Random(f"{seed} limit {one.query.id}").random())

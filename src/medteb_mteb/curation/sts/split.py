@@ -22,7 +22,7 @@ from medteb_mteb.curation.training.leaks import HeldOut
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from medteb_mteb.curation.sts.select import Candidate
+    from medteb_mteb.curation.sts.select import SwappedQuery
 
 __all__ = ["Sides", "split_by_entry"]
 
@@ -47,7 +47,7 @@ class Sides:
 
 
 def split_by_entry(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[SwappedQuery],
     sentences: Mapping[str, Sequence[str]],
     *,
     whole: Collection[str],

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.training.leaks import HeldOut
     from medteb_mteb.editions import Edition
 
-__all__ = ["Estimate", "Report", "estimate", "sts"]
+__all__ = ["StsEstimate", "StsReport", "estimate", "sts"]
 
 STEP = "sts"
 
 
 @dataclass(frozen=True)
-class Estimate:
+class StsEstimate:
     """Requests and cost of a call of `sts`.
 
     Attributes:
@@ -60,7 +60,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Report:
+class StsReport:
     """Report of a call of `sts`.
 
     Attributes:
@@ -119,7 +119,7 @@ def estimate(
     *,
     journal: str | Path | None = None,
     retry_failed: bool = False,
-) -> Estimate:
+) -> StsEstimate:
     """Estimate the requests and cost of `sts`; nothing is sent, and no journal is created.
 
     Raises:
@@ -135,7 +135,7 @@ def estimate(
         version=prompt_version(),
         retry_failed=retry_failed,
     )
-    return Estimate(total, selection.reasons, len(terms.entries), cost)
+    return StsEstimate(total, selection.reasons, len(terms.entries), cost)
 
 
 def sts(
@@ -152,7 +152,7 @@ def sts(
     held_out: HeldOut | None = None,
     sources: Sequence[TextSource] = (),
     show_progress: bool = True,
-) -> Report:
+) -> StsReport:
     """Write `out/MedTEBSTS`, `out/train/sts.jsonl`, and `out/sts` with what became of every query.
 
     For each query that has a term of the dictionary the LLM writes three questions, which are checked; a test
@@ -198,7 +198,7 @@ def sts(
         name=STEP,
     )
     rows = _checked(selection, found, terms, how)
-    report = Report(
+    report = StsReport(
         folder,
         path,
         queries=total,
@@ -314,7 +314,7 @@ def _split(
 
 
 def _statistics(
-    report: Report, terms: Dictionary, rows: Sequence[Rewritten], selection: Selection, sides: Sides
+    report: StsReport, terms: Dictionary, rows: Sequence[Rewritten], selection: Selection, sides: Sides
 ) -> dict[str, int]:
     placed = {*sides.test, *sides.train, *sides.left_out}
     left = Counter(sides.left_out.values())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from medteb_mteb.curation.sts.select import Candidate
+    from medteb_mteb.curation.sts.select import SwappedQuery
     from medteb_mteb.curation.sts.settings import StsSettings
     from medteb_mteb.curation.sts.split import Sides
 
@@ -43,7 +43,7 @@ class Rewritten:
         dropped: Kind to the reason, of those that are of no use.
     """
 
-    candidate: Candidate
+    candidate: SwappedQuery
     rewrites: Mapping[str, str]
     dropped: Mapping[str, str]
 

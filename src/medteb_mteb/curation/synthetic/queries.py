@@ -28,7 +28,7 @@ from medteb_mteb.curation.synthetic.asking import Asking, portions
 from medteb_mteb.curation.synthetic.checks import QueryCheck
 from medteb_mteb.curation.synthetic.forms import DEFAULT_FORMS, draw_forms
 from medteb_mteb.curation.synthetic.query_prompt import KEY, query_prompt, query_version
-from medteb_mteb.curation.synthetic.report import Rows, SynthesisReport, finished, reported, written
+from medteb_mteb.curation.synthetic.report import SynthesisReport, SynthesisRows, finished, reported, written
 from medteb_mteb.curation.training.leaks import HeldOut
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def synthesize_queries(
     """
     asked, writer = settings or QuerySettings(), llm if isinstance(llm, LLM) else load_llm(llm)
     folder, path = Path(out), answers_path(out, journal)
-    rows = Rows()
+    rows = SynthesisRows()
     chosen = _chosen(documents, columns, asked, rows)
     if not already_anonymous:
         refuse_private({"documents": chosen})
@@ -182,7 +182,7 @@ def estimate_queries(
         FolderError: Rows of the documents that cannot be used.
     """
     asked, writer = settings or QuerySettings(), llm if isinstance(llm, LLM) else load_llm(llm)
-    chosen = _chosen(documents, columns, asked, Rows())
+    chosen = _chosen(documents, columns, asked, SynthesisRows())
     path, version = answers_path(out, journal), query_version(asked.language)
     return added(
         estimate_cost(
@@ -197,7 +197,7 @@ def estimate_queries(
 
 
 def _chosen(
-    source: str | Path, columns: Mapping[str, str] | None, asked: QuerySettings, rows: Rows
+    source: str | Path, columns: Mapping[str, str] | None, asked: QuerySettings, rows: SynthesisRows
 ) -> list[Text]:
     """The documents that are sent, in their order; the others are counted."""
     found: dict[str, Text] = {}
@@ -238,7 +238,7 @@ def _prompt(document: Text, asked: QuerySettings) -> Prompt:
     return query_prompt(document.id, shown, _forms(document, asked), asked.language)
 
 
-def _take(document: Text, answer: Sequence[str], asked: QuerySettings, rows: Rows) -> None:
+def _take(document: Text, answer: Sequence[str], asked: QuerySettings, rows: SynthesisRows) -> None:
     """The pairs of a document."""
     if not answer:
         rows.drop({"document-id": document.id}, "nothing-to-ask")
@@ -267,7 +267,7 @@ def _take(document: Text, answer: Sequence[str], asked: QuerySettings, rows: Row
         rows.uncounted["missing"] += len(forms) - len(answer)
 
 
-def _count(chosen: Sequence[Text], asked: QuerySettings, rows: Rows) -> None:
+def _count(chosen: Sequence[Text], asked: QuerySettings, rows: SynthesisRows) -> None:
     by_query: dict[str, set[str]] = {}
     for row in rows.kept:
         by_query.setdefault(normalise(row["query"]), set()).add(row["document-id"])
@@ -279,7 +279,7 @@ def _count(chosen: Sequence[Text], asked: QuerySettings, rows: Rows) -> None:
     }
 
 
-def _notes(rows: Rows) -> list[str]:
+def _notes(rows: SynthesisRows) -> list[str]:
     notes = []
     if rows.details["suspicious"]:
         notes.append(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.synthetic.asking import Asking
     from medteb_mteb.curation.training.leaks import HeldOut
 
-__all__ = ["DROPPED", "FAILED", "Rows", "SynthesisReport", "finished", "written"]
+__all__ = ["DROPPED", "FAILED", "SynthesisReport", "SynthesisRows", "finished", "written"]
 
 DROPPED = "dropped.jsonl"
 FAILED = "failed.jsonl"
@@ -85,7 +85,7 @@ class SynthesisReport:
 
 
 @dataclass
-class Rows:
+class SynthesisRows:
     """Rows gathered by a synthesis.
 
     Attributes:
@@ -123,7 +123,7 @@ def written(
     folder: Path,
     name: str,
     identity: Mapping[str, Any],
-    rows: Rows,
+    rows: SynthesisRows,
     *,
     read: int,
     before: Sequence[Mapping[str, Any]] = (),
@@ -164,7 +164,7 @@ def written(
 
 
 def reported(
-    folder: Path, journal: Path, name: str, rows: Rows, asking: Asking, notes: Sequence[str]
+    folder: Path, journal: Path, name: str, rows: SynthesisRows, asking: Asking, notes: Sequence[str]
 ) -> SynthesisReport:
     """The report of a run, also written to `report.json`; what a run took differs between runs."""
     report = SynthesisReport(

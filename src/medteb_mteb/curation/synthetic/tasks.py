@@ -27,7 +27,7 @@ from medteb_mteb.curation.synthetic.answers import read_example
 from medteb_mteb.curation.synthetic.asking import Asking, portions
 from medteb_mteb.curation.synthetic.brainstorm import Tasks, brainstorm, first_calls, most_calls, read_tasks
 from medteb_mteb.curation.synthetic.grid import draw
-from medteb_mteb.curation.synthetic.report import Rows, SynthesisReport, finished, reported, written
+from medteb_mteb.curation.synthetic.report import SynthesisReport, SynthesisRows, finished, reported, written
 from medteb_mteb.curation.synthetic.task_checks import ExampleCheck
 from medteb_mteb.curation.synthetic.task_prompts import (
     EXAMPLE_TASKS,
@@ -143,7 +143,7 @@ def synthesize_tasks(
             if asked.tasks_from is not None
             else brainstorm(asking, asked.tasks, asked.language, asked.seed)
         )
-        rows = Rows(dropped=tasks.dropped, failed=tasks.failed)
+        rows = SynthesisRows(dropped=tasks.dropped, failed=tasks.failed)
         if not asking.stopped:
             if not tasks.kept:
                 raise BuildError(_no_tasks(rows))
@@ -209,7 +209,7 @@ def _drawn(tasks: Sequence[str], asked: TaskSettings) -> Iterator[tuple[int, Con
             yield number, constraints, example_prompt(key, task, constraints, asked.language, variant=variant)
 
 
-def _examples(tasks: Tasks, asked: TaskSettings, asking: Asking, rows: Rows) -> None:
+def _examples(tasks: Tasks, asked: TaskSettings, asking: Asking, rows: SynthesisRows) -> None:
     """Ask for the examples and check them."""
     version = example_version(asked.language)
     checks = [ExampleCheck(task, asked.language) for task in tasks.kept]
@@ -240,7 +240,7 @@ def _examples(tasks: Tasks, asked: TaskSettings, asking: Asking, rows: Rows) -> 
             return
 
 
-def _no_tasks(rows: Rows) -> str:
+def _no_tasks(rows: SynthesisRows) -> str:
     reasons = [f"{count} {reason}" for reason, count in rows.reasons().items()]
     reasons += sorted({f"call {row['call']}: {row['reason']}" for row in rows.failed})
     return (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from medteb_mteb.curation.files.read import read_texts
 from medteb_mteb.curation.judge.pools import read_pools
 from medteb_mteb.curation.llm import refuse_private
-from medteb_mteb.curation.training.plan import Candidates
+from medteb_mteb.curation.training.plan import QueryCandidates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,11 +27,11 @@ class PoolTexts:
         texts: Text of each document that is judged.
     """
 
-    queries: tuple[Candidates, ...]
+    queries: tuple[QueryCandidates, ...]
     repeated: Mapping[str, tuple[tuple[str, str], ...]]
     texts: Mapping[str, str]
 
-    def shards(self, size: int) -> Iterator[tuple[int, tuple[Candidates, ...]]]:
+    def shards(self, size: int) -> Iterator[tuple[int, tuple[QueryCandidates, ...]]]:
         """Number and queries of each shard."""
         for number, start in enumerate(range(0, len(self.queries), size)):
             yield number, self.queries[start : start + size]
@@ -71,7 +71,7 @@ def read_pool_texts(
         different: dict[str, str] = {}
         for name in (document for query in names for document in pairs[query]):
             different.setdefault(texts[name], name)
-        found.append(Candidates(names[0], text, tuple(different.values())))
+        found.append(QueryCandidates(names[0], text, tuple(different.values())))
         if len(names) > 1:
             repeated[names[0]] = tuple((name, text) for name in names[1:])
     return PoolTexts(tuple(found), repeated, texts)

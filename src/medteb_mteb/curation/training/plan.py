@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.llm import Prompt
 
-__all__ = ["Batch", "Candidates", "TwoLists", "batches"]
+__all__ = ["Batch", "QueryCandidates", "TwoLists", "batches"]
 
 _OVERHEAD = tokens_of(SYSTEM) + tokens_of(TEMPLATE)
 #: Tokens of the delimiters and the id of a document.
@@ -75,7 +75,7 @@ class TwoLists:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class QueryCandidates:
     """A query with the documents that are judged for it.
 
     Attributes:
@@ -116,7 +116,7 @@ class Batch:
         return self.documents.index(None) if None in self.documents else None
 
 
-def batches(candidates: Candidates, texts: Mapping[str, str], how: TwoLists) -> Iterator[Batch]:
+def batches(candidates: QueryCandidates, texts: Mapping[str, str], how: TwoLists) -> Iterator[Batch]:
     """The prompts for a query: suspicious documents alone, the others together.
 
     Which documents share a prompt, and in which order, depends on the texts and the seed alone.

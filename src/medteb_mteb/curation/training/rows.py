@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from medteb_mteb.curation.training.answer import Lists
-    from medteb_mteb.curation.training.plan import Batch, Candidates, TwoLists
+    from medteb_mteb.curation.training.plan import Batch, QueryCandidates, TwoLists
 
-__all__ = ["NO_ANSWER", "NO_CANDIDATES", "NO_POSITIVE", "REPEATED", "TEST", "Rows", "TripleWriter"]
+__all__ = ["NO_ANSWER", "NO_CANDIDATES", "NO_POSITIVE", "REPEATED", "TEST", "ShardRows", "TripleWriter"]
 
 #: Why a query makes no triple.
 REPEATED, TEST, NO_CANDIDATES = "repeated", "test-query", "no-candidates"
@@ -23,7 +23,7 @@ NO_ANSWER, NO_POSITIVE = "no-answer", "no-positive"
 
 
 @dataclass
-class Rows:
+class ShardRows:
     """Rows of a shard's files, and what is counted of them.
 
     Attributes:
@@ -56,8 +56,8 @@ class TripleWriter:
 
     def add(
         self,
-        rows: Rows,
-        candidates: Candidates,
+        rows: ShardRows,
+        candidates: QueryCandidates,
         batches: Iterable[Batch],
         answers: Mapping[str, Lists],
         failed: Mapping[str, str],
@@ -98,7 +98,7 @@ class TripleWriter:
             return
         self._triple(rows, candidates, relevance)
 
-    def _triple(self, rows: Rows, candidates: Candidates, relevance: Mapping[str, int]) -> None:
+    def _triple(self, rows: ShardRows, candidates: QueryCandidates, relevance: Mapping[str, int]) -> None:
         positives = [name for name in candidates.documents if relevance.get(name) == 1]
         negatives = [name for name in candidates.documents if relevance.get(name) == 0]
         kept = self._negatives(candidates.query, negatives)

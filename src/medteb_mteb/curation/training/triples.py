@@ -27,9 +27,9 @@ from medteb_mteb.curation.llm import (
 from medteb_mteb.curation.training.answer import Lists, read_lists
 from medteb_mteb.curation.training.leaks import HeldOut
 from medteb_mteb.curation.training.material import PoolTexts, read_pool_texts
-from medteb_mteb.curation.training.plan import Batch, Candidates, TwoLists, batches
+from medteb_mteb.curation.training.plan import Batch, QueryCandidates, TwoLists, batches
 from medteb_mteb.curation.training.prompt import prompt_version
-from medteb_mteb.curation.training.rows import NO_CANDIDATES, REPEATED, TEST, Rows, TripleWriter
+from medteb_mteb.curation.training.rows import NO_CANDIDATES, REPEATED, TEST, ShardRows, TripleWriter
 from medteb_mteb.curation.training.shards import Shards
 from medteb_mteb.editions import sha256_of
 
@@ -261,9 +261,11 @@ class _Work:
         counts, dropped, failed = _numbers(shards.counts())
         return replace(report, counts=counts, dropped=dropped, failed=failed, notes=notes)
 
-    def _plan(self, some: Sequence[Candidates]) -> tuple[Rows, list[tuple[Candidates, list[Batch]]]]:
+    def _plan(
+        self, some: Sequence[QueryCandidates]
+    ) -> tuple[ShardRows, list[tuple[QueryCandidates, list[Batch]]]]:
         """Drop queries that need no judgement, and return the dropped rows and the prompts of the others."""
-        rows = Rows()
+        rows = ShardRows()
         rows.counts["queries"] += len(some)
         leaks = self.held_out.leaks([one.text for one in some])
         asked = []
@@ -279,7 +281,7 @@ class _Work:
                 asked.append((one, list(batches(one, self.material.texts, self.how))))
         return rows, asked
 
-    def _ask(self, asked: list[tuple[Candidates, list[Batch]]], name: str) -> Generation[Lists] | None:
+    def _ask(self, asked: list[tuple[QueryCandidates, list[Batch]]], name: str) -> Generation[Lists] | None:
         known = {batch.key: batch for _, prompts in asked for batch in prompts}
         if not known:
             return None

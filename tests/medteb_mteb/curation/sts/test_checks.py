@@ -3,22 +3,22 @@ from __future__ import annotations
 import pytest
 
 from medteb_mteb.curation.files.records import Text
-from medteb_mteb.curation.sts import Dictionary, Entry
+from medteb_mteb.curation.sts import Dictionary, DictionaryEntry
 from medteb_mteb.curation.sts.checks import REASONS, check
 from medteb_mteb.curation.sts.question import is_question
-from medteb_mteb.curation.sts.select import Candidate
+from medteb_mteb.curation.sts.select import SwappedQuery
 
 GOOD = {
     "positive": "血压高的人可以喝酒吗？",
     "negative-1": "血压高要做哪些检查？",
     "negative-2": "高血压应该挂什么科？",
 }
-OTHERS = [Entry("糖尿病", "消渴症"), Entry("血压高危象", "高血压危象")]
+OTHERS = [DictionaryEntry("糖尿病", "消渴症"), DictionaryEntry("血压高危象", "高血压危象")]
 
 
 def checked(changes=None, *, text="高血压可以喝点酒吗？", entry=None, tolerance=0.3, **more):
-    entry = entry or Entry("高血压", "血压高")
-    one = Candidate(Text("q", text), entry, text.replace(entry.origin, entry.replace))
+    entry = entry or DictionaryEntry("高血压", "血压高")
+    one = SwappedQuery(Text("q", text), entry, text.replace(entry.origin, entry.replace))
     terms = Dictionary([entry, *OTHERS]).terms
     return check(one, {**GOOD, **(changes or {}), **more}, terms, tolerance)
 
@@ -72,7 +72,7 @@ def test_one_question_called_the_same_and_not_the_same():
 
 
 def test_terms_that_contain_one_another():
-    shorter = Entry("高血压", "高血压病")
+    shorter = DictionaryEntry("高血压", "高血压病")
     rewrites = {
         "positive": "高血压病可以喝些酒吗？",
         "negative-1": "高血压病怎么确诊？",
@@ -82,7 +82,7 @@ def test_terms_that_contain_one_another():
     assert checked({**rewrites, "negative-2": "高血压病怎么降？"}, entry=shorter) == {
         "negative-2": "term-missing"
     }
-    longer = Entry("高血压病", "高血压")
+    longer = DictionaryEntry("高血压病", "高血压")
     text = "高血压病可以喝点酒吗？"
     rewrites = {
         "positive": "高血压可以喝些酒吗？",

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.sts import Dictionary, Entry, read_dictionary
+from medteb_mteb.curation.sts import Dictionary, DictionaryEntry, read_dictionary
 from medteb_mteb.folders.problems import FolderError
 
 ROWS = [("高血压", "血压高"), ("高血压", "高血压病"), ("HPV", "人乳头瘤病毒")]
@@ -45,9 +45,15 @@ def test_rows_that_cannot_be_used_are_named(tmp_path):
 
 
 def test_repeated_entries_are_counted():
-    found = Dictionary([Entry("CT", "计算机断层"), Entry("ｃｔ", "计算机断层"), Entry("CT", "断层扫描")])
+    found = Dictionary(
+        [
+            DictionaryEntry("CT", "计算机断层"),
+            DictionaryEntry("ｃｔ", "计算机断层"),
+            DictionaryEntry("CT", "断层扫描"),
+        ]
+    )
     assert (len(found.entries), found.repeated) == (2, 1)
 
 
 def test_a_pair_has_no_direction():
-    assert Entry("CT", "断层扫描").pair == Entry("断层扫描", "ｃｔ").pair
+    assert DictionaryEntry("CT", "断层扫描").pair == DictionaryEntry("断层扫描", "ｃｔ").pair

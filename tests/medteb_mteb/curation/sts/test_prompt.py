@@ -9,17 +9,17 @@ from fault_server import ROOT, rules
 
 from medteb_mteb.curation.files.records import Text
 from medteb_mteb.curation.llm import Rejected, load_llm
-from medteb_mteb.curation.sts import Entry
+from medteb_mteb.curation.sts import DictionaryEntry
 from medteb_mteb.curation.sts.prompt import KINDS, SCHEMA, read_rewrites, render
 from medteb_mteb.curation.sts.question import bounds
-from medteb_mteb.curation.sts.select import Candidate
+from medteb_mteb.curation.sts.select import SwappedQuery
 
 GOOD = dict.fromkeys(KINDS, "问吗？")
 
 
 def candidate(text="高血压能喝酒吗", entry=None):
-    entry = entry or Entry("高血压", "血压高")
-    return Candidate(Text("q1", text), entry, text.replace(entry.origin, entry.replace))
+    entry = entry or DictionaryEntry("高血压", "血压高")
+    return SwappedQuery(Text("q1", text), entry, text.replace(entry.origin, entry.replace))
 
 
 def given(prompt):

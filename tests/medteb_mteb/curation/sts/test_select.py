@@ -3,17 +3,17 @@ from __future__ import annotations
 import pytest
 
 from medteb_mteb.curation.files.records import Text
-from medteb_mteb.curation.sts import Dictionary, Entry
+from medteb_mteb.curation.sts import Dictionary, DictionaryEntry
 from medteb_mteb.curation.sts.select import select
 
 DICTIONARY = Dictionary(
     [
-        Entry("高血压", "血压高"),
-        Entry("糖尿病", "消渴症"),
-        Entry("糖尿病足", "糖足"),
-        Entry("感冒", "伤风"),
-        Entry("感冒", "上呼吸道感染"),
-        Entry("冠心病", "冠状动脉粥样硬化性心脏病"),
+        DictionaryEntry("高血压", "血压高"),
+        DictionaryEntry("糖尿病", "消渴症"),
+        DictionaryEntry("糖尿病足", "糖足"),
+        DictionaryEntry("感冒", "伤风"),
+        DictionaryEntry("感冒", "上呼吸道感染"),
+        DictionaryEntry("冠心病", "冠状动脉粥样硬化性心脏病"),
     ]
 )
 
@@ -56,7 +56,7 @@ def test_the_same_query_again():
 
 
 def test_a_term_inside_a_synonym_does_not_count():
-    dictionary = Dictionary([Entry("高血压", "高血压病")])
+    dictionary = Dictionary([DictionaryEntry("高血压", "高血压病")])
     assert chosen("高血压病能喝酒吗", dictionary=dictionary).reasons == {"no-term": 1}
     assert chosen("高血压和高血压病一样吗", dictionary=dictionary).reasons == {"has-synonym": 1}
 

@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 
 from medteb_mteb.curation.files.records import BuildError, Text
-from medteb_mteb.curation.sts import Entry
+from medteb_mteb.curation.sts import DictionaryEntry
 from medteb_mteb.curation.sts.sample import draw
-from medteb_mteb.curation.sts.select import Candidate
+from medteb_mteb.curation.sts.select import SwappedQuery
 from medteb_mteb.curation.sts.split import split_by_entry
 from medteb_mteb.curation.texts.split import near_duplicates
 
@@ -15,9 +15,9 @@ TERMS = ["高血压", "糖尿病", "冠心病", "支气管哮喘", "痛风", "�
 ASKED = ["{}患者每天走路多少步合适", "得了{}还能不能打新冠疫苗", "哪些化验可以查出{}"]
 CANDIDATES = [
     # Half of the entries are turned round.
-    Candidate(
+    SwappedQuery(
         Text(f"q{i}{j}", asked.format(term)),
-        Entry(f"{term}病", term) if j == 1 else Entry(term, f"{term}病"),
+        DictionaryEntry(f"{term}病", term) if j == 1 else DictionaryEntry(term, f"{term}病"),
         "",
     )
     for i, term in enumerate(TERMS)

@@ -13,9 +13,9 @@ from medteb_mteb.curation.pipeline.registry import step
 from medteb_mteb.curation.pipeline.training_step import held_out, queries_trained_on
 from medteb_mteb.curation.pipeline.work import StepOutcome
 from medteb_mteb.curation.pipeline.writer_step import WriterStep, charge_like, charge_of, text_of_mean_length
-from medteb_mteb.curation.sts import Entry, StsSettings, estimate, sts
+from medteb_mteb.curation.sts import DictionaryEntry, StsSettings, estimate, sts
 from medteb_mteb.curation.sts.prompt import prompt_version, render
-from medteb_mteb.curation.sts.select import Candidate
+from medteb_mteb.curation.sts.select import SwappedQuery
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.pipeline.work import Charge, StepJob, StepView
@@ -99,6 +99,6 @@ class StsStep(WriterStep):
             return charge_of(llm, found.cost)
         queries = view.volume("queries")
         query = text_of_mean_length(queries)
-        like = Candidate(Text("x", query), Entry("字" * 4, "词" * 4), query)
+        like = SwappedQuery(Text("x", query), DictionaryEntry("字" * 4, "词" * 4), query)
         requests = min(queries.items, self.limit or queries.items)
         return charge_like(llm, render(like, self.tolerance), requests)
