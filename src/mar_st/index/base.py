@@ -126,8 +126,12 @@ class Index(ABC):
         """Documents by their keys."""
 
     @abstractmethod
+    def find_documents(self, names: Sequence[str]) -> dict[str, Stored]:
+        """Return the documents of some ids; ids that the index does not have are left out."""
+
     def document(self, name: str) -> Stored | None:
-        """The document of an id; `None` if there is none."""
+        """Return the document of an id, `None` if there is none."""
+        return self.find_documents([name]).get(name)
 
     @abstractmethod
     def ids(self, found: ScoredKeys) -> list[list[str]]:

@@ -240,17 +240,26 @@ class Documents:
         return passed
 
     def document(self, row: int) -> Stored:
-        """The document of a row."""
+        """Return the document of a row."""
+        return self.documents([row])[0]
+
+    def documents(self, rows: Sequence[int]) -> list[Stored]:
+        """Return the documents of some rows."""
+        metadata: list[dict[str, Scalar]] = [{} for _ in rows]
+        chosen = pa.array(rows, type=pa.int64()) if len(rows) > _ONE_BY_ONE else None
+        for name, column in self._columns.items():
+            values = [column[row].as_py() for row in rows] if chosen is None else _taken(column, chosen)
+            for fields, value in zip(metadata, values, strict=True):
+                if value is not None:
+                    fields[name] = value
+        return [Stored(*self._strings_of(row), fields) for row, fields in zip(rows, metadata, strict=True)]
+
+    def _strings_of(self, row: int) -> tuple[str, str, str]:
+        """Return the id, title and text of a row."""
         number = bisect_right(self._starts, row) - 1
         titles, texts = self._strings[number]
         place = row - self._starts[number]
-        metadata = {name: column[row].as_py() for name, column in self._columns.items()}
-        return Stored(
-            self._names[row],
-            titles[place],
-            texts[place],
-            {name: value for name, value in metadata.items() if value is not None},
-        )
+        return self._names[row], titles[place], texts[place]
 
 
 def _validate(rows: Any, texts: Sequence[Any]) -> None:
@@ -266,6 +275,15 @@ def _validate(rows: Any, texts: Sequence[Any]) -> None:
         part.validate()
     if any(column.null_count for part in texts for column in part.columns) or rows.column("id").null_count:
         raise pa.ArrowInvalid("ids, titles or texts are missing")
+
+
+def _taken(column: Any, rows: Any) -> list[Scalar | None]:
+    """Return the values of a column in many rows; a scalar of Arrow for each would take microseconds."""
+    found = column.take(rows)
+    values: list[Scalar | None] = (
+        found.dictionary_decode() if isinstance(found, pa.DictionaryArray) else found
+    ).to_pylist()
+    return values
 
 
 class _Strings:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
 from collections import OrderedDict
 from itertools import pairwise
 from pathlib import Path
@@ -160,19 +159,20 @@ class FolderIndex(Index):
 
     def documents(self, keys: Sequence[Key]) -> list[Stored]:
         """Read the documents of some hits from their segments, as `Index.documents`."""
-        found = []
-        starts = self._starts.tolist()
-        for key in map(int, keys):
-            number = bisect_right(starts, key) - 1
-            found.append(self.segments[number].documents.document(key - starts[number]))
-        return found
+        rows = np.array(keys, dtype=np.int64)
+        numbers = np.searchsorted(self._starts, rows, side="right") - 1
+        found: dict[int, Stored] = {}
+        for number in np.unique(numbers).tolist():
+            here = rows[numbers == number]
+            read = self.segments[number].documents.documents((here - self._starts[number]).tolist())
+            found.update(zip(here.tolist(), read, strict=True))
+        return [found[row] for row in rows.tolist()]
 
-    def document(self, name: str) -> Stored | None:
-        """Look an id up in all segments and read its document, as `Index.document`."""
-        for segment, rows in zip(self.segments, self.locate([name]), strict=True):
-            if len(rows):
-                return segment.documents.document(int(rows[0]))
-        return None
+    def find_documents(self, names: Sequence[str]) -> dict[str, Stored]:
+        """Look ids up in all segments and read their documents, as `Index.find_documents`."""
+        parts = zip(self.segments, self.locate(names), strict=True)
+        read = (segment.documents.documents(rows.tolist()) for segment, rows in parts)
+        return {document.id: document for documents in read for document in documents}
 
     def ids(self, found: ScoredKeys) -> list[list[str]]:
         """Return the ids of the hits, as `Index.ids`."""

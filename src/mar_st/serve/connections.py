@@ -48,8 +48,8 @@ PIPELINED = 32
 #: Seconds for which an idle connection is still read when the server stops, or when it holds unread bytes.
 LINGER = 0.5
 
-#: Paths whose requests may be refused before their bodies are read.
-SHED = frozenset({b"/search", b"/v1/embeddings"})
+#: Paths whose requests may be refused before their bodies are read; the path of documents by id.
+SHED, DOCUMENT = frozenset({b"/search", b"/v1/embeddings"}), b"/document"
 
 
 class ServeConfig(Config):
@@ -264,10 +264,12 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _overloaded(self) -> float | None:
         """Seconds that the caller has to wait if this request is refused unread, else `None`."""
-        wait = self.guard.overloaded(len(self.tasks))
-        if wait is None or not self._idle or self.expect_100_continue:
+        if not self._idle or self.expect_100_continue:
             return None
-        return wait if self.url.partition(b"?")[0] in SHED and self.parser.get_method() == b"POST" else None
+        path, method = self.url.partition(b"?")[0], self.parser.get_method()
+        if path == DOCUMENT and method == b"GET":
+            return 1.0 if self.guard.too_many_reads(self) else None
+        return self.guard.overloaded(len(self.tasks)) if path in SHED and method == b"POST" else None
 
     def _turn_away(self, seconds: float) -> None:
         """Answer 429, without a task, and become idle."""
@@ -287,6 +289,7 @@ class GuardedProtocol(HttpToolsProtocol):
         Its caller must take most of it before the next request is begun: who reads no answers gets no work
         done for further ones.
         """
+        self.guard.reading.discard(self)
         if self.flow.write_paused and not self.transport.is_closing():
             self._held = True
             self.flow.pause_reading()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -16,6 +15,7 @@ from mar_st.online.batcher import Closed
 from mar_st.online.protocol import encoder_name
 from mar_st.online.waiting import is_short
 from mar_st.serve.errors import ApiError, bad, too_many
+from mar_st.serve.reading import DocumentReader
 from mar_st.serve.searching import PendingSearch, SearchStage, deliver, moving
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from mar_st.index import Hits, Searcher
-    from mar_st.index.documents import Stored
     from mar_st.index.filters import Filter
     from mar_st.online import QueryEncoder
     from mar_st.serve.metrics import Metrics
@@ -32,9 +31,6 @@ if TYPE_CHECKING:
 
 #: Share of the timeout that the expected wait may take; beyond it a caller is sent away at once.
 FILL = 0.5
-
-#: Documents that may be asked for by id at once.
-MOST_READS = 64
 
 
 class Encoding:
@@ -138,6 +134,7 @@ class SearchEngine:
         documents: Number of documents.
         query: Name of the query encoder in its model; `None` where it has none, or nothing encodes queries.
         effort: Settings of searching that hold for this encoder.
+        reader: Reads documents by id.
         match: Threshold of good matches for this encoder and the share of false rejects that it was chosen
             for; `None` where nothing was calibrated.
     """
@@ -153,9 +150,7 @@ class SearchEngine:
         self.dim, self.fields = searcher.index.dim, searcher.index.fields
         self.hybrid, self.rerank = searcher.index.has_words, searcher.reranker is not None
         self.documents, self.texts = len(searcher.index), searcher.index.has_texts
-        # Looking an id up goes through all of them: one at a time, beside the searches.
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="documents")
-        self._reading = 0
+        self.reader = DocumentReader(searcher.index)
         self.query, self.effort = encoder_name(encoder), searcher.effort
         known = searcher.calibrated
         self.match = known and {name: known[name] for name in ("threshold", "false_reject")}
@@ -184,24 +179,7 @@ class SearchEngine:
         if self.encoding is not None:
             self.encoding.batcher.close(finish=True)
         self.stage.close()
-        self._reader.shutdown()
-
-    async def document(self, name: str) -> Stored | None:
-        """The document of an id; `None` if there is none.
-
-        Raises:
-            ApiError: 429: too many wait.
-            IndexingError: The index cannot be read.
-        """
-        if self._reading >= MOST_READS:
-            raise too_many(1)
-        self._reading += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(
-                self._reader, self.searcher.index.document, name
-            )
-        finally:
-            self._reading -= 1
+        self.reader.close()
 
     def search(self, search: PendingSearch, text: str | None = None) -> asyncio.Future[Hits]:
         """Hits for a vector or a text.

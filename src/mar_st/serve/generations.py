@@ -179,6 +179,8 @@ class Generations:
         """
         searcher, dim = opened.searcher, opened.searcher.index.dim
         searcher.search_vectors(np.full((1, dim), dim**-0.5, dtype=np.float32), k=1)
+        if searcher.index.has_words:  # jieba reads its dictionary, in which time no other thread runs
+            searcher.index.find_words(["预热"], 1, None)
         if opened.encoder is not None and opened.encoder is not warm:
             for size in _WARM:
                 opened.encoder.encode(["预热的一句话而已"] * size)

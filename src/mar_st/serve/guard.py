@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from mar_st.serve.errors import ApiError
+from mar_st.serve.reading import MAX_READS
 
 if TYPE_CHECKING:
     import asyncio
@@ -59,6 +60,7 @@ class Guard:
     Attributes:
         metrics: Counters of closed connections and refused requests; set when the application exists.
         generations: The application's engine; set when the application exists.
+        reading: Connections whose request asks for a document by its id.
         listening: The listening socket.
     """
 
@@ -69,6 +71,7 @@ class Guard:
         self.idle: dict[GuardedProtocol, None] = {}
         # Until when each must have taken how much, by what was left of its answer.
         self.sending: dict[GuardedProtocol, tuple[float, int]] = {}
+        self.reading: set[GuardedProtocol] = set()
         self._sweeping = False
         self.metrics: Metrics | None = None
         self.generations: Generations | None = None
@@ -127,6 +130,7 @@ class Guard:
     def forget(self, connection: GuardedProtocol) -> None:
         """A connection is gone."""
         self.leave(connection)
+        self.reading.discard(connection)
         self.sending.pop(connection, None)
 
     def leave(self, connection: GuardedProtocol) -> None:
@@ -180,6 +184,16 @@ class Guard:
         """Count a connection that was closed."""
         if self.metrics is not None:
             self.metrics.dropped.labels(reason).inc()
+
+    def too_many_reads(self, connection: GuardedProtocol) -> bool:
+        """Return True if as many documents are asked for as may be; else count one more.
+
+        Hundreds of requests may come in one turn of the event loop, before the first of them is begun.
+        """
+        if len(self.reading) >= MAX_READS:
+            return True
+        self.reading.add(connection)
+        return False
 
     def overloaded(self, requests: int) -> float | None:
         """Seconds to wait if the queues are full and the event loop cannot even refuse in time, else `None`.

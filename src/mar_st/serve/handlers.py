@@ -78,7 +78,7 @@ class Handlers:
         name = request.parameter("id")
         with self.generations.current as engine:
             try:
-                found = await engine.document(name)
+                found = await engine.reader.read(name)
             except MarError as error:
                 raise bad(str(error)) from None
         if found is None:
@@ -209,15 +209,13 @@ def _found(
 
 def _embedded(vectors: np.ndarray, form: str, model: str, used: int) -> bytes:
     """The answer to a request for embeddings."""
-    rows = enumerate(_rows(vectors, form))
-    return as_json(
-        {
-            "object": "list",
-            "data": [{"object": "embedding", "index": index, "embedding": row} for index, row in rows],
-            "model": model,
-            "usage": {"prompt_tokens": used, "total_tokens": used},
-        }
+    # In pieces: while one is written, no other thread runs.
+    data = b",".join(
+        as_json({"object": "embedding", "index": index, "embedding": row})
+        for index, row in enumerate(_rows(vectors, form))
     )
+    usage = as_json({"prompt_tokens": used, "total_tokens": used})
+    return b'{"object":"list","data":[%s],"model":%s,"usage":%s}' % (data, as_json(model), usage)
 
 
 def cut(vectors: np.ndarray, dim: int, *, normalised: bool) -> np.ndarray:

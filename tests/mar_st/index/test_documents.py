@@ -32,6 +32,20 @@ def test_written_files_are_read(tmp_path):
     assert list(found.texts(here.start, here.stop)) == texts
 
 
+def test_many_documents_at_once_are_those_one_by_one(tmp_path):
+    given = [
+        Stored(f"d{row}", "", f"text {row}", {"year": row, "part": f"p{row % 3}", "name": f"n{row}"})
+        if row % 5
+        else Stored(f"d{row}", "", "bare", {})
+        for row in range(500)
+    ]
+    written(tmp_path, given)
+    found = Documents(tmp_path)
+    rows = [*range(499, 0, -3), 7, 7]
+    assert found.documents(rows) == [given[row] for row in rows]
+    assert found.documents([]) == []
+
+
 def test_types_are_those_that_hold_all_values(tmp_path):
     fields = written(
         tmp_path,

@@ -114,9 +114,15 @@ class _Index(SimpleNamespace):
         )
         self.count = count
 
-    def document(self, name: str) -> Stored | None:
-        place = int(name[1:]) if name[1:].isdigit() else self.count
-        return Stored(name, f"标题{place}", "全文", {"year": 2020}) if place < self.count else None
+    def find_documents(self, names: Any) -> dict[str, Stored]:
+        return {
+            name: Stored(name, f"标题{name[1:]}", "全文", {"year": 2020})
+            for name in names
+            if name[1:].isdigit() and int(name[1:]) < self.count
+        }
+
+    def find_words(self, texts: Any, k: int, where: Any) -> None:
+        self.warmed = list(texts)
 
     def __len__(self) -> int:
         return self.count

@@ -283,11 +283,51 @@ def test_a_search_says_whether_its_best_hit_is_a_good_match(make_client):
     assert client.get("/info").json()["match"] == {"threshold": 0.9, "false_reject": 0.05}
 
 
+def test_callers_who_wait_for_documents_get_them_in_one_pass(make_client):
+    client = make_client()
+    index = client.app.state.generations.current.searcher.index
+    go, passes, look_up = threading.Event(), [], index.find_documents
+
+    def find(names):
+        passes.append(list(names))
+        if names == ["d5"]:
+            go.wait(20)
+        if "d3" in names:
+            raise MarError("This document is damaged.")
+        return look_up(names)
+
+    index.find_documents = find
+
+    async def ask(*names):
+        first = asyncio.create_task(client.many(("GET", "/document?id=d5", {})))
+        async with asyncio.timeout(20):
+            while not passes:
+                await asyncio.sleep(0.001)
+            rest = asyncio.create_task(client.many(*[("GET", f"/document?id={name}", {}) for name in names]))
+            while len(reader._waiting) < len(names):
+                await asyncio.sleep(0.001)
+            go.set()
+            assert (await first)[0].json()["id"] == "d5"
+            return await rest
+
+    reader = client.app.state.generations.current.reader
+    names = ["d0", "d1", "d2", "d99", "d1"]
+    answers = asyncio.run(ask(*names))
+    assert passes == [["d5"], names]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 404, 200]
+    assert [answer.json().get("id") for answer in answers] == ["d0", "d1", "d2", None, "d1"]
+    # One that cannot be read fails no other.
+    go.clear()
+    passes.clear()
+    answers = asyncio.run(ask("d0", "d3", "d4"))
+    assert [answer.status_code for answer in answers] == [200, 400, 200]
+
+
 def test_documents_that_are_asked_for_do_not_pile_up(make_client):
     client = make_client(timeout=0.5)
     engine = client.app.state.generations.current
     go = threading.Event()
-    engine.searcher.index.document = lambda name: go.wait(20) and None
+    engine.searcher.index.find_documents = lambda names: go.wait(20) and {}
 
     async def ask():
         asked = ("GET", "/document?id=d0", {})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
+import threading
 import time
 from collections import Counter
 from types import SimpleNamespace
@@ -215,6 +217,45 @@ def test_oversized_requests_are_refused_before_the_application_sees_them(monkeyp
             began = time.monotonic()
             assert resting.recv(10) == b""  # ended as any connection that rests too long
             assert 0.5 < time.monotonic() - began < 5
+
+    with_server(client, app)
+
+
+def test_too_many_reads_of_documents_are_refused_before_the_application_sees_them(monkeypatch):
+    monkeypatch.setattr(guard, "MAX_READS", 3)
+    go = threading.Event()
+
+    class Held(CountingApp):
+        async def __call__(self, scope, receive, send):
+            while scope["path"] == "/document" and not go.is_set():
+                await asyncio.sleep(0.001)
+            await super().__call__(scope, receive, send)
+
+    app = Held(SimpleNamespace(current=None), Metrics())
+    read = b"GET /document?id=d1 HTTP/1.1\r\n\r\n"
+
+    def client(port):
+        callers = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(9)]
+        for one in callers:
+            one.sendall(read)
+        for one in callers[3:]:
+            status, head, body = read_answer(one)
+            assert (status, json.loads(body)["error"]["code"]) == (429, "overloaded")
+            assert b"retry-after: 1" in head
+        # The rest is answered meanwhile, and a caller who leaves makes room for another.
+        callers[3].sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert read_answer(callers[3])[0] == 200
+        callers[0].close()
+        time.sleep(0.1)
+        callers[3].sendall(read)
+        callers[4].sendall(read)
+        assert read_answer(callers[4])[0] == 429
+        go.set()
+        for one in callers[1:4] * 2:
+            assert read_answer(one)[0] == 200
+            one.sendall(read)  # on a connection that has read before
+        for one in callers[1:]:
+            one.close()
 
     with_server(client, app)
 

@@ -12,7 +12,7 @@ from mar_st.errors import MarError
 from mar_st.serve import ServeSettings, create_app
 from mar_st.serve.fleet import Fleet, Report
 from tests.mar_st.serve.conftest import Client
-from tests.mar_st.serve.fakes import DOCUMENTS, FakeEncoder
+from tests.mar_st.serve.fakes import DOCUMENTS, FakeEncoder, FakeSearcher
 from tests.mar_st.serve.servers import make_index
 
 
@@ -48,6 +48,15 @@ def test_the_old_index_answers_whom_it_took_and_is_then_closed(tmp_path):
     assert not any(lane._thread.is_alive() for lane in (old.stage.small, old.stage.large))
     with pytest.raises(MarError):
         old.encoding.batcher.submit(["x"])
+
+
+def test_bm25_is_warm_before_the_first_caller_comes():
+    searcher = FakeSearcher(DOCUMENTS, FakeEncoder())
+    create_app(searcher, ServeSettings()).state.generations.current.close()
+    assert searcher.index.warmed
+    bare = FakeSearcher(DOCUMENTS, FakeEncoder(), words=False)
+    create_app(bare, ServeSettings()).state.generations.current.close()
+    assert not hasattr(bare.index, "warmed")
 
 
 def test_a_folder_that_cannot_be_opened_changes_nothing(tmp_path):

@@ -127,17 +127,14 @@ class MilvusIndex(Index):
 
     def documents(self, keys: Sequence[Key]) -> list[Stored]:
         """Read the documents of some hits, as `Index.documents`; one deleted since then has no text."""
-        found = self._stored([str(key) for key in keys])
+        found = self.find_documents([str(key) for key in keys])
         return [found.get(str(key)) or Stored(str(key), "", "", {}) for key in keys]
 
-    def document(self, name: str) -> Stored | None:
-        """Read the document of an id, as `Index.document`."""
-        return self._stored([name]).get(name)
-
-    def _stored(self, ids: Sequence[str]) -> dict[str, Stored]:
+    def find_documents(self, names: Sequence[str]) -> dict[str, Stored]:
+        """Read the documents of some ids, as `Index.find_documents`."""
         columns = {f"metadata_{place}": name for place, name in enumerate(self.fields)}
         found: dict[str, Stored] = {}
-        for row in self._rows(ids, ["id", "title", "text", *columns]):
+        for row in self._rows(names, ["id", "title", "text", *columns]):
             metadata = {name: row[column] for column, name in columns.items() if row.get(column) is not None}
             found[row["id"]] = Stored(row["id"], row["title"], row["text"], metadata)
         return found
