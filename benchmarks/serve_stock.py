@@ -27,11 +27,12 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from mar_st.online import DeadlinePassed
 from mar_st.serve import ServeSettings
 from mar_st.serve.app import create_app
+from mar_st.serve.aside import SWITCH
 from mar_st.serve.errors import ApiError, late
 from mar_st.serve.handlers import Handlers
 from mar_st.serve.http import ReceivedRequest
 from mar_st.serve.requests import EmbeddingsRequest, SearchRequest  # noqa: TC001 -- FastAPI reads them
-from mar_st.serve.run import SWITCH, _address, _listen, launch
+from mar_st.serve.run import _address, _listen, launch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

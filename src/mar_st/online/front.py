@@ -67,9 +67,13 @@ class QueryTokenizer:
             return [self._tokenizer.encode(texts[0]).ids]
         return [found.ids for found in self._tokenizer.encode_batch_fast(list(texts))]
 
-    def count(self, text: str) -> int:
-        """Tokens of a text before it is cut."""
-        found = self._tokenizer.encode(text)
+    def counts(self, texts: Sequence[str]) -> list[int]:
+        """Return the number of tokens of each text before it is cut."""
+        if len(texts) == 1:
+            return [self._count(self._tokenizer.encode(texts[0]))]
+        return [self._count(found) for found in self._tokenizer.encode_batch_fast(list(texts))]
+
+    def _count(self, found: Any) -> int:
         rest: int = sum(len(part.ids) - self._special for part in found.overflowing)
         return len(found.ids) + rest
 

@@ -14,6 +14,7 @@ from mar_st.online import DeadlinePassed, MicroBatcher, QueueFull
 from mar_st.online.batcher import Closed
 from mar_st.online.protocol import encoder_name
 from mar_st.online.waiting import is_short
+from mar_st.serve.aside import aside
 from mar_st.serve.errors import ApiError, bad, too_many
 from mar_st.serve.reading import DocumentReader
 from mar_st.serve.searching import PendingSearch, SearchStage, deliver, moving
@@ -111,7 +112,7 @@ class Encoding:
 
     async def count(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text; in another thread, since an encoder may be locked while it computes."""
-        return await asyncio.to_thread(self.encoder.count_tokens, texts)
+        return await aside(self.encoder.count_tokens, texts)
 
 
 class SearchEngine:

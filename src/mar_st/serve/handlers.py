@@ -13,6 +13,7 @@ import orjson
 
 from mar_st.errors import MarError
 from mar_st.online import DeadlinePassed
+from mar_st.serve.aside import aside
 from mar_st.serve.errors import ApiError, bad, late
 from mar_st.serve.http import ReceivedRequest, Reply, as_json
 from mar_st.serve.lengths import check_characters, check_lengths, counted_part
@@ -71,7 +72,7 @@ class Handlers:
             # Nothing is known of vectors that the encoder of this server did not make.
             match = engine.searcher.match(hits) if body.vector is None else None
         cut = truncated if body.query is not None and body.vector is None else None
-        return Reply(await aside(len(hits) > HITS, _found, hits, match, request.started, pending, cut))
+        return Reply(await aside_if(len(hits) > HITS, _found, hits, match, request.started, pending, cut))
 
     async def document(self, request: ReceivedRequest) -> Reply:
         """Show one document as the index keeps it."""
@@ -108,7 +109,7 @@ class Handlers:
         vector = None if body.vector is None else engine.check_vector(body.vector)
         text, encoded, truncated = await self._text(engine, body)
         answer = asyncio.get_running_loop().create_future()
-        where = await aside(_many_values(body.where), engine.check_filter, body.where)
+        where = await aside_if(_many_values(body.where), engine.check_filter, body.where)
         pending = PendingSearch(
             text, body.k, where, body.hybrid, body.rerank or 0, request.deadline, answer, vector
         )
@@ -153,7 +154,7 @@ class Handlers:
             vectors = cut(vectors, body.dimensions, normalised=encoding.encoder.normalised)
         used = sum(min(count, encoding.encoder.max_length) for count in counts)
         model, form = body.model or name, body.encoding_format
-        return Reply(await aside(vectors.size > NUMBERS, _embedded, vectors, form, model, used))
+        return Reply(await aside_if(vectors.size > NUMBERS, _embedded, vectors, form, model, used))
 
     def _encoding(self, engine: SearchEngine, side: InputType, field: str) -> Encoding:
         if side == "document":
@@ -178,9 +179,9 @@ class Handlers:
             raise late(self.settings.timeout) from None
 
 
-async def aside(large: bool, make: Callable[..., Made], *arguments: Any) -> Made:
+async def aside_if(large: bool, make: Callable[..., Made], *arguments: Any) -> Made:
     """Return the result of a function; a long one runs in a thread, so that others are answered meanwhile."""
-    return await asyncio.to_thread(make, *arguments) if large else make(*arguments)
+    return await aside(make, *arguments) if large else make(*arguments)
 
 
 def _many_values(where: dict[str, Any] | None) -> bool:

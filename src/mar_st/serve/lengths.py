@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mar_st.online.protocol import truncation_side
+from mar_st.serve.aside import aside
 from mar_st.serve.errors import bad
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ async def counted_part(encoder: QueryEncoder, text: str) -> str:
                 beyond = middle
         return _part(text, fits, encoder)
 
-    return await asyncio.to_thread(find)
+    return await aside(find)
 
 
 def check_characters(text: str, *, truncate: bool, field: str) -> tuple[str, bool]:

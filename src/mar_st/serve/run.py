@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
 from mar_st.kernels.processor import processors
+from mar_st.serve.aside import SWITCH
 from mar_st.serve.settings import ServeError
 
 if TYPE_CHECKING:
@@ -37,10 +38,6 @@ SPARE = 256
 
 #: Packages of the extra `serve`.
 NEEDED = ("fastapi", "uvicorn", "httptools", "uvloop", "orjson", "prometheus_client")
-
-#: Seconds after which a thread that computes lets the event loop have the interpreter; with Python's own 5 ms
-#: every answer would wait that long while the index is searched.
-SWITCH = 0.0005
 
 #: Bytes of an answer that the system holds unsent for a caller who does not read. By default it may be
 #: megabytes, and so many answers would be computed for nobody.
