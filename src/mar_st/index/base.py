@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: How an index names a document within itself: row number or id.
 Key: TypeAlias = "int | str"
+#: What is measured for single query encoders: settings of searching, thresholds of good matches.
+Measured: TypeAlias = Literal["efforts", "matches"]
 Where: TypeAlias = "Mapping[str, Any] | str | Filter | None"
 
 MILVUS = "milvus:"
@@ -136,6 +138,20 @@ class Index(ABC):
     @abstractmethod
     def ids(self, found: ScoredKeys) -> list[list[str]]:
         """Ids of what was found."""
+
+    @abstractmethod
+    def sample(self, count: int) -> Sequence[tuple[Key, Stored]]:
+        """Return documents from all parts of the index with their keys; all of them if there are no more."""
+
+    @abstractmethod
+    def keep(self, field: Measured, origin: str, entry: dict[str, Any]) -> None:
+        """Write what was measured for a query encoder into the index; readers that are open do not see it.
+
+        Args:
+            field: What it is.
+            origin: Digest of the encoder's modules.
+            entry: What was measured.
+        """
 
     def search(
         self,

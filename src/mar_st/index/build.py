@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from mar_st.files import write_json
+from mar_st.files import make_folder, write_json
 from mar_st.index import lexical
 from mar_st.index.base import MILVUS
 from mar_st.index.choose import SAMPLE, choose, table_lines
@@ -119,6 +119,7 @@ def build_index(
         "tokens": tokens, "sample": sample,
         "queries": None if queries is None else hashlib.sha256(queries.tobytes()).hexdigest(),
     }  # fmt: skip
+    make_folder(out)
     with writing(out):
         plan = _plan(out, asked)
         part = out / SEGMENTS / "000001"

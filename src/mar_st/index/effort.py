@@ -15,7 +15,6 @@ import numpy as np
 from mar_st.index.base import Index
 from mar_st.index.errors import IndexingError
 from mar_st.index.folder import FolderIndex
-from mar_st.index.manifest import publish, read_manifest, writing
 from mar_st.index.registry import kind_of
 from mar_st.index.searcher import Searcher
 from mar_st.index.tune import AT, ExactResults, calibrate, recall
@@ -108,21 +107,5 @@ def tune_effort(
     before = {"search": opened.settings, f"recall@{AT}": round(recall(rows, asked, opened.settings), 4)}
     measured = calibrate(rows, asked, target, kind.LADDER)
     entry = {"query": encoder_name(searcher.encoder), **measured, "target": target, "queries": len(vectors)}
-    keep(opened.folder, "efforts", origin, entry)
+    opened.keep("efforts", origin, entry)
     return {**entry, "before": before}
-
-
-def keep(folder: Path, name: str, origin: str, entry: dict[str, Any]) -> None:
-    """Write what was measured for an encoder into the manifest; readers that are open keep what they opened.
-
-    Args:
-        folder: The index.
-        name: Field of the manifest, a mapping by digest of the encoder's modules: `efforts`, `matches`.
-        origin: The digest.
-        entry: What was measured.
-    """
-    with writing(folder):
-        manifest = read_manifest(folder)
-        entries = {**manifest.get(name, {}), origin: entry}
-        now = {**manifest, name: entries, "generation": manifest["generation"] + 1}
-        publish(folder, manifest, now)

@@ -14,13 +14,14 @@ from mar_st.index import flat
 from mar_st.index.base import (
     Index,
     Key,
+    Measured,
     ScoredKeys,
     check_scores,
     store,
 )
 from mar_st.index.errors import IndexingError
 from mar_st.index.lexical import Lexical, LexicalSegment
-from mar_st.index.manifest import read_manifest
+from mar_st.index.manifest import publish, read_manifest, writing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -199,6 +200,14 @@ class FolderIndex(Index):
         chosen = np.unique(np.linspace(0, len(live) - 1, min(count, len(live))).round().astype(int))
         keys: list[int] = live[chosen].tolist()
         return list(zip(keys, self.documents(keys), strict=True))
+
+    def keep(self, field: Measured, origin: str, entry: dict[str, Any]) -> None:
+        """Write what was measured for a query encoder into the manifest, as `Index.keep`."""
+        with writing(self.folder):
+            manifest = read_manifest(self.folder)
+            entries = {**manifest.get(field, {}), origin: entry}
+            now = {**manifest, field: entries, "generation": manifest["generation"] + 1}
+            publish(self.folder, manifest, now)
 
     def locate(self, ids: Sequence[str]) -> list[np.ndarray]:
         """Rows of some ids in each segment, deleted ones left out."""

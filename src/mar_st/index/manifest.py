@@ -17,7 +17,6 @@ from mar_st.files import (
     delete_listed,
     entry_of,
     listed_path,
-    make_folder,
     read_json,
     refuse_links,
     sync_file,
@@ -160,11 +159,12 @@ def writing(folder: Path) -> Iterator[None]:
     """Keep other writers out.
 
     Raises:
-        IndexingError: Another process changes the index, or the folder holds symbolic links.
+        IndexingError: There is no such folder, it holds symbolic links, or another process changes the index.
     """
     from filelock import FileLock, Timeout  # lazy: filelock
 
-    make_folder(folder)
+    if not folder.is_dir():
+        raise IndexingError(f"{folder} is not an index folder. 'mar index build' builds one.")
     refuse_links(folder, IndexingError)
     try:
         with FileLock(folder / LOCK, timeout=0):

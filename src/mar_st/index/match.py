@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from mar_st.index.base import Index
-from mar_st.index.effort import keep
 from mar_st.index.errors import IndexingError
-from mar_st.index.folder import FolderIndex
 from mar_st.index.searcher import Searcher
 from mar_st.online.protocol import encoder_name, encoder_origin
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from mar_st.index.base import Key
     from mar_st.online import QueryEncoder
 
 Share: TypeAlias = dict[str, Any]
@@ -68,7 +67,7 @@ def calibrate_match(
     domain measure it. Nothing that measures takes part in the choice.
 
     Args:
-        index: Folder of the index.
+        index: Folder or address of the index.
         queries: Queries that the index has an answer to; without them, the titles (or first sentences) of
             documents, each searched among the other documents.
         others: Queries of another domain; default everyday questions in Chinese and English.
@@ -84,12 +83,10 @@ def calibrate_match(
         and `documents` (size of the index).
 
     Raises:
-        IndexingError: The index is not a folder or keeps no texts to use as queries, there are too few
-            queries, the share is not between 0 and 1, or the encoder does not belong to the index.
+        IndexingError: The index keeps no texts to use as queries, there are too few queries, the share is
+            not between 0 and 1, or the encoder does not belong to the index.
     """
     opened = Index.open(index)
-    if not isinstance(opened, FolderIndex):
-        raise IndexingError(f"{index} is not an index folder; a threshold is kept in the folder of an index.")
     if queries is None and not opened.has_texts:
         raise IndexingError(f"{index} keeps no texts that could stand for queries. Give --queries.")
     if not 0 < false_reject < 1:
@@ -124,7 +121,7 @@ def calibrate_match(
         "scores": {name: _quantiles(found) for name, found in {"answered": held, **without}.items()},
         "documents": len(opened),
     }
-    keep(opened.folder, "matches", origin, entry)
+    opened.keep("matches", origin, entry)
     return entry
 
 
@@ -161,7 +158,7 @@ def share(found: np.ndarray) -> Share:
 
 
 def _answered(
-    searcher: Searcher, index: FolderIndex, queries: Sequence[str] | None
+    searcher: Searcher, index: Index, queries: Sequence[str] | None
 ) -> tuple[list[str], np.ndarray]:
     """Queries that have an answer, in random order, and the scores of their nearest documents."""
     if queries is not None:
@@ -169,11 +166,11 @@ def _answered(
         random.Random(0).shuffle(texts)
         texts = texts[:MOST]
         return texts, nearest(searcher, texts) if texts else np.empty(0, np.float32)
-    own: dict[str, int] = {}
-    for row, document in index.sample(DOCUMENTS):
+    own: dict[str, Key] = {}
+    for key, document in index.sample(DOCUMENTS):
         text = (document.title or _SENTENCE.split(document.text.strip(), 1)[0])[:BEGINNING].strip()
         if text:
-            own.setdefault(text, row)
+            own.setdefault(text, key)
     texts = list(own)
     random.Random(0).shuffle(texts)
     if not texts or len(index) < 2:

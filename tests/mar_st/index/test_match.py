@@ -6,6 +6,7 @@ import hashlib
 
 import numpy as np
 import pytest
+from milvus_lite.server_manager import server_manager_instance
 
 from mar_st.index import (
     Index,
@@ -161,7 +162,34 @@ def test_a_threshold_outlives_changes(index, tmp_path):
     assert opened.match_of(Encoder("query-2")) == second
 
 
-def test_what_cannot_be_calibrated_is_refused(index, tmp_path):
+def test_milvus_keeps_the_threshold_that_a_folder_has(index, library, tmp_path, closed_channels):
+    path = tmp_path / "index.db"
+    target = f"milvus:{path}"
+    build_index(library.open, target, corpus=library.corpus, kind="exact", progress=False)
+    try:
+        for queries in (ASKED, None):
+            here = calibrate_match(index, queries, encoder=Encoder(), others=WORDS)
+            there = calibrate_match(target, queries, encoder=Encoder(), others=WORDS)
+            if queries:  # of documents, the two draw different ones
+                assert there["threshold"] == pytest.approx(here["threshold"], abs=1e-5)
+                assert there["detected"] == here["detected"]
+            assert there["source"] == here["source"]
+            opened = Index.open(target)
+            assert opened.match_of(Encoder()) == there
+        Index.open(target).delete(["d3"])
+        second = calibrate_match(target, ASKED, encoder=Encoder("query-2"))
+        opened = Index.open(target)
+        assert (opened.match_of(Encoder()), opened.match_of(Encoder("query-2"))) == (there, second)
+        hits = Searcher(opened, Encoder()).search([ASKED[0]])[0]
+        assert Searcher(opened, Encoder()).match(hits) in ("good", "doubtful")
+        opened.keep("matches", "digest-query", {"threshold": "high"})
+        with pytest.raises(IndexingError, match=r"thresholds of matches .* are damaged"):
+            Index.open(target)
+    finally:
+        server_manager_instance.release_server(str(path))
+
+
+def test_what_cannot_be_calibrated_is_refused(index):
     with pytest.raises(IndexingError, match=r"37 different queries are too few .* give 38 or more"):
         calibrate_match(index, [*ASKED[:37], *ASKED[:37], " "], encoder=Encoder())
     assert calibrate_match(index, ASKED[:38], encoder=Encoder())["chosen_on"] == 19
@@ -169,8 +197,3 @@ def test_what_cannot_be_calibrated_is_refused(index, tmp_path):
         calibrate_match(index, [], encoder=Encoder())
     with pytest.raises(IndexingError, match="between 0 and 1; got 1"):
         calibrate_match(index, ASKED, encoder=Encoder(), false_reject=1)
-    library = make_library(tmp_path / "one", count=40)
-    target = f"milvus:{tmp_path / 'index.db'}"
-    build_index(library.open, target, corpus=library.corpus, kind="exact", progress=False)
-    with pytest.raises(IndexingError, match="not an index folder"):
-        calibrate_match(target, ASKED, encoder=Encoder())

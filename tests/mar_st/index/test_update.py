@@ -167,6 +167,15 @@ def test_ids_must_be_new_or_there(library, tmp_path, numbers, options, message):
     assert Index.open(out).generation == 1
 
 
+@pytest.mark.parametrize("place", ["nowhere", "milvus:index.db"])
+def test_what_is_not_an_index_folder_is_refused_and_left_as_it_is(tmp_path, monkeypatch, place):
+    monkeypatch.chdir(tmp_path)
+    for change in (lambda: delete(place, ["d1"]), lambda: compact(place)):
+        with pytest.raises(IndexingError, match="is not an index folder"):
+            change()
+    assert not list(tmp_path.iterdir())
+
+
 def test_mismatched_inputs_are_refused(library, tmp_path):
     out = indexed(library, tmp_path / "index", bm25=False)
     with pytest.raises(IndexingError, match="16 dimensions"):

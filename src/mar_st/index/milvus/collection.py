@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mar_st.encode import VectorFolder
-    from mar_st.index.base import Key
+    from mar_st.index.base import Key, Measured
     from mar_st.index.filters import FieldType, Filter
 
 #: Ids and queries that are asked for at once.
@@ -52,7 +53,8 @@ class MilvusIndex(Index):
         self.space, self.kind, self.has_texts = self.about["space"], self.about["kind"], self.about["texts"]
         self.fields: dict[str, FieldType] = self.about["fields"]
         self.model = self.about["model"]
-        self.settings, self.efforts, self.matches = self.about.get("search", {}), {}, {}
+        self.settings, self.efforts = self.about.get("search", {}), {}
+        self.matches = _checked(self.about.get("matches", {}), name)
 
     @classmethod
     def connect(cls, target: str) -> Self:
@@ -143,6 +145,34 @@ class MilvusIndex(Index):
         """Return the ids of the hits, as `Index.ids`."""
         return [[str(key) for key in keys] for keys in found.keys]
 
+    def sample(self, count: int) -> list[tuple[Key, Stored]]:
+        """Return documents that lie evenly among the sorted ids, see `Index.sample`."""
+        ids = sorted(self._ids())
+        chosen = np.unique(np.linspace(0, len(ids) - 1, min(count, len(ids))).round().astype(int))
+        keys = [ids[place] for place in chosen]
+        return list(zip(keys, self.documents(keys), strict=True))
+
+    def _ids(self) -> list[str]:
+        everything: dict[str, Any] = {"filter": "", "output_fields": ["id"]}
+        with failures_of(self.name):
+            if is_lite(self.name):  # its iterators log an error for each
+                found = self.client.query(self.collection, limit=max(1, len(self)), **everything)
+                return [row["id"] for row in found]
+            batches = self.client.query_iterator(self.collection, batch_size=_ASKED, **everything)
+            try:
+                return [row["id"] for batch in iter(batches.next, []) for row in batch]
+            finally:
+                batches.close()
+
+    def keep(self, field: Measured, origin: str, entry: dict[str, Any]) -> None:
+        """Write what was measured for a query encoder into the collection's properties, as `Index.keep`."""
+        with failures_of(self.name):
+            stored = self.client.describe_collection(self.collection)["properties"][PROPERTY]
+            about = json.loads(stored)
+            about[field] = {**about.get(field, {}), origin: entry}
+            changed = {PROPERTY: json.dumps(about, ensure_ascii=False)}
+            self.client.alter_collection_properties(self.collection, changed)
+
     def add(
         self,
         vectors: VectorFolder,
@@ -204,3 +234,19 @@ class MilvusIndex(Index):
     def _named(self, ids: Sequence[str]) -> dict[str, Any]:
         """Arguments that choose documents by id; pymilvus splices its own `ids` into the text as they are."""
         return of_ids(list(ids), templates=self._templates).arguments
+
+
+def _checked(matches: Any, name: str) -> dict[str, dict[str, Any]]:
+    """Return the thresholds of good matches that a collection says it has.
+
+    Raises:
+        IndexingError: They are not numbers.
+    """
+    try:
+        thresholds = [match["threshold"] for match in matches.values()]
+    except (AttributeError, KeyError, TypeError):
+        thresholds = [None]
+    if not all(isinstance(one, float) and math.isfinite(one) for one in thresholds):
+        raise IndexingError(f"The thresholds of matches in {name} are damaged. Build the index again.")
+    found: dict[str, dict[str, Any]] = matches
+    return found
