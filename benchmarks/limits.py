@@ -97,15 +97,6 @@ def measure(arguments: argparse.Namespace, folder: Path) -> bool:
     return good and code == 0
 
 
-# -- the client beside --
-
-
-# -- the limits --
-
-
-# -- what is served --
-
-
 def make_index(folder: Path, encoder: str, documents: int) -> str:
     """The index of `benchmarks/serve.py`, with metadata."""
     return str(serve.make_index(folder, encoder, documents, fields=FIELDS))
