@@ -38,6 +38,23 @@ def test_no_two_modules_of_a_package_give_classes_one_name(package):
     assert {name: count for name, count in names.items() if count > 1} == {}
 
 
+#: Lines of a module, and of the statements of a function: its signature and docstring do not count.
+MODULE_LINES, FUNCTION_LINES = 400, 66
+
+
+def test_modules_and_functions_are_short():
+    sizes = {}
+    for path in (TESTS.parent / "src").rglob("*.py"):
+        text = path.read_text("utf-8")
+        sizes[path.name] = text.count("\n") / MODULE_LINES
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = node.body[1 if ast.get_docstring(node) and len(node.body) > 1 else 0]
+                sizes[f"{path.name}:{node.name}"] = (node.end_lineno - first.lineno + 1) / FUNCTION_LINES
+    assert len(sizes) > 4000
+    assert {name: size for name, size in sizes.items() if size > 1} == {}
+
+
 @pytest.fixture(scope="module")
 def at_start_up():
     """Modules that `mar --help` and `medteb --help` load."""

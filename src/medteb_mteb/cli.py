@@ -18,10 +18,11 @@ from medteb_mteb.commands.build import build_app
 from medteb_mteb.commands.consensus import consensus, review_app
 from medteb_mteb.commands.dedup import dedup
 from medteb_mteb.commands.diversify import diversify
+from medteb_mteb.commands.edition_app import edition_app
 from medteb_mteb.commands.errors import UserError
-from medteb_mteb.commands.extend import extend
 from medteb_mteb.commands.judge import judge
 from medteb_mteb.commands.nano import nano_app
+from medteb_mteb.commands.options import AsJson, BatchSize, Quiet
 from medteb_mteb.commands.pairs import pairs
 from medteb_mteb.commands.pool import pool
 from medteb_mteb.commands.redundancy import leakage, redundancy
@@ -46,11 +47,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-edition_app = typer.Typer(
-    help="Manage editions: the data that tasks are scored on.", no_args_is_help=True, rich_markup_mode=None
-)
 app.add_typer(edition_app, name="edition")
-edition_app.command("extend", no_args_is_help=True)(extend)
 app.command("benchmarks")(list_benchmarks)
 app.add_typer(build_app, name="build")
 app.command("anonymize", no_args_is_help=True)(anonymize)
@@ -73,8 +70,6 @@ app.command("validate", no_args_is_help=True)(validate)
 app.command("verify", no_args_is_help=True)(verify)
 app.add_typer(trec_app, name="trec")
 app.add_typer(nano_app, name="nano")
-
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback()
@@ -107,7 +102,7 @@ def run_command(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Evaluate again even if results exist.")
     ] = False,
-    batch_size: Annotated[int, typer.Option(help="Number of texts encoded at once.", min=1)] = 32,
+    batch_size: BatchSize = 32,
     device: Annotated[str | None, typer.Option(help="PyTorch device, e.g. cpu or cuda:0.")] = None,
     save_predictions: Annotated[
         bool, typer.Option("--save-predictions", help="Save rankings and similarities too.")
@@ -120,9 +115,9 @@ def run_command(
             help="Seed of random weights, for model folders with a config but no weights.",
         ),
     ] = None,
-    as_json: JsonFlag = False,
+    as_json: AsJson = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
+    quiet: Quiet = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show warnings of the libraries.")] = False,
 ) -> None:
     """Evaluate models on tasks, benchmarks or data folders.
@@ -181,176 +176,6 @@ def _print_table(table: ResultTable) -> None:
     console.print("[low, high]: 95 % bootstrap interval over the test items.", markup=False)
     for line in [*table.comparison_lines(), *table.warnings(), *table.notes()]:
         console.print(line, markup=False)
-
-
-@edition_app.command("list")
-def edition_list(as_json: JsonFlag = False) -> None:
-    """List the editions in force, one per task.
-
-    Editions in $MEDTEB_DATA take precedence over the packaged ones.
-    """
-    from medteb_mteb.commands import edition as commands  # lazy: start-up
-
-    found = commands.editions()
-    if as_json:
-        print(json.dumps([commands.as_json(edition) for edition in found], ensure_ascii=False, indent=2))
-        return
-    for edition in found:
-        counts = ", ".join(f"{count} {kind}" for kind, count in edition.counts.items())
-        identity = f"{edition.name} {edition.version}  {edition.digest[:12]}"
-        _print_line(f"{edition.task}  {identity}  {counts}  {edition.path}")
-
-
-@edition_app.command("show")
-def edition_show(
-    name: Annotated[str, typer.Argument(help="Task name or edition folder.")], as_json: JsonFlag = False
-) -> None:
-    """Show the licence, counts, digest and files of an edition."""
-    from medteb_mteb.commands import edition as commands  # lazy: start-up
-
-    edition = commands.resolve(name)
-    if as_json:
-        print(json.dumps(commands.as_json(edition), ensure_ascii=False, indent=2))
-        return
-    _print_line(f"{edition.task}, edition {edition.name} {edition.version}")
-    for label, value in (("digest", edition.digest), ("licence", edition.licence), ("path", edition.path)):
-        _print_line(f"{label:8} {value}")
-    for kind, count in edition.counts.items():
-        _print_line(f"{count:>10} {kind}")
-    for key, content in edition.extra.items():
-        shown = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-        _print_line(f"{key}: {shown}")
-    for relative, entry in edition.files.items():
-        _print_line(f"{entry.sha256[:12]}  {entry.bytes:>10}  {relative}")
-
-
-def _print_line(line: str) -> None:
-    """Print what may come from anyone: terminals obey some characters."""
-    from mar_st.files import printable  # lazy: numpy
-
-    print(printable(line))
-
-
-@edition_app.command("croissant")
-def edition_croissant(
-    name: Annotated[str, typer.Argument(help="Task name or edition folder.")],
-    url: Annotated[str, typer.Option(help="Where the edition is published.")] = "",
-) -> None:
-    """Print an edition's Croissant metadata."""
-    from medteb_mteb.commands import edition as commands  # lazy: start-up
-    from medteb_mteb.editions.croissant import croissant  # lazy: start-up
-
-    print(json.dumps(croissant(commands.resolve(name), url=url), ensure_ascii=False, indent=2))
-
-
-@edition_app.command("datasheet")
-def edition_datasheet(
-    name: Annotated[str, typer.Argument(help="Task name or edition folder.")],
-    build: Annotated[Path | None, typer.Option(help="Folder of the build that made the edition.")] = None,
-) -> None:
-    """Print how an edition was made, as Markdown.
-
-    Judges, rule, agreement, retrievers, anonymiser, licences and leaks, as far as they were recorded.
-    """
-    from medteb_mteb.commands import edition as commands  # lazy: start-up
-    from medteb_mteb.validate.datasheet import datasheet  # lazy: scipy
-
-    for line in datasheet(commands.resolve(name), build).split("\n")[:-1]:
-        _print_line(line)
-
-
-@edition_app.command("verify")
-def edition_verify(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(help="Task names or edition folders; default: all editions in force."),
-    ] = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Compare the data files of editions with their manifests."""
-    from medteb_mteb.commands import edition as commands  # lazy: start-up
-    from medteb_mteb.editions import EditionError  # lazy: start-up
-
-    found = commands.verify_all(names or [])
-    problems = [problem for _, problem in found if problem]
-    if as_json:
-        report = [
-            {"task": e.task, "digest": e.digest, "path": str(e.path), "problem": p or None} for e, p in found
-        ]
-        print(json.dumps(report, ensure_ascii=False, indent=2))
-    else:
-        for edition, problem in found:
-            if not problem:
-                print(f"{edition.task}  {edition.digest[:12]}  ok, {len(edition.files)} files")
-    if problems:
-        raise EditionError(" | ".join(problems))
-
-
-@edition_app.command("write")
-def edition_write(
-    folder: Annotated[Path, typer.Argument(help="Folder of the data files.")],
-    licence: Annotated[str, typer.Option("--license", help="Licence of the data, e.g. cc-by-4.0.")],
-    task: Annotated[str | None, typer.Option(help="Task name; default: the folder's name.")] = None,
-    name: Annotated[str, typer.Option(help="Name of the edition.")] = "local",
-    edition_version: Annotated[str, typer.Option(help="Version of the edition.")] = "1",
-) -> None:
-    """Check a folder's data and write its manifest.
-
-    The manifest holds the digest of every data file.
-    """
-    from medteb_mteb.commands import edition as commands  # lazy: start-up
-
-    edition = commands.write(folder, task, name, edition_version, licence)
-    print(f"{edition.task}  {edition.digest}  {len(edition.files)} files")
-
-
-@edition_app.command("stats")
-def edition_stats(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Task names or data folders; default: all editions in force.")
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Compute the statistics again even if they exist.")
-    ] = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """Compute mteb's descriptive statistics of data folders.
-
-    They are stored beside the data, by the data's digest.
-    """
-    from medteb_mteb.commands import edition as commands  # lazy: start-up
-
-    found = commands.statistics(names or [], overwrite=overwrite)
-    if as_json:
-        print(json.dumps({task: stats for task, _, stats in found}, ensure_ascii=False, indent=2))
-        return
-    for task, path, stats in found:
-        samples = ", ".join(f"{split} {entry['num_samples']:,} samples" for split, entry in stats.items())
-        print(f"{task}  {samples}  {path}")
-
-
-@edition_app.command("build")
-def edition_build(
-    name: Annotated[str, typer.Argument(help="Name of the edition to generate: mini.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write to, with one folder per task.")],
-    seed: Annotated[int, typer.Option(help="Random seed; 42 gives the packaged edition.")] = 42,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the task folders in a folder that is not empty.")
-    ] = False,
-    as_json: JsonFlag = False,
-) -> None:
-    """Generate a synthetic edition from a seed.
-
-    The same seed always gives the same bytes.
-    """
-    from medteb_mteb.commands import edition as commands  # lazy: start-up
-
-    built = commands.build(name, out, seed, force)
-    if as_json:
-        print(json.dumps([commands.as_json(edition) for edition in built], ensure_ascii=False, indent=2))
-        return
-    for edition in built:
-        print(f"{edition.task}  {edition.digest}  {len(edition.files)} files  {edition.path}")
 
 
 #: Errors of the user whose modules are costly to import.

@@ -11,7 +11,8 @@ import torch
 from mar_st.planning.devices import DEVICES
 from mar_st.planning.fit import keeps_gradients
 from mar_st.planning.launch import DEEPSPEED
-from mar_st.planning.plan import MFU, Plan, PlanError, StagePlan, plan
+from mar_st.planning.needs import Plan, StagePlan
+from mar_st.planning.plan import MFU, PlanError, plan
 from mar_st.rehearsal.calibrate import measure
 
 if TYPE_CHECKING:

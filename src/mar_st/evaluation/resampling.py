@@ -1,4 +1,4 @@
-"""Draws of a bootstrap, and the p-value of a randomisation test."""
+"""Draws of a bootstrap, and the paired randomisation test of means."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["p_value", "resampled"]
+__all__ = ["p_value", "resampled", "swapped_means"]
 
 #: Values that are resampled at a time.
 _VALUES = 1_000_000
@@ -31,6 +31,21 @@ def resampled(items: int, resamples: int, seed: int | Sequence[int]) -> Iterator
     step = max(1, _VALUES // items)
     for start in range(0, resamples, step):
         yield rng.integers(0, items, (min(step, resamples - start), items))
+
+
+def swapped_means(
+    differences: NDArray[np.float64], swaps: Iterable[NDArray[np.bool_]]
+) -> NDArray[np.float64]:
+    """Return the mean difference of two systems for each draw of a paired randomisation test, `(draws,)`.
+
+    `medteb run` and `mar ablate` both test means this way. Each draws `swaps` from a random stream of its
+    own, so that p-values of earlier reports and studies can be reproduced.
+
+    Args:
+        differences: Score of the first system minus that of the second, by item, `(items,)`.
+        swaps: Which items swap their two scores, `(some of the draws, items)` at a time.
+    """
+    return np.concatenate([np.where(swap, -differences, differences).mean(axis=1) for swap in swaps])
 
 
 def p_value(observed: float, drawn: NDArray[np.float64]) -> float:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from scipy.stats import t as student_t
 
-from mar_st.evaluation.resampling import resampled
+from mar_st.evaluation.resampling import resampled, swapped_means
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping, Sequence
@@ -98,11 +98,10 @@ def randomised(first: Scores, second: Scores, *, permutations: int, seed: Sequen
         )
     first, second = _as_many_seeds(first, second)
     items = first.values.shape[1]
-    found = []
-    for size, rng in _chunks(permutations, seed):
-        swap = rng.random((size, items)) < 0.5
-        found.append(_differences(first, second, swap))
-    return np.concatenate(found)
+    swaps = (rng.random((size, items)) < 0.5 for size, rng in _chunks(permutations, seed))
+    if first.kind == "mean":
+        return swapped_means(first.values.mean(axis=0) - second.values.mean(axis=0), swaps)
+    return np.concatenate([_swapped_correlations(first, second, swap) for swap in swaps])
 
 
 def difference(first: Scores, second: Scores) -> float:
@@ -232,12 +231,8 @@ def _chunks(total: int, seed: Sequence[int]) -> Iterator[tuple[int, np.random.Ge
         yield min(_CHUNK, total - start), rng
 
 
-def _differences(first: Scores, second: Scores, swap: NDArray[np.bool_]) -> Array:
-    """Difference of the two for each row of swaps `(draws, items)`."""
-    if first.kind == "mean":
-        gap = first.values.mean(axis=0) - second.values.mean(axis=0)
-        found: Array = np.where(swap, -gap, gap).mean(axis=1)
-        return found
+def _swapped_correlations(first: Scores, second: Scores, swap: NDArray[np.bool_]) -> Array:
+    """Difference of two correlations for each row of swaps `(draws, items)`."""
     assert first.gold is not None  # noqa: S101 -- correlations come with gold values
     a, b = (_comparable(scores) for scores in (first, second))
     gold = np.broadcast_to(first.gold, swap.shape)

@@ -13,6 +13,7 @@ from sentence_transformers.base.modules import Router
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
+from mar_st.losses.attach import attach
 from mar_st.losses.columns import embed_columns
 from mar_st.losses.passes import Cached, PassesMixin
 
@@ -53,31 +54,6 @@ class _Batch(Cached):
     frozen: dict[int, Tensor] = field(default_factory=dict)
     stored: list[Tensor] = field(default_factory=list)
     scale_gradient: Tensor | None = None
-
-
-class _Attach(torch.autograd.Function):
-    """A value whose gradients are known already; autograd scales and passes them on."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, gradients: Sequence[Tensor], *tensors: Tensor) -> Tensor:
-        del tensors
-        ctx.gradients = gradients
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *outputs: Any) -> tuple[Tensor | None, ...]:
-        (scale,) = outputs
-        return (scale, None, *(scale.to(gradient.dtype) * gradient for gradient in ctx.gradients))
-
-
-def _attach(value: Tensor, gradients: dict[int, Tensor], tensors: Sequence[Tensor]) -> Tensor:
-    chosen = [tensors[index] for index in gradients]
-    if not chosen:
-        return value
-    found: Tensor = _Attach.apply(  # type: ignore[no-untyped-call]
-        value, [g.to(t.dtype) for g, t in zip(gradients.values(), chosen, strict=True)], *chosen
-    )
-    return found
 
 
 class InBatchLoss(PassesMixin, nn.Module, ABC):
@@ -201,15 +177,15 @@ class InBatchLoss(PassesMixin, nn.Module, ABC):
             }
         loss: Tensor = self.forward_cached(trained or features, batch)  # type: ignore[arg-type]
         if batch.scale_gradient is not None:
-            loss = _attach(loss, {0: batch.scale_gradient}, [self.log_scale])
+            loss = attach(loss, {0: batch.scale_gradient}, [self.log_scale])
         return loss
 
     def compute_loss_from_embeddings(self, embeddings: Sequence[Tensor], labels: Tensor | None) -> Tensor:
         """Loss from the vectors of the columns, each `(rows, width)`; queries first, then positives."""
         wanted = [vectors.requires_grad and torch.is_grad_enabled() for vectors in embeddings]
         loss, gradients, of_scale = self._evaluate([v.detach() for v in embeddings], labels, wanted)
-        loss = _attach(loss, gradients, embeddings)
-        return loss if of_scale is None else _attach(loss, {0: of_scale}, [self.log_scale])
+        loss = attach(loss, gradients, embeddings)
+        return loss if of_scale is None else attach(loss, {0: of_scale}, [self.log_scale])
 
     def calculate_loss(
         self, reps: list[list[Tensor]], labels: Any = None, *, with_backward: bool = False

@@ -12,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from mar_st.data import Texts, Triples, numbered
-from mar_st.files import write_json
+from mar_st.mining.blocks import BlockResult, claim, read_block, score_sums, write_block
 from mar_st.mining.rules import MiningError, Picked, Picker, Question, Rules
 
 if TYPE_CHECKING:
@@ -55,35 +55,6 @@ class _Known:
     positives: dict[int, None] = field(default_factory=dict)
     known: set[int] = field(default_factory=set)
     labelled: set[int] = field(default_factory=set)
-
-
-@dataclass
-class _Block:
-    """Result for some queries: picked documents and consistent positives of each, and counts."""
-
-    picked: list[Picked]
-    consistent: list[tuple[int, ...]]
-    dropped: Counter[str]
-    sums: dict[str, float]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "mined": [picked.mined for picked in self.picked],
-            "filled": [picked.filled for picked in self.picked],
-            "consistent": self.consistent,
-            "dropped": self.dropped,
-            "sums": self.sums,
-        }
-
-    @classmethod
-    def of_json(cls, content: dict[str, Any]) -> _Block:
-        pairs = zip(content["mined"], content["filled"], strict=True)
-        return cls(
-            [Picked(*pair) for pair in pairs],
-            [tuple(positives) for positives in content["consistent"]],
-            Counter(content["dropped"]),
-            content["sums"],
-        )
 
 
 def mine(
@@ -147,7 +118,7 @@ class Miner:
     def run(self, work: Path | None = None, *, show_progress: bool = True) -> Mined:
         """Mine; see `mine`."""
         if work is not None:
-            _claim(work, self.identity())
+            claim(work, self.identity())
         blocks = []
         prepared = False
         starts = range(0, len(self.questions), BLOCK)
@@ -157,13 +128,13 @@ class Miner:
         ) as bar:  # fmt: skip
             for start in starts:
                 rows = range(start, min(start + BLOCK, len(self.questions)))
-                block = _read(work, start)
+                block = read_block(work, start)
                 if block is None:
                     if not prepared:
                         self._prepare()
                         prepared = True
                     block = self._block(rows)
-                    _write(work, start, block)
+                    write_block(work, start, block)
                 blocks.append(block)
                 bar.update(len(rows))
         return self._result(blocks)
@@ -235,7 +206,7 @@ class Miner:
         for part in dict.fromkeys([*self.retrievers, self.scorer]):
             part.prepare(queries, self.corpus)
 
-    def _block(self, rows: range) -> _Block:
+    def _block(self, rows: range) -> BlockResult:
         """Search and choose for some queries."""
         questions = [self.questions[row] for row in rows]
         # Known positives and the query itself take no ranks, so look that much further.
@@ -264,7 +235,7 @@ class Miner:
                 picked.append(picker.pick(question, own, scores[place], dropped))
             else:
                 picked.append(Picked.none())
-        return _Block(picked, consistent, dropped, _sums(questions, picked, scores))
+        return BlockResult(picked, consistent, dropped, score_sums(questions, picked, scores))
 
     def _scores(
         self, rows: range, questions: list[Question], found: Sequence[Any], lists: list[list[list[int]]]
@@ -293,7 +264,7 @@ class Miner:
                 known |= dict(zip(documents.tolist(), values.tolist(), strict=True))
         return result
 
-    def _result(self, blocks: list[_Block]) -> Mined:
+    def _result(self, blocks: list[BlockResult]) -> Mined:
         picked = [one for block in blocks for one in block.picked]
         consistent = [one for block in blocks for one in block.consistent]
         of_query = {question.text: number for number, question in enumerate(self.questions)}
@@ -352,48 +323,9 @@ class Miner:
         return replace(triple, positives=positives, negatives=negatives)
 
 
-def _sums(
-    questions: Sequence[Question], picked: Sequence[Picked], scores: Sequence[dict[int, float]]
-) -> dict[str, float]:
-    sums = {"positives": 0.0, "mined negatives": 0.0}
-    sums |= {f"{name} (number)": 0.0 for name in sums}
-    for question, one, known in zip(questions, picked, scores, strict=True):
-        for name, documents in (("positives", question.positives), ("mined negatives", one.mined)):
-            values = [known[document] for document in documents if document in known]
-            sums[name] += sum(values)
-            sums[f"{name} (number)"] += len(values)
-    return sums
-
-
 def _split(values: np.ndarray, sizes: np.ndarray) -> Iterator[list[int]]:
     """Consecutive parts of an array, as lists."""
     start = 0
     for end in np.cumsum(sizes, dtype=np.int64).tolist():
         yield values[start:end].tolist()
         start = end
-
-
-def _claim(work: Path, identity: dict[str, Any]) -> None:
-    """Take a work folder; blocks of other settings or data are of no use and go."""
-    marker = work / "settings.json"
-    if marker.is_file() and json.loads(marker.read_text(encoding="utf-8")) == identity:
-        return
-    work.mkdir(parents=True, exist_ok=True)
-    for old in work.glob("block-*.json"):
-        old.unlink()
-    write_json(marker, identity, indent=None)
-
-
-def _read(work: Path | None, start: int) -> _Block | None:
-    if work is None or not (path := _path(work, start)).is_file():
-        return None
-    return _Block.of_json(json.loads(path.read_text(encoding="utf-8")))
-
-
-def _write(work: Path | None, start: int, block: _Block) -> None:
-    if work is not None:
-        write_json(_path(work, start), block.to_json(), indent=None)
-
-
-def _path(work: Path, start: int) -> Path:
-    return work / f"block-{start:09d}.json"

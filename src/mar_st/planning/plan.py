@@ -9,7 +9,7 @@ Hours = steps * operations per step / (devices * peak of the device * MFU), or w
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
@@ -20,6 +20,7 @@ from mar_st.planning.fit import as_settings, keeps_gradients, search
 from mar_st.planning.footprint import retromae_parameters, stage_disk, stage_memory, trained_parameters
 from mar_st.planning.launch import Launch, LaunchError, check_launch
 from mar_st.planning.modes import held_dtypes, training_of
+from mar_st.planning.needs import Plan, StagePlan
 from mar_st.planning.workload import Group, Workload
 from mar_st.recipes.load import changed
 from mar_st.recipes.rules import reads_documents
@@ -42,51 +43,6 @@ MFU = 0.4
 
 #: A step that would take fewer seconds by its operations alone waits for the launching of its kernels.
 LAUNCH_BOUND = 0.02
-
-
-@dataclass
-class StagePlan:
-    """Needs of one stage; bytes and operations are per device, steps and tokens of the whole run.
-
-    `changes` are settings for `--set` with which a stage fits that does not as it is, see `planning.fit`;
-    none if nothing helps.
-    """
-
-    name: str
-    kind: str
-    steps: int | None
-    examples: float | None
-    tokens_per_step: float
-    tokens: float | None
-    parameters: dict[str, dict[str, Any]]
-    flops_per_step: dict[str, float]
-    setup_flops: float
-    memory: dict[str, float]
-    disk: dict[str, float]
-    step_seconds: float | None = None
-    setup_hours: float | None = None
-    hours: float | None = None
-    fits: bool | None = None
-    changes: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-
-@dataclass
-class Plan:
-    """Needs of a recipe on a device."""
-
-    recipe: str
-    device: str
-    world: int
-    assumption: str
-    stages: list[StagePlan]
-    hours: float | None
-    memory: float
-    disk: float
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready content."""
-        return asdict(self)
 
 
 def plan(

@@ -6,17 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from medteb_mteb.commands.options import AgainstTests, TestSimilarity
+
 if TYPE_CHECKING:
     from medteb_mteb.curation.training import HeldOut
 
 __all__ = ["AgainstOption", "KeepAwayOption", "ThresholdOption", "held_out"]
 
-AgainstOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--against", help="Edition or queries of a test to keep out of the training data; may be repeated."
-    ),
-]
+AgainstOption = AgainstTests
 KeepAwayOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -24,9 +21,7 @@ KeepAwayOption = Annotated[
         help="Edition or queries of another test to keep out of the training data; may be repeated.",
     ),
 ]
-ThresholdOption = Annotated[
-    float, typer.Option(help="Similarity from which a query counts as a near-duplicate of a test query.")
-]
+ThresholdOption = TestSimilarity
 
 
 def held_out(against: list[str] | None, threshold: float) -> HeldOut:

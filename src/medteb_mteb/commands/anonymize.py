@@ -10,6 +10,7 @@ import typer
 
 from medteb_mteb.commands.columns import ColumnOption, parse_columns
 from medteb_mteb.commands.errors import UserError
+from medteb_mteb.commands.options import AsJson, Quiet
 from medteb_mteb.commands.sources import SourceOption, parse_sources
 
 if TYPE_CHECKING:
@@ -73,8 +74,8 @@ def anonymize(
     errors: Annotated[
         bool, typer.Option("--errors", help="With --check: show each false negative and false positive.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Replace personal identifiers in texts.
 

@@ -9,6 +9,18 @@ from typing import Annotated
 import typer
 
 from medteb_mteb.commands.against import KeepAwayOption, held_out
+from medteb_mteb.commands.options import (
+    AgainstTraining,
+    AsJson,
+    DataFolder,
+    DocumentsSource,
+    EditionName,
+    EditionVersion,
+    License,
+    QueriesSource,
+    QuerySimilarity,
+    TestSize,
+)
 from medteb_mteb.commands.sources import SourceOption, parse_sources
 
 
@@ -16,13 +28,13 @@ def assemble(
     labels: Annotated[
         Path, typer.Argument(help="File labels.jsonl written by 'medteb consensus', or its folder.")
     ],
-    queries: Annotated[str, typer.Argument(help="Queries: a file, a folder, or hub:ORG/NAME.")],
-    documents: Annotated[str, typer.Argument(help="Documents: a file, a folder, or hub:ORG/NAME.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write to; set MEDTEB_DATA=OUT to evaluate on it.")],
-    name: Annotated[str, typer.Option(help="Name of the edition.")],
-    licence: Annotated[str, typer.Option("--license", help="Licence of the data, e.g. cc-by-4.0.")],
-    version: Annotated[str, typer.Option(help="Version of the edition.")] = "1.0.0",
-    test: Annotated[float, typer.Option(help="Number of test queries, or their share if below 1.")] = 0.2,
+    queries: QueriesSource,
+    documents: DocumentsSource,
+    out: DataFolder,
+    name: EditionName,
+    licence: License,
+    version: EditionVersion = "1.0.0",
+    test: TestSize = 0.2,
     corpus: Annotated[
         str, typer.Option(help="Documents of the corpus: undisputed, labelled or all.")
     ] = "undisputed",
@@ -30,12 +42,7 @@ def assemble(
     list_positives: Annotated[
         int, typer.Option(help="Maximum number of positives in a reranking list.")
     ] = 10,
-    training: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--against", help="Training set whose queries must not be in the test; may be repeated."
-        ),
-    ] = None,
+    training: AgainstTraining = None,
     keep_away: KeepAwayOption = None,
     text_source: SourceOption = None,
     small: Annotated[
@@ -44,11 +51,9 @@ def assemble(
     leaks: Annotated[
         str, typer.Option(help="Test queries found in a training set of --against: drop, keep or fail.")
     ] = "drop",
-    threshold: Annotated[
-        float, typer.Option(help="Similarity from which two queries count as near-duplicates.")
-    ] = 0.6,
+    threshold: QuerySimilarity = 0.6,
     seed: Annotated[int, typer.Option(help="Seed of the split and the reranking lists.")] = 42,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Assemble test editions and training triples from labels.
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from medteb_mteb.commands.judge import estimate_text
+from medteb_mteb.commands.options import AlreadyAnonymous, AsJson, Quiet, RankedFolder, SampleSeed
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.labels.audit import Audit, Benchmark
 
 
 def audit(
-    folder: Annotated[Path, typer.Argument(help="Retrieval or reranking folder in the Hub layout.")],
+    folder: RankedFolder,
     out: Annotated[Path, typer.Argument(help="Folder to write the audit to.")],
     judges: Annotated[Path, typer.Option(help="YAML file of the judges, as for 'medteb judge'.")],
     retriever: Annotated[
@@ -32,7 +33,7 @@ def audit(
     queries: Annotated[
         int | None, typer.Option(help="Number of queries to audit, sampled with --seed; default: all.", min=1)
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random sample.")] = 42,
+    seed: SampleSeed = 42,
     rule: Annotated[str, typer.Option(help="Rule of agreement, as for 'medteb consensus'.")] = "unanimous",
     keep_false_positives: Annotated[
         bool,
@@ -43,14 +44,12 @@ def audit(
     journal: Annotated[
         Path | None, typer.Option(help="Journal of paid judgements, as for 'medteb judge'.")
     ] = None,
-    already_anonymous: Annotated[
-        bool, typer.Option("--already-anonymous", help="Send texts that were not anonymised.")
-    ] = False,
+    already_anonymous: AlreadyAnonymous = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Estimate the cost of the judging, and send nothing.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Judge the top documents of an existing benchmark again.
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+from medteb_mteb.commands.options import AsJson
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +76,7 @@ def _describe(benchmark: Benchmark) -> Listed:
 
 
 def benchmarks(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List benchmarks: size, languages, needs, paper.
 

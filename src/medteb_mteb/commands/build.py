@@ -11,6 +11,7 @@ import typer
 import typer.core
 
 from medteb_mteb.commands.nano import build_nano
+from medteb_mteb.commands.options import AsJson, Quiet
 from medteb_mteb.commands.repairing import RepairFlag, repair_answers, repair_judgements
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ def build(
         typer.Option("--retry-failed", help="Send requests that failed in earlier runs to the LLMs again."),
     ] = False,
     repair: RepairFlag = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Build a benchmark and training data from a pipeline file.
 

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
+from medteb_mteb.commands.options import AsJson, DocumentsSource, QueriesSource, SampleSeed, TaskOrFolder
+
 review_app = typer.Typer(
     help="Have clinicians check a sample of labels.", no_args_is_help=True, rich_markup_mode=None
 )
-
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def consensus(
@@ -43,7 +43,7 @@ def consensus(
         bool,
         typer.Option("--keep-suspicious", help="Let passages that may instruct judges be positives, too."),
     ] = False,
-    as_json: JsonFlag = False,
+    as_json: AsJson = False,
 ) -> None:
     """Combine the grades of several judges into labels.
 
@@ -69,11 +69,11 @@ def consensus(
 @review_app.command("export")
 def export_command(
     labels: Annotated[Path, typer.Argument(help="File labels.jsonl, or its folder.")],
-    queries: Annotated[str, typer.Argument(help="Queries: a file, a folder, or hub:ORG/NAME.")],
-    documents: Annotated[str, typer.Argument(help="Documents: a file, a folder, or hub:ORG/NAME.")],
+    queries: QueriesSource,
+    documents: DocumentsSource,
     sheet: Annotated[Path, typer.Argument(help="CSV file to write to.")],
     size: Annotated[int, typer.Option(help="Number of pairs.", min=1)] = 5000,
-    seed: Annotated[int, typer.Option(help="Seed of the random sample.")] = 42,
+    seed: SampleSeed = 42,
     positives: Annotated[
         float | None, typer.Option(help="Share of positives in the sample; default: as among the labels.")
     ] = None,
@@ -97,7 +97,7 @@ def export_command(
 
 @review_app.command("plan")
 def plan_command(
-    edition: Annotated[str, typer.Argument(help="Name of a task, or a retrieval or reranking folder.")],
+    edition: TaskOrFolder,
     sheet: Annotated[Path, typer.Argument(help="CSV or JSONL file to write to.")],
     budget: Annotated[int, typer.Option(help="Number of pairs that the experts can look at.", min=1)],
     minimum: Annotated[int, typer.Option(help="Least number of pairs of each stratum.", min=1)] = 30,
@@ -105,9 +105,9 @@ def plan_command(
         str | None,
         typer.Option(help="Field of the queries, such as their type, that divides the strata further."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random sample.")] = 42,
+    seed: SampleSeed = 42,
     split: Annotated[str, typer.Option(help="Split to draw from.")] = "test",
-    as_json: JsonFlag = False,
+    as_json: AsJson = False,
 ) -> None:
     """Draw labels of an edition for experts to check.
 
@@ -166,7 +166,7 @@ def adjudicate_command(
 def import_command(
     sheet: Annotated[Path, typer.Argument(help="Sheet as it was exported.")],
     answered: Annotated[list[Path], typer.Argument(help="Filled-in sheets, one file per clinician.")],
-    as_json: JsonFlag = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare the answers of clinicians with the labels."""
     from medteb_mteb.curation.labels.review import import_review  # lazy: numpy

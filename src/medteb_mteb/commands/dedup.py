@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from medteb_mteb.commands.columns import ColumnOption, parse_columns
+from medteb_mteb.commands.options import AsJson, OutFolder, Quiet, TextsSource
 from medteb_mteb.commands.sources import SourceOption, parse_sources
 
 
 def dedup(
-    source: Annotated[str, typer.Argument(metavar="IN", help="Texts: a file, a folder, or hub:ORG/NAME.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
+    source: TextsSource,
+    out: OutFolder,
     threshold: Annotated[
         float, typer.Option(help="Drop texts from this Jaccard similarity of character n-grams on.")
     ] = 0.8,
     width: Annotated[int, typer.Option(help="Number of characters of an n-gram.", min=1)] = 3,
     column: ColumnOption = None,
     text_source: SourceOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Drop texts that nearly repeat an earlier one.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from medteb_mteb.commands.columns import ColumnOption, parse_columns
+from medteb_mteb.commands.options import AsJson, OutFolder, Quiet, TextsSource, VectorStore
 from medteb_mteb.commands.sources import SourceOption, parse_sources
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ MODEL = "Alibaba-NLP/gte-multilingual-base"
 
 
 def diversify(
-    source: Annotated[str, typer.Argument(metavar="IN", help="Texts: a file, a folder, or hub:ORG/NAME.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
+    source: TextsSource,
+    out: OutFolder,
     kind: Annotated[
         Literal["queries", "documents"],
         typer.Option(help="Kind of texts; sets the default threshold and the model's prompt."),
@@ -56,15 +57,12 @@ def diversify(
     sample: Annotated[
         int, typer.Option(help="Number of decisions of ivf to check by exact search.", min=1)
     ] = 1000,
-    store: Annotated[
-        Path | None,
-        typer.Option(help="Folder that keeps vectors; default: $MAR_STORE or OUT/../teacher-store."),
-    ] = None,
+    store: VectorStore = None,
     batch_size: Annotated[int, typer.Option(help="Number of texts per forward pass.", min=1)] = 64,
     column: ColumnOption = None,
     text_source: SourceOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Drop texts with too many near neighbours.
 

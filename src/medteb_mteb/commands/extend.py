@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from medteb_mteb.commands.options import AsJson, Quiet, RetryFailed, TaskOrEdition, VectorStore
+
 if TYPE_CHECKING:
     from mar_st.mining.retrievers import Retriever
     from medteb_mteb.curation.edition.extend import Extension, SystemScores
 
 
 def extend(
-    edition: Annotated[str, typer.Argument(help="Task name or edition folder.")],
+    edition: TaskOrEdition,
     out: Annotated[Path, typer.Argument(help="Folder to write to; the edition is left as it is.")],
     retriever: Annotated[
         list[str],
@@ -48,15 +50,10 @@ def extend(
     already_anonymous: Annotated[
         bool, typer.Option("--already-anonymous", help="Send the texts of the edition to the judges.")
     ] = False,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Send requests that failed in earlier runs again.")
-    ] = False,
-    store: Annotated[
-        Path | None,
-        typer.Option(help="Folder that keeps vectors; default: $MAR_STORE or OUT/../teacher-store."),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
+    retry_failed: RetryFailed = False,
+    store: VectorStore = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Judge documents that new systems find.
 

@@ -9,6 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from medteb_mteb.commands.options import (
+    AlreadyAnonymous,
+    AsJson,
+    DocumentsSource,
+    DryRun,
+    OutFolder,
+    QueriesSource,
+    Quiet,
+    RetryFailed,
+)
 from medteb_mteb.commands.repairing import RepairFlag, repair_judgements
 
 if TYPE_CHECKING:
@@ -18,12 +28,12 @@ __all__ = ["judge"]
 
 
 def judge(
-    queries: Annotated[str, typer.Argument(help="Queries: a file, a folder, or hub:ORG/NAME.")],
-    documents: Annotated[str, typer.Argument(help="Documents: a file, a folder, or hub:ORG/NAME.")],
+    queries: QueriesSource,
+    documents: DocumentsSource,
     pools: Annotated[
         Path, typer.Argument(help="Pools: JSONL of query-id and corpus-ids, or a folder of it.")
     ],
-    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
+    out: OutFolder,
     judges: Annotated[Path, typer.Option(help="YAML file of the judges.")],
     gold: Annotated[
         Path | None,
@@ -37,18 +47,12 @@ def judge(
             help="Journal of paid judgements; default: $MEDTEB_JOURNAL or judgements.sqlite beside OUT."
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Estimate the requests and their cost, and send nothing.")
-    ] = False,
-    already_anonymous: Annotated[
-        bool, typer.Option("--already-anonymous", help="Send texts that were not anonymised.")
-    ] = False,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Send requests that failed in earlier runs again.")
-    ] = False,
+    dry_run: DryRun = False,
+    already_anonymous: AlreadyAnonymous = False,
+    retry_failed: RetryFailed = False,
     repair: RepairFlag = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Have LLM judges grade every pair of the pools.
 

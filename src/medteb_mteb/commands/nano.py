@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from medteb_mteb.commands.errors import UserError
+from medteb_mteb.commands.options import AsJson, BatchSize, Quiet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,8 +22,6 @@ nano_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 #: Scores that are shown of a list.
 _SHOWN = (
     "ndcg_at_10",
@@ -61,9 +60,9 @@ def build_nano(
     documents: Annotated[int, typer.Option(help="Number of documents.", min=1)] = 10_000,
     seed: Annotated[int, typer.Option(help="Seed of the safeguards.")] = 20260524,
     store: Annotated[Path | None, typer.Option(help="Folder that keeps vectors; default: none.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Number of texts encoded at once.", min=1)] = 64,
-    as_json: JsonFlag = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
+    batch_size: BatchSize = 64,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Build a Nano split from a retrieval folder.
 
@@ -113,7 +112,7 @@ def nano_check(
     tolerance: Annotated[
         float, typer.Option(help="Difference of a score that still counts as equal.", min=0)
     ] = 1e-9,
-    as_json: JsonFlag = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare Nano sets with the published figures.
 
@@ -138,7 +137,7 @@ def nano_score(
     places: Annotated[
         list[Path], typer.Argument(help="Kept rankings, or folders that hold some, such as results/rankings.")
     ],
-    as_json: JsonFlag = False,
+    as_json: AsJson = False,
 ) -> None:
     """Score kept rankings again, without the model and the data."""
     from medteb_mteb.nano.rankings import SUFFIX, read_rankings  # lazy: numpy

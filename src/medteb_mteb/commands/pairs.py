@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from medteb_mteb.commands.against import AgainstOption, ThresholdOption, held_out
 from medteb_mteb.commands.columns import ColumnOption, parse_columns
+from medteb_mteb.commands.options import AsJson, OutFolder, Quiet
 
 __all__ = ["pairs"]
 
 
 def pairs(
-    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
+    out: OutFolder,
     queries: Annotated[
         list[str] | None,
         typer.Option(
@@ -33,8 +33,8 @@ def pairs(
     against: AgainstOption = None,
     threshold: ThresholdOption = 0.6,
     seed: Annotated[int, typer.Option(help="Seed of the random samples.")] = 42,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write the texts to align a query encoder on.
 

@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from medteb_mteb.commands.options import (
+    AsJson,
+    BatchSize,
+    DocumentsSource,
+    QueriesSource,
+    Quiet,
+    VectorStore,
+)
+
 if TYPE_CHECKING:
     from mar_st.mining.retrievers import Retriever
 
 
 def pool(
-    queries: Annotated[str, typer.Argument(help="Queries: a file, a folder, or hub:ORG/NAME.")],
-    documents: Annotated[str, typer.Argument(help="Documents: a file, a folder, or hub:ORG/NAME.")],
+    queries: QueriesSource,
+    documents: DocumentsSource,
     out: Annotated[Path, typer.Argument(help="Folder to write pools.jsonl to.")],
     retriever: Annotated[
         list[str],
@@ -30,13 +39,10 @@ def pool(
     merge: Annotated[
         str, typer.Option(help="How to merge rankings: rrf (reciprocal rank fusion) or union.")
     ] = "rrf",
-    store: Annotated[
-        Path | None,
-        typer.Option(help="Folder that keeps vectors; default: $MAR_STORE or OUT/../teacher-store."),
-    ] = None,
-    batch_size: Annotated[int, typer.Option(help="Number of texts encoded at once.", min=1)] = 64,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
+    store: VectorStore = None,
+    batch_size: BatchSize = 64,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Search with several retrievers and merge their results.
 

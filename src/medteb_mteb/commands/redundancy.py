@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+from medteb_mteb.commands.options import AsJson, RankedFolder
 
 
 def redundancy(
@@ -17,7 +17,7 @@ def redundancy(
     ],
     left: Annotated[str, typer.Option(help="Tasks of one group, comma-separated.")],
     right: Annotated[str, typer.Option(help="Tasks of the other group, comma-separated.")],
-    as_json: JsonFlag = False,
+    as_json: AsJson = False,
 ) -> None:
     """Measure how similarly two groups of tasks rank models."""
     from medteb_mteb.curation.texts.redundancy import correlation, read_scores  # lazy: numpy
@@ -33,7 +33,7 @@ def redundancy(
 
 
 def leakage(
-    folder: Annotated[Path, typer.Argument(help="Retrieval or reranking folder in the Hub layout.")],
+    folder: RankedFolder,
     training: Annotated[
         list[str],
         typer.Option(
@@ -44,7 +44,7 @@ def leakage(
     threshold: Annotated[
         float, typer.Option(help="Similarity from which two texts count as near-duplicates.")
     ] = 0.6,
-    as_json: JsonFlag = False,
+    as_json: AsJson = False,
 ) -> None:
     """Look for test queries and documents in training sets.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from medteb_mteb.commands.against import AgainstOption, ThresholdOption, held_out
+from medteb_mteb.commands.options import AsJson, BatchSize, OutFolder, Quiet, SampleSeed, VectorStore
 
 if TYPE_CHECKING:
     from medteb_mteb.curation.training import RoundTripReport
@@ -18,7 +19,7 @@ __all__ = ["round_trip"]
 
 def round_trip(
     pairs: Annotated[Path, typer.Argument(help="Pairs or triples, in any form that 'mar train' reads.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
+    out: OutFolder,
     retriever: Annotated[
         str,
         typer.Option(
@@ -35,14 +36,11 @@ def round_trip(
     ] = 100,
     against: AgainstOption = None,
     threshold: ThresholdOption = 0.6,
-    seed: Annotated[int, typer.Option(help="Seed of the random sample.")] = 42,
-    store: Annotated[
-        Path | None,
-        typer.Option(help="Folder that keeps vectors; default: $MAR_STORE or OUT/../teacher-store."),
-    ] = None,
-    batch_size: Annotated[int, typer.Option(help="Number of texts encoded at once.", min=1)] = 64,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
+    seed: SampleSeed = 42,
+    store: VectorStore = None,
+    batch_size: BatchSize = 64,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Keep pairs whose document is retrieved for its query."""
     from mar_st.teachers.store import store_root  # lazy: torch

@@ -11,6 +11,23 @@ import typer
 
 from medteb_mteb.commands.against import KeepAwayOption, held_out
 from medteb_mteb.commands.errors import UserError
+from medteb_mteb.commands.options import (
+    AgainstTraining,
+    AnswersJournal,
+    AsJson,
+    DataFolder,
+    DryRun,
+    EditionName,
+    EditionVersion,
+    License,
+    LlmFile,
+    QueriesSource,
+    QuerySimilarity,
+    Quiet,
+    RetryFailed,
+    Seed,
+    TestSize,
+)
 from medteb_mteb.commands.repairing import RepairFlag, repair_answers
 from medteb_mteb.commands.sources import SourceOption, parse_sources
 
@@ -25,13 +42,13 @@ def sts(
         Path,
         typer.Argument(help="Dictionary of synonyms: TSV, CSV or JSONL with columns origin and replace."),
     ],
-    queries: Annotated[str, typer.Argument(help="Queries: a file, a folder, or hub:ORG/NAME.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write to; set MEDTEB_DATA=OUT to evaluate on it.")],
-    llm: Annotated[Path, typer.Option(help="YAML file of the LLM.")],
-    name: Annotated[str, typer.Option(help="Name of the edition.")],
-    licence: Annotated[str, typer.Option("--license", help="Licence of the data, e.g. cc-by-4.0.")],
-    version: Annotated[str, typer.Option(help="Version of the edition.")] = "1.0.0",
-    test: Annotated[float, typer.Option(help="Number of test queries, or their share if below 1.")] = 0.2,
+    queries: QueriesSource,
+    out: DataFolder,
+    llm: LlmFile,
+    name: EditionName,
+    licence: License,
+    version: EditionVersion = "1.0.0",
+    test: TestSize = 0.2,
     probabilities: Annotated[
         str,
         typer.Option(
@@ -47,34 +64,20 @@ def sts(
     limit: Annotated[
         int | None, typer.Option(help="Maximum number of queries to rewrite; default: all.", min=1)
     ] = None,
-    training: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--against", help="Training set whose queries must not be in the test; may be repeated."
-        ),
-    ] = None,
+    training: AgainstTraining = None,
     keep_away: KeepAwayOption = None,
     text_source: SourceOption = None,
-    threshold: Annotated[
-        float, typer.Option(help="Similarity from which two queries count as near-duplicates.")
-    ] = 0.6,
-    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 42,
-    journal: Annotated[
-        Path | None,
-        typer.Option(help="Journal of paid answers; default: $MEDTEB_ANSWERS or answers.sqlite beside OUT."),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Estimate the requests and their cost, and send nothing.")
-    ] = False,
+    threshold: QuerySimilarity = 0.6,
+    seed: Seed = 42,
+    journal: AnswersJournal = None,
+    dry_run: DryRun = False,
     already_anonymous: Annotated[
         bool, typer.Option("--already-anonymous", help="Send queries that were not anonymised.")
     ] = False,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Send requests that failed in earlier runs again.")
-    ] = False,
+    retry_failed: RetryFailed = False,
     repair: RepairFlag = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Make an STS edition by having an LLM rewrite queries.
 

@@ -11,6 +11,16 @@ import typer
 
 from medteb_mteb.commands.against import AgainstOption, ThresholdOption, held_out
 from medteb_mteb.commands.columns import ColumnOption, parse_columns
+from medteb_mteb.commands.options import (
+    AnswersJournal,
+    AsJson,
+    DocumentsSource,
+    DryRun,
+    OutFolder,
+    Quiet,
+    RetryFailed,
+    Seed,
+)
 from medteb_mteb.commands.repairing import RepairFlag, repair_answers
 
 if TYPE_CHECKING:
@@ -25,25 +35,17 @@ synthesize_app = typer.Typer(
 
 LLMOption = Annotated[Path, typer.Option("--llm", help="YAML file of the LLM.")]
 LanguageOption = Annotated[str, typer.Option(help="Language to write in: zh or en.")]
-SeedOption = Annotated[int, typer.Option(help="Seed of all random choices.")]
-JournalOption = Annotated[
-    Path | None,
-    typer.Option(help="Journal of paid answers; default: $MEDTEB_ANSWERS or answers.sqlite beside OUT."),
-]
-DryRunFlag = Annotated[
-    bool, typer.Option("--dry-run", help="Estimate the requests and their cost, and send nothing.")
-]
-RetryFlag = Annotated[
-    bool, typer.Option("--retry-failed", help="Send requests that failed in earlier runs again.")
-]
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-QuietFlag = Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")]
+SeedOption = Seed
+JournalOption = AnswersJournal
+DryRunFlag = DryRun
+RetryFlag = RetryFailed
+QuietFlag = Quiet
 
 
 @synthesize_app.command("queries", no_args_is_help=True)
 def queries_command(
-    documents: Annotated[str, typer.Argument(help="Documents: a file, a folder, or hub:ORG/NAME.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
+    documents: DocumentsSource,
+    out: OutFolder,
     llm: LLMOption,
     per_document: Annotated[int, typer.Option(help="Number of queries per document.", min=1, max=20)] = 1,
     language: LanguageOption = "zh",
@@ -74,7 +76,7 @@ def queries_command(
     ] = False,
     retry_failed: RetryFlag = False,
     repair: RepairFlag = False,
-    as_json: JsonFlag = False,
+    as_json: AsJson = False,
     quiet: QuietFlag = False,
 ) -> None:
     """Write queries that given documents answer.
@@ -122,7 +124,7 @@ def queries_command(
 
 @synthesize_app.command("tasks", no_args_is_help=True)
 def tasks_command(
-    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
+    out: OutFolder,
     llm: LLMOption,
     tasks: Annotated[int, typer.Option(help="Number of tasks for the LLM to brainstorm.", min=1)] = 20,
     pairs_per_task: Annotated[int, typer.Option(help="Number of examples per task.", min=1)] = 10,
@@ -138,7 +140,7 @@ def tasks_command(
     dry_run: DryRunFlag = False,
     retry_failed: RetryFlag = False,
     repair: RepairFlag = False,
-    as_json: JsonFlag = False,
+    as_json: AsJson = False,
     quiet: QuietFlag = False,
 ) -> None:
     """Brainstorm retrieval tasks and write examples of each.

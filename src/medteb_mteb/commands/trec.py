@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from medteb_mteb.commands.errors import UserError
+from medteb_mteb.commands.options import TaskOrFolder
 
 trec_app = typer.Typer(
     help="Convert runs and qrels to TREC's formats.", no_args_is_help=True, rich_markup_mode=None
@@ -41,7 +42,7 @@ def run(
 
 @trec_app.command("qrels", no_args_is_help=True)
 def qrels(
-    source: Annotated[str, typer.Argument(help="Name of a task, or a retrieval or reranking folder.")],
+    source: TaskOrFolder,
     out: Annotated[Path, typer.Argument(help="File to write to.")],
     split: Annotated[str, typer.Option(help="Split of the qrels.")] = "test",
 ) -> None:

@@ -9,6 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from medteb_mteb.commands.options import (
+    AgainstTests,
+    AlreadyAnonymous,
+    AnswersJournal,
+    AsJson,
+    DocumentsSource,
+    DryRun,
+    LlmFile,
+    OutFolder,
+    QueriesSource,
+    Quiet,
+    RetryFailed,
+    Seed,
+    TestSimilarity,
+)
 from medteb_mteb.commands.repairing import RepairFlag, repair_answers
 
 if TYPE_CHECKING:
@@ -19,11 +34,11 @@ __all__ = ["triples"]
 
 
 def triples(
-    queries: Annotated[str, typer.Argument(help="Queries: a file, a folder, or hub:ORG/NAME.")],
-    documents: Annotated[str, typer.Argument(help="Documents: a file, a folder, or hub:ORG/NAME.")],
+    queries: QueriesSource,
+    documents: DocumentsSource,
     pools: Annotated[Path, typer.Argument(help="File pools.jsonl written by 'medteb pool', or its folder.")],
-    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
-    llm: Annotated[Path, typer.Option(help="YAML file of the LLM.")],
+    out: OutFolder,
+    llm: LlmFile,
     depth: Annotated[int, typer.Option(help="Number of top-ranked documents of a pool to judge.")] = 50,
     documents_per_prompt: Annotated[
         int, typer.Option("--documents", help="Maximum number of documents per prompt.")
@@ -36,33 +51,16 @@ def triples(
     choose: Annotated[
         str, typer.Option(help="Which negatives to keep if there are more: top or random.")
     ] = "top",
-    against: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--against",
-            help="Edition or queries of a test to keep out of the training data; may be repeated.",
-        ),
-    ] = None,
-    threshold: Annotated[
-        float, typer.Option(help="Similarity from which a query counts as a near-duplicate of a test query.")
-    ] = 0.6,
-    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 42,
-    journal: Annotated[
-        Path | None,
-        typer.Option(help="Journal of paid answers; default: $MEDTEB_ANSWERS or answers.sqlite beside OUT."),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Estimate the requests and their cost, and send nothing.")
-    ] = False,
-    already_anonymous: Annotated[
-        bool, typer.Option("--already-anonymous", help="Send texts that were not anonymised.")
-    ] = False,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Send requests that failed in earlier runs again.")
-    ] = False,
+    against: AgainstTests = None,
+    threshold: TestSimilarity = 0.6,
+    seed: Seed = 42,
+    journal: AnswersJournal = None,
+    dry_run: DryRun = False,
+    already_anonymous: AlreadyAnonymous = False,
+    retry_failed: RetryFailed = False,
     repair: RepairFlag = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Hide progress bars.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Make training triples by having an LLM judge documents.
 

@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from medteb_mteb.commands.errors import UserError
+from medteb_mteb.commands.options import TaskOrFolder
 
 
 def validate(
-    edition: Annotated[str, typer.Argument(help="Name of a task, or a retrieval or reranking folder.")],
+    edition: TaskOrFolder,
     runs: Annotated[
         list[str] | None,
         typer.Option(

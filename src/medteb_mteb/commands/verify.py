@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from medteb_mteb.commands.options import AsJson
+
 __all__ = ["verify"]
 
 
@@ -18,7 +20,7 @@ def verify(
     repair: Annotated[
         bool, typer.Option("--repair", help="Repair damaged journals; every row that is whole is kept.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check every row of journals against its checksum.
 

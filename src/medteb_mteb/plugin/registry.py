@@ -10,19 +10,20 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from medteb_mteb import _autoload
 from medteb_mteb.models.local import LOCAL, model_folder
 from medteb_mteb.plugin import submission
 from medteb_mteb.plugin.names import AliasedModels, full_name, full_names, with_argument
+from medteb_mteb.plugin.seams import RESULT_CACHE, SEAMS, RegistryError, check_mteb
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
     from mteb.abstasks.abstask import AbsTask
     from mteb.models import ModelMeta
 
@@ -38,46 +39,8 @@ __all__ = [
 ]
 
 FOLDERS_VARIABLE = "MEDTEB_TASKS"
-TESTED = "2.26"
 ORGANISATION = "medteb"
 
-
-class RegistryError(RuntimeError):
-    """mteb cannot be extended as asked: it has changed, or a name is taken."""
-
-
-class Seam(NamedTuple):
-    """One piece of mteb's private state that this module relies on."""
-
-    module: str
-    name: str  # may be dotted: Class.attribute
-    kind: type | str  # a type, or the attribute it must have
-    used_for: str
-
-
-_CACHE = "mteb.cache.result_cache"
-
-SEAMS = (
-    Seam("mteb.get_tasks", "TASK_LIST", tuple, "get_tasks and available-tasks"),
-    Seam("mteb.get_tasks", "_TASKS_REGISTRY", dict, "get_task"),
-    Seam("mteb.get_tasks", "_SIMILAR_TASKS", dict, "zero-shot marks"),
-    Seam("mteb.models.model_implementations", "MODEL_REGISTRY", dict, "get_model"),
-    Seam("mteb.models.get_model_meta", "MODEL_REGISTRY", Mapping, "names without an organisation"),
-    Seam("mteb.models.get_model_meta", "_MODEL_RENAMES", dict, "names without an organisation"),
-    Seam("mteb.models.model_meta", "ModelMeta._from_hub", "__call__", "keeping our names off the Hub"),
-    Seam("mteb.benchmarks.get_benchmark", "_build_registry", "cache_clear", "get_benchmark"),
-    Seam("mteb.benchmarks.get_benchmark", "_build_aliases_registry", "cache_clear", "get_benchmark"),
-    Seam("mteb.benchmarks.benchmarks", "MTEB_RETRIEVAL_MEDICAL", "tasks", "get_benchmarks"),
-    Seam("mteb.evaluate", "_requires_merge", "__call__", "never mixing results of two editions"),
-    Seam(_CACHE, "ResultCache._filter_paths_by_model_and_revision", "__call__", "aliases in load_results"),
-    Seam(_CACHE, "ResultCache._normalize_models", "__call__", "aliases in submit-results"),
-    Seam(_CACHE, "ResultCache.get_task_result_path", "__call__", "aliases in load_task_result"),
-    Seam("mteb.results", "BenchmarkResults.select_models", "__call__", "aliases in select_models"),
-    Seam("mteb.models.get_model_meta", "get_model_metas", "__call__", "aliases in get_model_metas"),
-    Seam("mteb.load_results", "load_results", "__call__", "aliases in load_results"),
-    Seam(_CACHE, "ResultCache._get_unsubmitted_results", "__call__", "keeping private results at home"),
-    Seam(_CACHE, "CopyResultsAction.do", "__call__", "keeping private names out of submissions"),
-)
 
 _registering = False
 _folders_done = False
@@ -169,34 +132,6 @@ def unregister_tasks(names: Iterable[str]) -> None:
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise RegistryError(f"Task {name!r} was not registered at run time, so it stays.{hint}")
         _drop_task(_runtime_tasks.pop(name))
-
-
-def check_mteb() -> None:
-    """Checks that mteb still has every piece of private state that registration needs.
-
-    Raises:
-        RegistryError: Naming the first piece that is gone or of another kind.
-    """
-    for seam in SEAMS:
-        try:
-            owner: Any = import_module(seam.module)
-            found = functools.reduce(getattr, seam.name.split("."), owner)
-        except (ImportError, AttributeError):
-            raise RegistryError(_moved(seam, "has no")) from None
-        kind = seam.kind
-        if not (hasattr(found, kind) if isinstance(kind, str) else isinstance(found, kind)):
-            raise RegistryError(_moved(seam, f"has a {type(found).__name__} as"))
-
-
-def _moved(seam: Seam, problem: str) -> str:
-    try:
-        installed = version("mteb")
-    except PackageNotFoundError:
-        installed = "of unknown version"
-    return (
-        f"mteb {installed} {problem} {seam.module}.{seam.name}, which medteb needs for {seam.used_for}. "
-        f"medteb works with mteb {TESTED}: pip install 'mteb~={TESTED}.0', or look for a newer medteb."
-    )
 
 
 def _get_tasks() -> Any:
@@ -317,7 +252,7 @@ def _keep_editions_apart() -> None:
 
 def _resolve_names(aliases: Mapping[str, str]) -> None:
     """Has aliases and folders understood wherever mteb compares models by name, not at look-up alone."""
-    cache = import_module(_CACHE).ResultCache
+    cache = import_module(RESULT_CACHE).ResultCache
     results = import_module("mteb.results").BenchmarkResults
     full = functools.partial(full_name, aliases=aliases)
     each = functools.partial(full_names, aliases=aliases)
@@ -344,7 +279,7 @@ def _resolve_names(aliases: Mapping[str, str]) -> None:
 
 def _hold_back_private_results() -> None:
     """Has `submit-results` leave out tasks and models that are folders of this machine, and their names."""
-    module = import_module(_CACHE)
+    module = import_module(RESULT_CACHE)
     unsubmitted, copy = module.ResultCache._get_unsubmitted_results, module.CopyResultsAction.do
 
     @functools.wraps(unsubmitted)

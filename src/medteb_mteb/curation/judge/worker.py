@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.judge.journal import Journal
     from medteb_mteb.curation.judge.plan import Planner, Task
-    from medteb_mteb.curation.llm.client import Reply
+    from medteb_mteb.curation.llm.messages import Reply
 
 __all__ = ["JudgeWorker", "Progress", "Tally", "ending_of", "verdict_of"]
 

@@ -14,16 +14,13 @@ import json
 import logging
 import math
 import random
-import re
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Protocol, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.llm.budget import tokens_of
 from medteb_mteb.curation.llm.config import AnswerFormat
+from medteb_mteb.curation.llm.messages import Question, Reply, filtered, read_reply, retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -31,39 +28,12 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.llm.config import LLM
     from medteb_mteb.curation.llm.limits import Limits, Stop
 
-__all__ = ["Endpoint", "GiveUp", "Question", "Reply", "Unanswered", "quiet_libraries"]
+__all__ = ["Endpoint", "GiveUp", "Unanswered", "quiet_libraries"]
 
 #: An endpoint that asks for a longer pause than this is left alone.
 MAX_RETRY_AFTER = 600.0
 #: Requests in a row that come to nothing before an LLM is given up, where one alone may be to blame itself.
 IN_A_ROW = 3
-
-#: Tokens of one request or answer at most; a server that counts more is not believed.
-MOST_TOKENS = 10**8
-
-#: How content filters call themselves: Azure and OpenAI, DeepSeek, Qwen, GLM, Moonshot, ERNIE.
-_FILTER_CODE = re.compile(r"content_?(filter|policy)|data_?inspection|responsibleai|^1301$", re.IGNORECASE)
-_FILTER_WORDS = re.compile(
-    r"content exists risk|content[ _]filter|content management policy|data_?inspection|inappropriate content|"
-    r"(considered|judged) (high risk|sensitive)|usage polic|敏感|不安全|不适当|违规|合规",
-    re.IGNORECASE,
-)
-
-
-class Question(Protocol):
-    """Interface of a prompt that can be sent to an endpoint."""
-
-    def messages(self) -> list[dict[str, str]]:
-        """Return the messages in the form of the chat completions API."""
-
-    def schema(self) -> dict[str, Any]:
-        """JSON schema of an answer."""
-
-    def tokens(self) -> tuple[int, int]:
-        """Estimated tokens, in and out."""
-
-    def salt(self) -> str:
-        """Return a string that tells equal prompts apart, so that each gets its own answer; may be empty."""
 
 
 class Unanswered(Exception):  # noqa: N818 - an outcome, not a mistake
@@ -76,31 +46,6 @@ class Unanswered(Exception):  # noqa: N818 - an outcome, not a mistake
 
 class GiveUp(Exception):  # noqa: N818
     """An endpoint that is not worth asking any more: the message is for people."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer, paid for.
-
-    Attributes:
-        content: What the LLM said.
-        refused: It is a refusal.
-        cut: It ends where the tokens ended.
-        tokens_in: Tokens of the prompt.
-        tokens_out: Tokens of the answer.
-        estimated: The endpoint did not count them.
-        model: Model that the endpoint says has answered; empty: it says nothing.
-        fingerprint: Its `system_fingerprint`; empty: it gives none.
-    """
-
-    content: str | None
-    refused: bool
-    cut: bool
-    tokens_in: int
-    tokens_out: int
-    estimated: bool
-    model: str = ""
-    fingerprint: str = ""
 
 
 class _Failed(Exception):  # noqa: N818
@@ -272,7 +217,10 @@ class Endpoint:
         except (openai.OpenAIError, ValueError, TypeError, RecursionError) as error:
             # Invalid answers with status 200: a proxy's page, half a body.
             raise _Failed(f"garbage-{type(error).__name__}", outage=False) from None
-        return _reply(found, question)
+        reply = read_reply(found, question)
+        if reply is None:
+            raise _Failed("garbage-no-choices", outage=False)
+        return reply
 
     def _body(self, question: Question, form: AnswerFormat) -> dict[str, Any]:
         body: dict[str, Any] = {"model": self.llm.model, "messages": question.messages()}
@@ -291,12 +239,12 @@ class Endpoint:
         """Turn an HTTP error status into the exception that tells how to proceed."""
         status = int(error.status_code)
         said = f"status {status}{self._said(error, question)}"
-        if status in (400, 403, 422) and _filtered(error):
+        if status in (400, 403, 422) and filtered(error):
             return Unanswered("filtered")
         if status in (401, 402, 403, 404) or error.code == "insufficient_quota":
             return GiveUp(f"{self.llm.base_url} refuses ({said})")
         if status in (408, 409, 425, 429) or status >= 500:
-            after = _retry_after(error.response.headers)
+            after = retry_after(error.response.headers)
             if after > MAX_RETRY_AFTER:
                 return GiveUp(f"{self.llm.base_url} asks to come back in {after:.0f} seconds")
             if status in (429, 503, 529):
@@ -314,78 +262,6 @@ class Endpoint:
         if any(words[i : i + 12] in sent for i in range(max(1, len(words) - 11))):
             return ""
         return f": {words}"
-
-
-def _filtered(error: Any) -> bool:
-    """Return True if a content filter refused the texts, by the error's code or, without one, its message."""
-    return _FILTER_CODE.search(str(error.code or "")) is not None or (
-        error.status_code != 403 and _FILTER_WORDS.search(str(error.message)) is not None
-    )
-
-
-def _reply(found: Any, question: Question) -> Reply:
-    content = _object(found)
-    choices = content.get("choices")
-    if not isinstance(choices, list) or not choices:
-        raise _Failed("garbage-no-choices", outage=False)
-    choice = _object(choices[0])
-    message, reason = _object(choice.get("message")), choice.get("finish_reason")
-    refused = bool(message.get("refusal")) or reason == "content_filter"
-    said = _content(message, cut=reason == "length")
-    usage = _object(content.get("usage"))
-    tokens_in, tokens_out = (_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))
-    origin = [content.get(name) for name in ("model", "system_fingerprint")]
-    model, fingerprint = (one if isinstance(one, str) else "" for one in origin)
-    estimated = tokens_in is None or tokens_out is None
-    if tokens_in is None or tokens_out is None:
-        tokens_in, tokens_out = question.tokens()[0], tokens_of(said or "")
-    return Reply(said, refused, reason == "length", tokens_in, tokens_out, estimated, model, fingerprint)
-
-
-def _count(value: Any) -> int | None:
-    """A number of tokens that a server may have counted; any other would spoil the account."""
-    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _content(message: Mapping[str, Any], *, cut: bool) -> str | None:
-    """The text of a message: a string, or a list of parts of which some are thoughts.
-
-    Where there is none a server has taken the whole answer for thoughts, which it gives beside it. Thoughts
-    that are cut off hold no answer.
-    """
-    content = message.get("content")
-    if isinstance(content, list):
-        texts = [part.get("text") for part in content if isinstance(part, dict) and "text" in part]
-        content = "".join(text for text in texts if isinstance(text, str))
-    if isinstance(content, str) and content.strip():
-        return content
-    for name in ("reasoning_content", "reasoning"):
-        thoughts = message.get(name)
-        if isinstance(thoughts, str) and thoughts.strip() and not cut:
-            return thoughts
-    return content if isinstance(content, str) else None
-
-
-def _retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds that `Retry-After-Ms` or `Retry-After` (seconds, or a date) asks for; 0 if neither does."""
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        value = headers.get(name)
-        if value is None:
-            continue
-        try:
-            seconds = float(value) * unit
-        except ValueError:
-            try:
-                seconds = parsedate_to_datetime(value).timestamp() - time.time()
-            except ValueError:
-                continue
-        if math.isfinite(seconds):
-            return max(0.0, seconds)
-    return 0.0
 
 
 def _digest(body: Mapping[str, Any], salt: str) -> str:

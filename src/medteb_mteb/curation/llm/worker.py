@@ -14,9 +14,9 @@ from medteb_mteb.curation.llm.limits import Limits, Stop
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from medteb_mteb.curation.llm.client import Question, Reply
     from medteb_mteb.curation.llm.config import LLM
     from medteb_mteb.curation.llm.database import Database
+    from medteb_mteb.curation.llm.messages import Question, Reply
 
 __all__ = ["Job", "Worker"]
 

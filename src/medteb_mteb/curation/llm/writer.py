@@ -15,9 +15,9 @@ from medteb_mteb.curation.llm.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from medteb_mteb.curation.llm.client import Reply
     from medteb_mteb.curation.llm.config import LLM
     from medteb_mteb.curation.llm.journal import AnswerJournal
+    from medteb_mteb.curation.llm.messages import Reply
     from medteb_mteb.curation.llm.readings import Readings
 
 __all__ = ["Writer"]

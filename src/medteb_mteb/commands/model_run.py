@@ -1,0 +1,303 @@
+"""One model of `medteb run`: evaluation with mteb, saved results, scores per item."""
+
+from __future__ import annotations
+
+import copy
+import random
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import mteb
+import numpy as np
+
+from medteb_mteb.abstasks.judged import JudgedRetrieval
+from medteb_mteb.commands.errors import UserError
+from medteb_mteb.editions import EditionError
+from medteb_mteb.folders import FolderError
+from medteb_mteb.nano.rankings import SUFFIX, KeptRankings, write_rankings
+from medteb_mteb.report import (
+    Entry,
+    Holes,
+    NoItemScoresError,
+    item_scores,
+    load_item_scores,
+    save_item_scores,
+    save_no_item_scores,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mteb.abstasks.abstask import AbsTask
+    from mteb.cache import ResultCache
+    from mteb.models import ModelMeta
+    from mteb.results import TaskResult
+
+__all__ = ["ModelRun", "OptionalTasks", "RunOptions", "run_model"]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of one run.
+
+    Attributes:
+        data: Data folders to evaluate on.
+        tasks: Names of tasks known to mteb.
+        benchmarks: Names of benchmarks known to mteb.
+        models: Names of models, or local model folders.
+        output: Folder of results in mteb's own layout, and of scores per item.
+        overwrite: Evaluate again even where results exist.
+        batch_size: Texts encoded at once.
+        device: Torch device, None for the best there is.
+        save_predictions: Keep mteb's predictions (runs, similarities) too.
+        random_weights: Seed for model folders that hold a configuration only.
+        quiet: No progress on stderr.
+        verbose: Show the warnings of the libraries.
+    """
+
+    data: Sequence[Path] = ()
+    tasks: Sequence[str] = ()
+    benchmarks: Sequence[str] = ()
+    models: Sequence[str] = ()
+    output: Path = Path("results")
+    overwrite: bool = False
+    batch_size: int = 32
+    device: str | None = None
+    save_predictions: bool = False
+    random_weights: int | None = None
+    quiet: bool = False
+    verbose: bool = False
+
+
+class _NoDataError(Exception):
+    """The data of a task are not to be had here."""
+
+
+@dataclass
+class OptionalTasks:
+    """Tasks that may be left out, and those that were, with the reason."""
+
+    optional: frozenset[str]
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def load(self, task: AbsTask) -> None:
+        """Load a task's data; what is damaged is an error, what is not to be had leaves the task out."""
+        name = task.metadata.name
+        if name in self.reasons:
+            raise _NoDataError(self.reasons[name])
+        try:
+            task.load_data()
+        except (FolderError, EditionError):
+            raise
+        except Exception as error:  # offline, blocked, withdrawn: the Hub client has a dozen types for it
+            if name not in self.optional:
+                raise
+            self.reasons[name] = _one_line(error)
+            raise _NoDataError(self.reasons[name]) from error
+
+
+@dataclass
+class ModelRun:
+    """One model in a run.
+
+    Attributes:
+        options: Options of the run.
+        cache: Results in mteb's layout.
+        meta: The model's metadata.
+        label: Name in the table.
+        model: The model, once it is loaded.
+    """
+
+    options: RunOptions
+    cache: ResultCache
+    meta: ModelMeta
+    label: str
+    model: Any = None
+
+    def load(self) -> Any:
+        """The model, loaded at first use: with every result at hand it is not needed at all."""
+        if self.model is None:
+            self.model = self.meta.load_model(device=self.options.device)
+        return self.model
+
+    def path(self, kind: str, task: AbsTask) -> Path:
+        """Return the path of a file about this model and task, beside mteb's result."""
+        result = self.cache.get_task_result_path(task.metadata.name, self.meta)
+        return self.options.output / kind / result.relative_to(self.cache.cache_path / "results")
+
+    def say(self, text: str) -> None:
+        """Write a line to stderr, unless the run is quiet."""
+        if not self.options.quiet:
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
+
+
+def run_model(
+    model_run: ModelRun,
+    tasks: Sequence[AbsTask],
+    entries: list[Entry],
+    errors: list[str],
+    left_out: OptionalTasks,
+) -> None:
+    """Evaluate one model on all tasks, reusing saved results; a failure does not stop the others.
+
+    Args:
+        model_run: The model.
+        tasks: The tasks.
+        entries: Scores are added here.
+        errors: One line per failure is added here.
+        left_out: Tasks that may be left out.
+    """
+    for task in tasks:
+        name = task.metadata.name
+        try:
+            existing = _existing(model_run, task)
+            if existing is not None:
+                model_run.say(f"{model_run.label}  {name}: {existing.get_score():.4f} (saved before)")
+                entries.append(_entry(model_run, task, existing))
+                continue
+            fresh = _fresh(task)
+            left_out.load(fresh)
+            try:
+                model_run.load()
+            except Exception as error:
+                errors.append(f"{model_run.label}: the model cannot be loaded: {_one_line(error)}")
+                model_run.say(f"{model_run.label}: cannot be loaded, see below")
+                return
+            started = time.monotonic()
+            result, note = _evaluate(model_run, fresh)
+            elapsed = time.monotonic() - started
+            model_run.say(f"{model_run.label}  {name}: {result.get_score():.4f} ({elapsed:.1f} s)")
+            entries.append(_entry(model_run, task, result, note))
+        except _NoDataError:
+            model_run.say(f"{model_run.label}  {name}: left out, see below")
+        except Exception as error:  # one failing task must not lose the others
+            errors.append(f"{model_run.label} on {name}: {_one_line(error)}")
+            model_run.say(f"{model_run.label}  {name}: failed, see below")
+
+
+def _existing(model_run: ModelRun, task: AbsTask) -> TaskResult | None:
+    """The saved result, if it is complete and of the same data."""
+    if model_run.options.overwrite:
+        return None
+    found = model_run.cache.load_task_result(task.metadata.name, model_run.meta)
+    if found is None:
+        return None
+    # mteb reuses a complete result whatever data it was measured on.
+    if found.dataset_revision != task.metadata.revision:
+        model_run.say(
+            f"{model_run.label}  {task.metadata.name}: the saved result is of other data "
+            f"({found.dataset_revision[:12]}); evaluating on {task.metadata.revision[:12]}"
+        )
+        return None
+    return None if found.get_missing_evaluations(task) else found
+
+
+def _evaluate(model_run: ModelRun, task: AbsTask) -> tuple[TaskResult, str]:
+    """Runs one loaded task, saves the result and the scores per item; returns why there are none, if so.
+
+    mteb would unload the data of a task that it has loaded itself, and the scores per item need them.
+    """
+    options = model_run.options
+    # Progress bars only where someone watches; logs stay readable.
+    progress = sys.stderr.isatty() and not options.quiet
+    with tempfile.TemporaryDirectory(prefix=".predictions-", dir=options.output) as scratch:
+        outcome = mteb.evaluate(
+            model_run.load(),
+            task,
+            co2_tracker=False,
+            cache=model_run.cache,
+            overwrite_strategy="always",
+            encode_kwargs={"batch_size": options.batch_size, "show_progress_bar": progress},
+            prediction_folder=scratch,
+            show_progress_bar=progress,
+        )
+        if outcome.exceptions or not outcome.task_results:
+            reason = outcome.exceptions[0].exception if outcome.exceptions else "mteb returned no result"
+            raise RuntimeError(reason)
+        # As it was saved, which is rounded: a score must not depend on whether it was just made.
+        result = model_run.cache.load_task_result(task.metadata.name, model_run.meta, raise_if_not_found=True)
+        assert result is not None  # noqa: S101 -- for mypy; mteb raises instead
+        note = ""
+        items = model_run.path("items", task)
+        items.unlink(missing_ok=True)
+        try:
+            save_item_scores(items, item_scores(task, Path(scratch), result.get_score()))
+        except NoItemScoresError as error:
+            note = str(error)
+            save_no_item_scores(items, task, note)
+        _keep_rankings(model_run, task)
+        if options.save_predictions and (saved := Path(scratch) / task.prediction_file_name).is_file():
+            target = model_run.path("predictions", task)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(saved, target)
+    return result, note
+
+
+def _keep_rankings(model_run: ModelRun, task: AbsTask) -> None:
+    """Keep the rankings of tasks that promise it, so that they can be scored without the model."""
+    from medteb_mteb.tasks.nano import NanoTask  # lazy: datasets
+
+    if isinstance(task, NanoTask):
+        name, revision = task.metadata.name, task.metadata.revision
+        kept = KeptRankings(name, model_run.label, revision, task.positives(), task.rankings)
+        write_rankings(model_run.path("rankings", task).with_suffix(SUFFIX), kept)
+
+
+def _fresh(task: AbsTask) -> AbsTask:
+    """A copy with a random state of its own, so that a score does not depend on what ran before it."""
+    copied = copy.copy(task)
+    copied.rng_state, copied.np_rng = random.Random(task.seed), np.random.default_rng(task.seed)
+    return copied
+
+
+def _entry(model_run: ModelRun, task: AbsTask, result: TaskResult, note: str = "") -> Entry:
+    score = result.get_score()
+    metric = task.metadata.main_score
+    sample = None
+    if not note:
+        try:
+            sample = load_item_scores(
+                model_run.path("items", task),
+                metric=metric,
+                dataset_revision=result.dataset_revision,
+                main_score=score,
+            ).sample
+        except NoItemScoresError as error:
+            note = str(error)
+    return Entry(
+        model=model_run.label,
+        model_revision=str(model_run.meta.revision),
+        task=task.metadata.name,
+        metric=metric,
+        score=score,
+        dataset_revision=result.dataset_revision,
+        sample=sample,
+        note=note,
+        holes=_holes(task, result),
+    )
+
+
+def _holes(task: AbsTask, result: TaskResult) -> Holes | None:
+    """Measure the share of a ranking that was judged, for retrieval tasks whose data this project reads."""
+    if not isinstance(task, JudgedRetrieval) or task.metadata.type != "Retrieval":
+        return None
+    scores = result.scores[task.eval_splits[0]][0]
+    if "bpref" in scores:
+        return Holes.of_scores(scores, known=True)
+    task.load_data()  # a result without these scores does not say whether the data list the negatives
+    return Holes.of_scores(scores, task.judged.known)
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return (
+        text
+        if isinstance(error, (UserError, ValueError, RuntimeError))
+        else f"{type(error).__name__}: {text}"
+    )

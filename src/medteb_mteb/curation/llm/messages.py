@@ -1,0 +1,147 @@
+"""Question to an LLM and the reply of its endpoint: text, tokens, refusals, pauses."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from medteb_mteb.curation.llm.budget import tokens_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Question", "Reply", "filtered", "read_reply", "retry_after"]
+
+#: Tokens of one request or answer at most; a server that counts more is not believed.
+MOST_TOKENS = 10**8
+
+#: How content filters call themselves: Azure and OpenAI, DeepSeek, Qwen, GLM, Moonshot, ERNIE.
+_FILTER_CODE = re.compile(r"content_?(filter|policy)|data_?inspection|responsibleai|^1301$", re.IGNORECASE)
+_FILTER_WORDS = re.compile(
+    r"content exists risk|content[ _]filter|content management policy|data_?inspection|inappropriate content|"
+    r"(considered|judged) (high risk|sensitive)|usage polic|敏感|不安全|不适当|违规|合规",
+    re.IGNORECASE,
+)
+
+
+class Question(Protocol):
+    """Interface of a prompt that can be sent to an endpoint."""
+
+    def messages(self) -> list[dict[str, str]]:
+        """Return the messages in the form of the chat completions API."""
+
+    def schema(self) -> dict[str, Any]:
+        """JSON schema of an answer."""
+
+    def tokens(self) -> tuple[int, int]:
+        """Estimated tokens, in and out."""
+
+    def salt(self) -> str:
+        """Return a string that tells equal prompts apart, so that each gets its own answer; may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer, paid for.
+
+    Attributes:
+        content: What the LLM said.
+        refused: It is a refusal.
+        cut: It ends where the tokens ended.
+        tokens_in: Tokens of the prompt.
+        tokens_out: Tokens of the answer.
+        estimated: The endpoint did not count them.
+        model: Model that the endpoint says has answered; empty: it says nothing.
+        fingerprint: Its `system_fingerprint`; empty: it gives none.
+    """
+
+    content: str | None
+    refused: bool
+    cut: bool
+    tokens_in: int
+    tokens_out: int
+    estimated: bool
+    model: str = ""
+    fingerprint: str = ""
+
+
+def filtered(error: Any) -> bool:
+    """Return True if a content filter refused the texts, by the error's code or, without one, its message."""
+    return _FILTER_CODE.search(str(error.code or "")) is not None or (
+        error.status_code != 403 and _FILTER_WORDS.search(str(error.message)) is not None
+    )
+
+
+def read_reply(found: Any, question: Question) -> Reply | None:
+    """Return the answer in a chat completion; `None` if it holds none.
+
+    Args:
+        found: The endpoint's JSON.
+        question: The question, from which tokens are estimated where the endpoint counts none.
+    """
+    content = _object(found)
+    choices = content.get("choices")
+    if not isinstance(choices, list) or not choices:
+        return None
+    choice = _object(choices[0])
+    message, reason = _object(choice.get("message")), choice.get("finish_reason")
+    refused = bool(message.get("refusal")) or reason == "content_filter"
+    said = _content(message, cut=reason == "length")
+    usage = _object(content.get("usage"))
+    tokens_in, tokens_out = (_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))
+    origin = [content.get(name) for name in ("model", "system_fingerprint")]
+    model, fingerprint = (one if isinstance(one, str) else "" for one in origin)
+    estimated = tokens_in is None or tokens_out is None
+    if tokens_in is None or tokens_out is None:
+        tokens_in, tokens_out = question.tokens()[0], tokens_of(said or "")
+    return Reply(said, refused, reason == "length", tokens_in, tokens_out, estimated, model, fingerprint)
+
+
+def _count(value: Any) -> int | None:
+    """A number of tokens that a server may have counted; any other would spoil the account."""
+    return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _content(message: Mapping[str, Any], *, cut: bool) -> str | None:
+    """The text of a message: a string, or a list of parts of which some are thoughts.
+
+    Where there is none a server has taken the whole answer for thoughts, which it gives beside it. Thoughts
+    that are cut off hold no answer.
+    """
+    content = message.get("content")
+    if isinstance(content, list):
+        texts = [part.get("text") for part in content if isinstance(part, dict) and "text" in part]
+        content = "".join(text for text in texts if isinstance(text, str))
+    if isinstance(content, str) and content.strip():
+        return content
+    for name in ("reasoning_content", "reasoning"):
+        thoughts = message.get(name)
+        if isinstance(thoughts, str) and thoughts.strip() and not cut:
+            return thoughts
+    return content if isinstance(content, str) else None
+
+
+def retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds that `Retry-After-Ms` or `Retry-After` (seconds, or a date) asks for; 0 if neither does."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = headers.get(name)
+        if value is None:
+            continue
+        try:
+            seconds = float(value) * unit
+        except ValueError:
+            try:
+                seconds = parsedate_to_datetime(value).timestamp() - time.time()
+            except ValueError:
+                continue
+        if math.isfinite(seconds):
+            return max(0.0, seconds)
+    return 0.0
