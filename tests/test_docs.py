@@ -6,7 +6,9 @@ import importlib.util
 import json
 import re
 import shlex
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -33,14 +35,20 @@ def documented_commands() -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("command", sorted(set(documented_commands())))
-def test_documented_command_parses(command):
-    program, *arguments = shlex.split(command)
+@cache
+def commands(program: str) -> Any:
+    """All commands of a program, built once: that takes longer than parsing one."""
     if program == "medteb":
         from medteb_mteb.cli import app
     else:
         from mar_st.cli import app
-    group = typer.main.get_command(app)
+    return typer.main.get_command(app)
+
+
+@pytest.mark.parametrize("command", sorted(set(documented_commands())))
+def test_documented_command_parses(command):
+    program, *arguments = shlex.split(command)
+    group = commands(program)
     context = group.make_context(program, arguments)
     while hasattr(group, "resolve_command"):
         rest = [*getattr(context, "_protected_args", []), *context.args]

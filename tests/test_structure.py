@@ -30,6 +30,62 @@ def test_no_test_imports_another(folder):
     assert {name: lines for name, lines in importing.items() if lines} == {}
 
 
+#: What makes starting a test run slow, or depends on the machine: only fixtures and tests may do it.
+NOT_AT_COLLECTION = ("subprocess.", "multiprocessing.", "socket.", "build_kernel", "compiled(", "train(")
+
+
+def at_collection(node):
+    """Calls that run when a test file is imported: not in functions, but in their decorators and defaults."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            for part in [*child.decorator_list, child.args]:
+                yield from at_collection(ast.Expression(part))
+        elif not isinstance(child, ast.Lambda):
+            if isinstance(child, ast.Call):
+                yield ast.unparse(child)
+            yield from at_collection(child)
+
+
+def slow_calls(source):
+    return [call for call in at_collection(ast.parse(source)) if call.startswith(NOT_AT_COLLECTION)]
+
+
+def test_nothing_is_compiled_or_started_at_collection():
+    found = {
+        path.relative_to(TESTS).as_posix(): slow_calls(path.read_text(encoding="utf-8"))
+        for path in TESTS.rglob("*.py")
+    }
+    assert {name: calls for name, calls in found.items() if calls} == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "count"),
+    [
+        ("import subprocess\nMADE = subprocess.run(['c++'])", 1),
+        ("@pytest.mark.skipif(subprocess.run(['c++']).returncode, reason='')\ndef test(): pass", 1),
+        ("def test(made=subprocess.run([])): pass", 1),
+        ("def test():\n    subprocess.run(['c++'])", 0),
+        ("run = lambda: subprocess.run(['c++'])", 0),
+    ],
+)
+def test_the_rule_for_collection(source, count):
+    assert len(slow_calls(source)) == count
+
+
+@pytest.mark.parametrize("package", imports.PACKAGES)
+def test_tests_mirror_the_sources(package):
+    """`src/a/b.py` is tested by `tests/a/test_b.py` or `test_b_*.py`; other files say what they are about."""
+    unclear = []
+    for path in sorted((TESTS / package).rglob("test_*.py")):
+        folder = imports.SRC / path.parent.relative_to(TESTS)
+        names = [entry.stem.lstrip("_") for entry in folder.glob("*") if not entry.name.startswith("__")]
+        subject = path.stem.removeprefix("test_")
+        mirrors = any(subject == name or subject.startswith(f"{name}_") for name in names)
+        if not folder.is_dir() or not (mirrors or ast.get_docstring(ast.parse(path.read_text("utf-8")))):
+            unclear.append(path.relative_to(TESTS).as_posix())
+    assert unclear == []
+
+
 @pytest.mark.parametrize("package", ["mar_st", "medteb_mteb"])
 def test_no_two_modules_of_a_package_give_classes_one_name(package):
     modules = [ast.parse(path.read_text("utf-8")) for path in (TESTS.parent / "src" / package).rglob("*.py")]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import sys
+from functools import cache
 from typing import Any
 
 import pytest
@@ -80,9 +83,37 @@ def document_source() -> tuple[Any, Any]:
     return make_config("qwen3", 64), make_tokenizer("document")
 
 
+@cache
+def _made() -> tuple[MAR, torch.Tensor]:
+    torch.manual_seed(1)
+    sides: dict[str, Any] = {"query": (make_config("gte"), make_tokenizer("query"))}
+    sides["document"] = (make_config("qwen3", 64), make_tokenizer("document"))
+    return MAR.from_encoders(**sides, dim=32, device="cpu"), torch.get_rng_state()
+
+
 @pytest.fixture
-def mar(query_source: Any, document_source: Any) -> MAR:
-    return MAR.from_encoders(query=query_source, document=document_source, dim=32, device="cpu")
+def mar() -> MAR:
+    """A MAR with random weights, made once; each test gets a copy and the random state that making leaves."""
+    model, state = _made()
+    torch.set_rng_state(state)
+    return copy.deepcopy(model)
+
+
+@pytest.fixture
+def run_mar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs the command in this process: `run_mar("train", ...) -> (exit code, stdout, stderr)`."""
+
+    def call(*args: Any) -> tuple[int, str, str]:
+        from mar_st.cli import main
+
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["mar", *map(str, args)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    return call
 
 
 @pytest.fixture

@@ -6,22 +6,7 @@ import sys
 
 import pytest
 
-from mar_st.cli import main
 from mar_st.recipes.load import recipe_names
-
-
-@pytest.fixture
-def command(monkeypatch, capsys):
-    """Runs the command in this process: ``command("info", ...) -> (exit code, stdout, stderr)``."""
-
-    def call(*args):
-        monkeypatch.setattr(sys, "argv", ["mar", *map(str, args)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    return call
 
 
 def test_help_imports_nothing_heavy():
@@ -36,9 +21,9 @@ def test_help_imports_nothing_heavy():
     assert all(name in done.stdout for name in ("recipes", "train", "info"))
 
 
-def test_summaries_in_the_list_of_commands_are_not_cut(command, monkeypatch):
+def test_summaries_in_the_list_of_commands_are_not_cut(run_mar, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    code, out, _ = command("--help")
+    code, out, _ = run_mar("--help")
     listed = out.partition("Commands:")[2]
     assert code == 0
     assert "train" in listed
@@ -63,9 +48,9 @@ def test_summaries_in_the_list_of_commands_are_not_cut(command, monkeypatch):
         (["info"], "Missing argument"),
     ],
 )
-def test_user_errors_are_one_line_and_exit_code_2(command, tmp_path, monkeypatch, args, message):
+def test_user_errors_are_one_line_and_exit_code_2(run_mar, tmp_path, monkeypatch, args, message):
     monkeypatch.chdir(tmp_path)
-    code, out, err = command(*args)
+    code, out, err = run_mar(*args)
     assert (code, out) == (2, "")
     assert err.startswith("mar: error: ")
     assert err.count("\n") == 1
@@ -73,28 +58,28 @@ def test_user_errors_are_one_line_and_exit_code_2(command, tmp_path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
-def test_broken_yaml_is_told_in_one_line(command, tmp_path):
+def test_broken_yaml_is_told_in_one_line(run_mar, tmp_path):
     (tmp_path / "bad.yaml").write_text("name: [")
-    code, _, err = command("train", tmp_path / "bad.yaml", "--out", tmp_path / "run")
+    code, _, err = run_mar("train", tmp_path / "bad.yaml", "--out", tmp_path / "run")
     assert code == 2
     assert err.count("\n") == 1
     assert "not valid YAML" in err
 
 
-def test_fresh_deletes_run_folders_alone(command, tmp_path):
+def test_fresh_deletes_run_folders_alone(run_mar, tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
-    code, _, err = command("train", "mar-mini", "--out", tmp_path, "--fresh")
+    code, _, err = run_mar("train", "mar-mini", "--out", tmp_path, "--fresh")
     assert code == 2
     assert "not a run folder" in err
     assert (tmp_path / "thesis.txt").is_file()
 
 
-def test_version_is_that_of_the_distribution(command):
+def test_version_is_that_of_the_distribution(run_mar):
     from importlib.metadata import version
 
     import mar_st
 
-    code, out, _ = command("--version")
+    code, out, _ = run_mar("--version")
     assert (code, out.strip()) == (0, f"medteb {version('medteb')}")
     assert mar_st.__version__ == version("medteb")
 
@@ -105,23 +90,23 @@ def test_names_of_the_package_are_found(tmp_path):
     assert {name for name in mar_st.__all__ if getattr(mar_st, name, None) is None} == set()
 
 
-def test_recipes_are_listed(command):
-    code, out, err = command("recipes", "--json")
+def test_recipes_are_listed(run_mar):
+    code, out, err = run_mar("recipes", "--json")
     assert (code, err) == (0, "")
     assert list(json.loads(out)) == recipe_names()
     assert all(json.loads(out).values())
-    code, out, _ = command("recipes")
+    code, out, _ = run_mar("recipes")
     assert [line.split()[0] for line in out.splitlines()] == recipe_names()
 
 
-def test_info_describes_a_folder(command, mar, tmp_path):
+def test_info_describes_a_folder(run_mar, mar, tmp_path):
     mar.save_pretrained(str(tmp_path))
-    code, out, _ = command("info", tmp_path)
+    code, out, _ = run_mar("info", tmp_path)
     assert code == 0
     assert json.loads(out)["routes"]["query"]["model_type"] == "gte"
 
 
-def test_train_writes_the_model_where_it_is_told(command, tmp_path):
+def test_train_writes_the_model_where_it_is_told(run_mar, tmp_path):
     """One step of a symmetric recipe through the command itself."""
     import yaml
 
@@ -145,14 +130,14 @@ def test_train_writes_the_model_where_it_is_told(command, tmp_path):
         ],
     }  # fmt: skip
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    code, out, _ = command("train", tmp_path / "recipe.yaml", "--out", tmp_path / "run", "--set", "seed=7")
+    code, out, _ = run_mar("train", tmp_path / "recipe.yaml", "--out", tmp_path / "run", "--set", "seed=7")
     assert code == 0
     assert (tmp_path / "run/model/modules.json").is_file()
     assert json.loads((tmp_path / "run/recipe.json").read_text())["seed"] == 7
     assert "stage only: contrastive" in out
-    _, out, _ = command("train", tmp_path / "recipe.yaml", "--out", tmp_path / "run", "--set", "seed=7")
+    _, out, _ = run_mar("train", tmp_path / "recipe.yaml", "--out", tmp_path / "run", "--set", "seed=7")
     assert "stage only: finished before, kept" in out
-    _, out, _ = command(
+    _, out, _ = run_mar(
         "train", tmp_path / "recipe.yaml", "--out", tmp_path / "run", "--set", "seed=7", "--fresh"
     )
     assert "kept" not in out

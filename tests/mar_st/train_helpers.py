@@ -10,6 +10,8 @@ import pytest
 import torch
 import yaml
 
+from tests.once import once
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -44,10 +46,13 @@ def weights(folder: Path) -> dict[str, bytes]:
     return files
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def recipe_file(tmp_path_factory):
     """A recipe of four short stages on 40 triples; with dropout, whose stream resuming must restore."""
-    folder = tmp_path_factory.mktemp("recipe")
+    return once(tmp_path_factory, "recipe", _write_recipe) / "tiny.yaml"
+
+
+def _write_recipe(folder: Path) -> None:
     rows = []
     for symptom in SYMPTOMS:
         for ending, answer in QUESTIONS.items():
@@ -103,21 +108,21 @@ def recipe_file(tmp_path_factory):
             {**fast, "stage": "joint", "name": "joint", "learning_rate": 1.0e-3, "temperature": 0.1},
         ],
     }  # fmt: skip
-    path = folder / "tiny.yaml"
-    path.write_text(yaml.safe_dump(recipe, allow_unicode=True), encoding="utf-8")
-    return path
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(recipe, allow_unicode=True), encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def finished(recipe_file, tmp_path_factory):
-    """The run folder of one uninterrupted run."""
+    """The run folder of one uninterrupted run. Copy before changing."""
     # Here, for `tests.mar_st.conftest` imports this file where what training needs may be missing.
     from mar_st.recipes.load import load_recipe
     from mar_st.runs.train import train
 
-    out = tmp_path_factory.mktemp("runs") / "finished"
-    assert train(load_recipe(recipe_file), out, save_steps=1000, say=silent) == out / "model"
-    return out
+    def run(folder: Path) -> None:
+        out = folder / "finished"
+        assert train(load_recipe(recipe_file), out, save_steps=1000, say=silent) == out / "model"
+
+    return once(tmp_path_factory, "run", run) / "finished"
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from medteb_mteb.mini.labels import RELEVANT, grade
@@ -69,10 +70,17 @@ def bigrams(text: str) -> list[str]:
 
 def bigram_cosine(first: str, second: str) -> float:
     """Cosine of the bigram counts of two texts."""
-    one, two = Counter(bigrams(first)), Counter(bigrams(second))
-    dot = sum(count * two[key] for key, count in sorted(one.items()))
-    norm = math.sqrt(sum(c * c for c in one.values()) * sum(c * c for c in two.values()))
+    (one, first_square), (two, second_square) = _counted(first), _counted(second)
+    dot = sum(count * two[key] for key, count in one.items() if key in two)
+    norm = math.sqrt(first_square * second_square)
     return dot / norm if norm else 0.0
+
+
+@lru_cache(maxsize=4096)
+def _counted(text: str) -> tuple[Counter[str], int]:
+    """Counts of the bigrams of a text, and the sum of their squares."""
+    counts = Counter(bigrams(text))
+    return counts, sum(count * count for count in counts.values())
 
 
 def judged(world: World, asked: Cell, index: CorpusIndex, rng: random.Random) -> dict[str, str]:

@@ -1,3 +1,5 @@
+"""Graders: trained on grades, resumed, read as cross-encoders, with thresholds between the grades."""
+
 from __future__ import annotations
 
 import json

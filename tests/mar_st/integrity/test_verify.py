@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from mar_st import MAR
-from mar_st.commands.verify import verify as command
 from mar_st.encode import write_vectors
 from mar_st.errors import MarError
 from mar_st.files import DIGESTS, write_digests
@@ -24,6 +21,7 @@ from tests.mar_st.encode.older import without_digests
 from tests.mar_st.integrity.damage import flip
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -157,14 +155,14 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_command_says_it_by_its_exit_status(
-    vectors: Path, index: Path, capsys: pytest.CaptureFixture[str]
+    vectors: Path, index: Path, run_mar: Callable[..., tuple[int, str, str]]
 ) -> None:
-    command([str(vectors), str(index)])
-    assert f"{vectors}: vectors, 4 files" in capsys.readouterr().out
+    code, out, _ = run_mar("verify", vectors, index)
+    assert code == 0
+    assert f"{vectors}: vectors, 4 files" in out
     flip(vectors / "shards" / "000000.safetensors")
-    arguments = [sys.executable, "-m", "mar_st.cli", "verify", str(vectors), "--json"]
-    damaged = subprocess.run(arguments, capture_output=True, text=True, check=False)
-    assert damaged.returncode == 1, damaged.stderr
-    content = json.loads(damaged.stdout)
+    code, out, err = run_mar("verify", vectors, "--json")
+    assert code == 1, err
+    content = json.loads(out)
     assert (content["whole"], content["kind"], len(content["problems"])) == (False, "vectors", 1)
     assert set(content["problems"][0]) == {"file", "found", "do"}

@@ -56,6 +56,15 @@ def test_finished_stages_are_kept(finished, recipe_file):
     assert before == {path: path.stat().st_mtime_ns for path in finished.rglob("0*/**/*") if path.is_file()}
 
 
+@pytest.fixture(scope="module")
+def step_each(recipe_file, tmp_path_factory):
+    """The run folder of one step per stage, and the overrides that make a recipe so short."""
+    overrides = [f"stages.{index}.epochs=0.2" for index in range(len(STAGES))]
+    out = tmp_path_factory.mktemp("runs") / "step-each"
+    train(load_recipe(recipe_file, overrides), out, say=silent)
+    return out, overrides
+
+
 @pytest.mark.parametrize(
     ("override", "kept"),
     [
@@ -66,13 +75,14 @@ def test_finished_stages_are_kept(finished, recipe_file):
         ("storage_dtype=float16", ["query-init", "document-init", "align", "joint"]),
     ],
 )
-def test_a_change_reruns_its_stage_and_what_follows(finished, recipe_file, tmp_path, override, kept):
+def test_a_change_reruns_its_stage_and_what_follows(step_each, recipe_file, tmp_path, override, kept):
+    before, overrides = step_each
     out = tmp_path / "run"
-    shutil.copytree(finished, out)
+    shutil.copytree(before, out)
     lines = []
-    train(load_recipe(recipe_file, [override]), out, say=lines.append)
+    train(load_recipe(recipe_file, [*overrides, override]), out, say=lines.append)
     assert [line.split()[1].rstrip(":") for line in lines if "kept" in line] == kept
-    assert weights(out / "model") != weights(finished / "model")
+    assert weights(out / "model") != weights(before / "model")
 
 
 def test_changed_data_are_noticed(finished, recipe_file, tmp_path):

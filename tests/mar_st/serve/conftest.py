@@ -84,6 +84,21 @@ def serve(index: Path) -> Iterator[Any]:
         server.kill()
 
 
+@pytest.fixture(scope="module")
+def lasting(index: Path) -> Iterator[Any]:
+    """Starts servers that the tests of a file share: asked twice for the same settings, it starts one."""
+    running: dict[str, Server] = {}
+
+    def start(**how: Any) -> Server:
+        if repr(how) not in running:
+            running[repr(how)] = Server(index, **how)
+        return running[repr(how)]
+
+    yield start
+    for server in running.values():
+        server.kill()
+
+
 @pytest.fixture
 def visit() -> Iterator[Any]:
     """Opens pages in Chromium; see `open_page` for what they must not do."""

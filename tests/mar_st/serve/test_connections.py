@@ -55,8 +55,8 @@ def test_a_body_that_does_not_come_is_a_408(serve):
     ("coding", "status"),
     [("chunked", 200), ("Chunked ", 200), ("gzip, chunked", 501), ("identity, chunked", 501)],
 )
-def test_transfer_codings_that_nobody_undoes_are_refused(serve, coding, status):
-    server = serve()
+def test_transfer_codings_that_nobody_undoes_are_refused(lasting, coding, status):
+    server = lasting()
     body = b'{"query": "x"}'
     head = f"POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: {coding}\r\n".encode() + JSON
     with connect(server) as one:
@@ -64,8 +64,8 @@ def test_transfer_codings_that_nobody_undoes_are_refused(serve, coding, status):
         assert read_answer(one)[0] == status
 
 
-def test_a_large_body_is_refused_and_the_connection_lives_on(serve):
-    server = serve()
+def test_a_large_body_is_refused_and_the_connection_lives_on(lasting):
+    server = lasting()
     body = b'{"query": "' + b"x" * 10_000_000 + b'"}'
     with httpx.Client(base_url=server.url, headers={"content-type": "application/json"}) as client:
         assert client.post("/search", content=body).status_code == 413
@@ -84,8 +84,8 @@ def test_a_large_body_is_refused_and_the_connection_lives_on(serve):
         assert one.recv(100).startswith(b"HTTP/1.1 413")
 
 
-def test_a_large_head_and_invalid_http(serve):
-    server = serve()
+def test_a_large_head_and_invalid_http(lasting):
+    server = lasting()
     with connect(server) as one:
         one.sendall(b"GET / HTTP/1.1\r\n")
         try:
@@ -101,8 +101,8 @@ def test_a_large_head_and_invalid_http(serve):
     assert server.search("头疼").status_code == 200
 
 
-def test_pipelined_requests_are_answered_in_order(serve):
-    server = serve()
+def test_pipelined_requests_are_answered_in_order(lasting):
+    server = lasting()
     one_request = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     with connect(server) as one:
         one.sendall(one_request * 5 + b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")

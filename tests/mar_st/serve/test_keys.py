@@ -97,6 +97,11 @@ def test_keys_do_not_show_in_the_settings():
     assert ONE not in repr(ServeSettings(api_keys=(ONE,)))
 
 
+@pytest.fixture
+def server(lasting):
+    return lasting()
+
+
 @pytest.mark.parametrize(
     ("hosts", "status"),
     [
@@ -112,8 +117,7 @@ def test_keys_do_not_show_in_the_settings():
         ([b"127.0.0.1:80:evil.example"], 400),
     ],
 )
-def test_one_whole_host_is_compared(serve, hosts, status):
-    server = serve()
+def test_one_whole_host_is_compared(server, hosts, status):
     lines = b"".join(b"Host: %s\r\n" % host for host in hosts)
     with connect(server) as one:
         one.sendall(b"GET /metrics HTTP/1.1\r\n" + lines + b"\r\n")
@@ -123,7 +127,7 @@ def test_one_whole_host_is_compared(serve, hosts, status):
 @pytest.mark.parametrize(
     ("target", "status"), [(b"127.0.0.1", 200), (b"[::1]", 200), (b"[::1]:8000", 200), (b"evil.example", 400)]
 )
-def test_the_host_of_a_whole_target_counts(serve, target, status):
-    with connect(serve()) as one:
+def test_the_host_of_a_whole_target_counts(server, target, status):
+    with connect(server) as one:
         one.sendall(b"GET http://%s/metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % target)
         assert one.recv(12) == b"HTTP/1.1 %d" % status

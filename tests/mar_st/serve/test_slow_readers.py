@@ -162,8 +162,8 @@ def memory(server):
 
 @pytest.mark.parametrize("trailer", [b"a: b\r\n" * 10_000, b"a" * 60_000], ids=["many", "one without end"])
 @pytest.mark.parametrize("key", [True, False])
-def test_trailers_have_the_limit_of_a_head(serve, trailer, key):
-    server = serve(api_keys=[KEY])
+def test_trailers_have_the_limit_of_a_head(lasting, trailer, key):
+    server = lasting(api_keys=[KEY])
     shown = f"Authorization: Bearer {KEY if key else 'x' * 20}\r\n".encode()
     before = memory(server)
     with connect(server) as one:
@@ -183,8 +183,8 @@ def test_trailers_have_the_limit_of_a_head(serve, trailer, key):
     assert server.search("x").status_code == 401
 
 
-def test_short_trailers_are_read_past(serve):
-    server = serve()
+def test_short_trailers_are_read_past(lasting):
+    server = lasting()
     with connect(server) as one:
         for _ in range(2):
             one.sendall(
@@ -195,8 +195,8 @@ def test_short_trailers_are_read_past(serve):
             assert read_answer(one)[0] == 200
 
 
-def test_extensions_of_chunks_have_a_limit(serve):
-    server = serve()
+def test_extensions_of_chunks_have_a_limit(lasting):
+    server = lasting()
     with connect(server) as one:
         one.sendall(
             b"POST /search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -212,8 +212,8 @@ def test_extensions_of_chunks_have_a_limit(serve):
     assert HEAD == 64 * 1024
 
 
-def test_a_head_has_few_fields(serve):
-    server = serve()
+def test_a_head_has_few_fields(lasting):
+    server = lasting()
     for count, status in ((FIELDS - 1, 200), (FIELDS, 431)):
         with connect(server) as one:
             fields = [b"Host: 127.0.0.1", *(b"X-%d: 1" % number for number in range(count - 1))]
@@ -223,8 +223,8 @@ def test_a_head_has_few_fields(serve):
 
 @pytest.mark.parametrize(("size", "status"), [(HEAD, 200), (HEAD + 1, 431)])
 @pytest.mark.parametrize("trailing", [False, True])
-def test_a_head_that_comes_at_once_has_the_same_limit(serve, size, status, trailing):
-    server = serve()
+def test_a_head_that_comes_at_once_has_the_same_limit(lasting, size, status, trailing):
+    server = lasting()
     body = b'{"query": "x"}'
     kind = b"Host: 127.0.0.1\r\nContent-Type: application/json\r\n"
     if trailing:

@@ -68,8 +68,8 @@ def answers(connection, count):
 
 
 @pytest.fixture
-def server(serve):
-    return serve(api_keys=[KEY])
+def server(lasting):
+    return lasting(api_keys=[KEY])
 
 
 def connect(server):
@@ -86,6 +86,7 @@ def without_times(answer):
 
 @pytest.mark.parametrize("form", [JAVA, CURL], ids=["java", "curl"])
 def test_each_endpoint_answers_as_to_a_plain_request(server, form):
+    said = len(server.log)
     with connect(server) as plain, connect(server) as offering:  # one connection each, for all requests
         for request in REQUESTS:
             plain.sendall(bytes_of(PLAIN, *request))
@@ -94,7 +95,7 @@ def test_each_endpoint_answers_as_to_a_plain_request(server, form):
             assert expected[0] == 200
             if request[1] != "/info":  # it counts what was opened
                 assert found == expected
-    assert not any("ERROR" in line or "WARNING" in line for line in server.log)
+    assert not any("ERROR" in line or "WARNING" in line for line in server.log[said:])
 
 
 def test_requests_in_pieces_and_in_a_row(server):

@@ -276,20 +276,16 @@ def test_invalid_settings_are_refused(tmp_path, files, teacher):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command(tmp_path, files, teacher):
+def test_the_command(tmp_path, files, teacher, run_mar):
     queries, texts, _ = files
-    command = [
-        sys.executable, "-m", "mar_st.cli", "align", "--teacher", str(tmp_path / "teacher"),
-        "--queries", str(queries),
-        "--texts", str(texts), "--out", str(tmp_path / "out"), "--epochs", "1", "--batch-size", "16",
-        "--temperature", "0.05", "--length-groups", "4",
-        "--layers", "1",
-        "--width", "16", "--vocabulary", "200", "--max-length", "32", "--query-only", "--json",
-    ]  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    manifest = json.loads(done.stdout)
+    code, out, err = run_mar(
+        "align", "--teacher", tmp_path / "teacher", "--queries", queries, "--texts", texts,
+        "--out", tmp_path / "out", "--epochs", "1", "--batch-size", "16", "--temperature", "0.05",
+        "--length-groups", "4", "--layers", "1", "--width", "16", "--vocabulary", "200", "--max-length", "32",
+        "--query-only", "--json",
+    )  # fmt: skip
+    assert code == 0, err
+    manifest = json.loads(out)
     assert manifest["dim"] == 64
     options = manifest["settings"]["options"]
     assert (options["temperature"], options["length_groups"]) == (0.05, 4)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from functools import cache
+
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Normalize
@@ -63,12 +66,21 @@ def cross_encoder(folder, seed=4, labels=1):
 
 
 def mar(dropout=0.0, **options):
+    """A MAR with random weights; each caller gets a copy, and the random state that making one leaves."""
+    model, state = _made(dropout, **options)
+    torch.set_rng_state(state)
+    return copy.deepcopy(model)
+
+
+@cache
+def _made(dropout, **options):
     torch.manual_seed(1)
     config = make_config("gte", 16)
     config.hidden_dropout_prob = dropout
     sides = {"query": (config, make_tokenizer("query"))}
     sides["document"] = (make_config("qwen3", 32), make_tokenizer("document"))
-    return MAR.from_encoders(**sides, dim=16, device="cpu", **options)
+    model = MAR.from_encoders(**sides, dim=16, device="cpu", **options)
+    return model, torch.get_rng_state()
 
 
 def weights(model):

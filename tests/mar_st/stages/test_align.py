@@ -380,6 +380,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_gradients_of_the_joined_batch(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -172,9 +174,16 @@ def test_frozen_documents_keep_the_index(tmp_path):
     assert own[1].mean() > own[0].mean() + 0.1
 
 
-@pytest.mark.parametrize("size", [None, 3])
-@pytest.mark.parametrize("renormalise", [True, False])
-@pytest.mark.parametrize("fields", [{}, {"kl_weight": 0.5}, {"both_directions": True, "dims": (4, 8)}])
+def combinations():
+    """All combinations of loss, normalisation and GradCache; by default each value of each in some."""
+    losses = {"plain": {}, "kl": {"kl_weight": 0.5}, "dims": {"both_directions": True, "dims": (4, 8)}}
+    default = {("plain", True, 3), ("kl", False, None), ("kl", True, 3), ("dims", False, 3)}
+    for name, renormalise, size in product(losses, (True, False), (None, 3)):
+        marks = () if (name, renormalise, size) in default else pytest.mark.slow
+        yield pytest.param(losses[name], renormalise, size, marks=marks, id=f"{name}-{renormalise}-{size}")
+
+
+@pytest.mark.parametrize(("fields", "renormalise", "size"), combinations())
 def test_reading_frozen_documents_trains_what_encoding_them_does(
     tmp_path, monkeypatch, fields, renormalise, size
 ):

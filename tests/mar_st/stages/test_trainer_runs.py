@@ -126,8 +126,16 @@ def test_a_stage_ends_when_patience_does(tmp_path, course):
     assert course[1].steps == [0, 2, 4, 6, 8, 10]
 
 
-@pytest.mark.parametrize("fields", [{"patience": 2}, {"patience": 2, "keep": "best"}, {"keep": "best"}])
-@pytest.mark.parametrize("kill", [3, 5, 7])
+def kills():
+    """Every setting at every step; by default each of them once."""
+    fields = [{"patience": 2}, {"patience": 2, "keep": "best"}, {"keep": "best"}]
+    for place, kill in enumerate((3, 5, 7)):
+        for number, setting in enumerate(fields):
+            marks = () if number == place else pytest.mark.slow
+            yield pytest.param(setting, kill, marks=marks, id=f"{'-'.join(setting)}-{kill}")
+
+
+@pytest.mark.parametrize(("fields", "kill"), kills())
 def test_patience_and_the_best_weights_outlive_a_kill(tmp_path, monkeypatch, course, fields, kill):
     expected = weights(judged(tmp_path / "whole", save_steps=3, **fields))
     with monkeypatch.context() as patch:
@@ -171,7 +179,7 @@ def killed_after(step, monkeypatch):
     monkeypatch.setattr(MetricsFile, "on_step_end", on_step_end, raising=False)
 
 
-@pytest.mark.parametrize("kill", [1, 4, 9])
+@pytest.mark.parametrize("kill", [4, *(pytest.param(step, marks=pytest.mark.slow) for step in (1, 9))])
 def test_a_killed_run_of_mixed_length_groups_resumes_to_the_same_weights(tmp_path, monkeypatch, scores, kill):
     data = {"a": pairs(24), "b": pairs(20, salt=5)}
     evaluation = Evaluation(path="dev", every=3)

@@ -25,6 +25,15 @@ def _one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="package", autouse=True)
+def _few_timings():
+    """Queries are timed five times in place of a hundred: no test asks how long they take."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mar_st.study.cost.TIMED", 5)
+        patch.setattr("mar_st.study.cost.WARM_UP", 1)
+        yield
+
+
 def _jsonl(path, rows):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")

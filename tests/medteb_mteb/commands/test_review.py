@@ -1,3 +1,5 @@
+"""The commands of a review by clinicians, from the plan to the page of results."""
+
 from __future__ import annotations
 
 import csv

@@ -110,7 +110,7 @@ module.run(Killed, *sys.argv[2:])
 """
 
 
-@pytest.mark.parametrize("index", ["exact", "ivf"])
+@pytest.mark.parametrize("index", ["ivf", pytest.param("exact", marks=pytest.mark.slow)])
 def test_killed_and_resumed_is_uninterrupted(source, vectors, tmp_path, index):
     run(Diversify, source, vectors, tmp_path / "whole", index)
     arguments = [sys.executable, "-c", CHILD, __file__, source, vectors, tmp_path / "out", index]

@@ -1,3 +1,5 @@
+"""The page on Nano sets shows the figures of the table."""
+
 from __future__ import annotations
 
 from pathlib import Path

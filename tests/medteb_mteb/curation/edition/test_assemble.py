@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
 
+import mteb
 import pytest
 
 from mar_st.data import read_source
@@ -216,18 +214,12 @@ def test_a_folder_in_use_is_refused(built, tmp_path):
         assemble(LABELS, QUERIES, DOCUMENTS, tmp_path / "out", HOW)
 
 
-def test_mteb_scores_models_on_it(tmp_path, built):
-    code = (
-        "import mteb; tasks = mteb.get_tasks(tasks=['MedTEBRetrieval', 'MedTEBReranking'])\n"
-        "result = mteb.evaluate(mteb.get_model('bm25-char-bigram'), tasks, cache=None)\n"
-        "print([(r.task_name, r.dataset_revision, float(r.get_score())) for r in result.task_results])"
-    )
-    variables = {**os.environ, "MEDTEB_DATA": str(tmp_path / "out"), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=variables, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = eval(done.stdout.splitlines()[-1])
+@pytest.mark.usefixtures("datasets_cache")
+def test_mteb_scores_models_on_it(tmp_path, built, monkeypatch):
+    monkeypatch.setenv("MEDTEB_DATA", str(tmp_path / "out"))
+    tasks = mteb.get_tasks(tasks=["MedTEBRetrieval", "MedTEBReranking"])
+    result = mteb.evaluate(mteb.get_model("bm25-char-bigram"), tasks, cache=None)
+    found = [(r.task_name, r.dataset_revision, float(r.get_score())) for r in result.task_results]
     revisions = {task: edition.digest for task, edition in built.editions.items()}
     assert {(task, revision) for task, revision, _ in found} == set(revisions.items())
     assert all(score > 0.5 for _, _, score in found)

@@ -1,3 +1,5 @@
+"""The command `medteb judge` and the file of its judges."""
+
 from __future__ import annotations
 
 import json

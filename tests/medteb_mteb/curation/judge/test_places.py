@@ -1,3 +1,5 @@
+"""Places of documents in prompts, as they are recorded with the grades."""
+
 from __future__ import annotations
 
 import json

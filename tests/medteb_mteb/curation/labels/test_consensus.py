@@ -148,3 +148,27 @@ def test_a_positive_that_may_have_raised_itself_is_discarded(tmp_path):
         "plain": 1,
     }
     assert counts(consensus(given)) == {"positive": 1, "negative": 1, f"discarded: {reason}": 1}
+
+
+def test_the_options_of_a_rule_are_those_that_differ_from_the_default():
+    assert ConsensusRule().options() == {}
+    rule = ConsensusRule(
+        "weighted", weights={"one": 2.0, "two": 1.0}, share=0.6, judges=("one", "two"), incomplete=True
+    )
+    assert rule.options() == {
+        "options": {
+            "weights": {"one": 2.0, "two": 1.0},
+            "share": 0.6,
+            "judges": ["one", "two"],
+            "incomplete": True,
+        }
+    }
+    assert ConsensusRule("graded", spread=2).options() == {"options": {"spread": 2}}
+    assert ConsensusRule(keep_suspicious=True).options() == {"options": {"keep_suspicious": True}}
+
+
+def test_a_label_that_is_kept_has_no_reason():
+    kept = consensus(judged(a="SSA", c="BCD"))
+    assert [(label.relevance, label.reason) for label in kept] == [(1, ""), (0, "")]
+    decided = consensus(judged(a="SSB"), ConsensusRule("majority"))
+    assert [(label.relevance, label.reason) for label in decided] == [(1, "")]

@@ -107,8 +107,19 @@ def test_killed_at_any_moment(clean, ask, write, read, tmp_path, rate, idempoten
     db.close()
 
 
-@pytest.mark.parametrize("step", ["add", "take", "accept", "fail"])
-@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize(
+    ("step", "before"),
+    [
+        ("add", True),
+        ("take", False),
+        ("accept", True),
+        ("fail", False),
+        pytest.param("add", False, marks=pytest.mark.slow),
+        pytest.param("take", True, marks=pytest.mark.slow),
+        pytest.param("accept", False, marks=pytest.mark.slow),
+        pytest.param("fail", True, marks=pytest.mark.slow),
+    ],
+)
 def test_killed_around_every_write(clean, ask, write, read, tmp_path, monkeypatch, step, before):
     """Answers of which every other one is unusable at first, a kill at each write in turn."""
     asked, _ = clean
