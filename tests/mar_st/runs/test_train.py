@@ -57,10 +57,10 @@ def test_finished_stages_are_kept(finished, recipe_file):
 
 
 @pytest.fixture(scope="module")
-def step_each(recipe_file, tmp_path_factory):
-    """The run folder of one step per stage, and the overrides that make a recipe so short."""
-    overrides = [f"stages.{index}.epochs=0.2" for index in range(len(STAGES))]
-    out = tmp_path_factory.mktemp("runs") / "step-each"
+def short_run(recipe_file, tmp_path_factory):
+    """The run folder of three steps per stage, and the overrides that make the recipe so short."""
+    overrides = [f"stages.{index}.epochs=0.6" for index in range(len(STAGES))]
+    out = tmp_path_factory.mktemp("runs") / "short"
     train(load_recipe(recipe_file, overrides), out, say=silent)
     return out, overrides
 
@@ -75,8 +75,8 @@ def step_each(recipe_file, tmp_path_factory):
         ("storage_dtype=float16", ["query-init", "document-init", "align", "joint"]),
     ],
 )
-def test_a_change_reruns_its_stage_and_what_follows(step_each, recipe_file, tmp_path, override, kept):
-    before, overrides = step_each
+def test_a_change_reruns_its_stage_and_what_follows(short_run, recipe_file, tmp_path, override, kept):
+    before, overrides = short_run
     out = tmp_path / "run"
     shutil.copytree(before, out)
     lines = []
