@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,9 @@ from medteb_mteb.curation.diversify.journal import DROPPED, KEPT
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge.entries import proof as judgement_proof
 from medteb_mteb.curation.judge.journal import Journal
+from medteb_mteb.curation.judge.log import NONE, read_entry
 from medteb_mteb.curation.judge.repair import repair_journal
+from medteb_mteb.curation.llm.database import PAGES
 from medteb_mteb.curation.llm.journal import Answer, AnswerJournal
 from medteb_mteb.curation.llm.journal import proof as answer_proof
 from medteb_mteb.curation.llm.salvage import repair_answers
@@ -91,24 +94,31 @@ def repair_found(found: Verified) -> str:
 
 
 def _rows(path: Path, kind: type[Database[Any]], found: Verified) -> None:
-    columns, check = _CHECKS[kind]
     do = kind.remedy.replace("The same command with --repair", "'medteb verify --repair'")
-    torn = path.stat().st_size % 4096
+    with path.open("rb") as stream:
+        page = int.from_bytes(stream.read(18)[16:], "big")
+    page = page if page in PAGES else PAGES[0]
+    torn = path.stat().st_size % page
     if torn:
-        found.add(path, f"the last page is torn: it has {torn} of 4096 bytes", do)
+        found.add(path, f"the last page is torn: it has {torn} of {page} bytes", do)
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as db:
             db.text_factory = lambda content: content.decode("utf-8", "replace")
             for (said,) in db.execute(f"PRAGMA integrity_check({MOST})").fetchall():
                 if said != "ok":
                     found.add(path, " ".join(str(said).split())[:200], do)
+            (version,) = db.execute("PRAGMA user_version").fetchone()
             wrong = total = 0
-            for row in db.execute(f"SELECT {', '.join(columns)} FROM {kind.table}"):  # noqa: S608
-                total += 1
-                if not check(row):
-                    wrong += 1
-                    if wrong <= MOST:
-                        found.add(path, f"the row of key {_hex(row[0])} was changed", do)
+            for checked in _CHECKS[kind]:
+                if version < checked.since:
+                    continue
+                for row in db.execute(f"SELECT {checked.columns} FROM {checked.table}"):  # noqa: S608
+                    held = checked.held(row)
+                    total += held or 0
+                    if held is None:
+                        wrong += 1
+                        if wrong <= MOST:
+                            found.add(path, f"the row of {checked.name} {_hex(row[0])} was changed", do)
             if wrong > MOST:
                 found.add(path, f"{wrong} rows were changed in all", do)
             found.notes.append(f"{total} {kind.table}")
@@ -120,20 +130,28 @@ def _hex(key: Any) -> str:
     return key.hex() if isinstance(key, bytes) else repr(key)[:40]
 
 
-def _judgement(row: tuple[Any, ...]) -> bool:
+def _entry(row: tuple[Any, ...]) -> int | None:
+    number, content = row
+    entry = read_entry(content)
+    if entry is None or entry.number != number:
+        return None
+    return len(entry.grades) - entry.grades.count(NONE) if entry.answered else 0
+
+
+def _judgement(row: tuple[Any, ...]) -> int | None:
     try:
         key, settings, grade, checksum = row
-        return bool(judgement_proof(key, settings, grade) == checksum)
+        return 1 if judgement_proof(key, settings, grade) == checksum else None
     except (TypeError, ValueError, AttributeError):
-        return False
+        return None
 
 
-def _answer(row: tuple[Any, ...]) -> bool:
+def _answer(row: tuple[Any, ...]) -> int | None:
     try:
         key, settings, attempt, ending, text, checksum = row
-        return bool(answer_proof(key, settings, Answer(attempt, ending, text)) == checksum)
+        return 1 if answer_proof(key, settings, Answer(attempt, ending, text)) == checksum else None
     except (TypeError, ValueError, AttributeError):
-        return False
+        return None
 
 
 def _decisions(path: Path, found: Verified) -> None:
@@ -162,9 +180,31 @@ def _torn(content: bytes) -> tuple[int, int | None]:
     return len(line) + 1, len(rest) - len(kept) if kept else None
 
 
-#: Kinds of databases by SQLite's id of an application; columns of their rows, the first a key, and a check.
+@dataclass(frozen=True)
+class _Checked:
+    """A table whose rows have checksums.
+
+    Attributes:
+        table: Its name.
+        columns: What is read of it, first what names a row.
+        name: What that is called.
+        held: Takes a row, and returns how much that is paid for is in it; None if it was changed.
+        since: Version of the journal that has it first.
+    """
+
+    table: str
+    columns: str
+    name: str
+    held: Callable[[tuple[Any, ...]], int | None]
+    since: int = 1
+
+
+#: Kinds of databases by SQLite's id of an application, and their tables.
 _KINDS: dict[int, type[Database[Any]]] = {kind.application: kind for kind in (Journal, AnswerJournal)}
-_CHECKS: dict[type[Database[Any]], tuple[tuple[str, ...], Callable[[tuple[Any, ...]], bool]]] = {
-    Journal: (("key", "settings", "grade", "proof"), _judgement),
-    AnswerJournal: (("key", "settings", "attempt", "ending", "answer", "proof"), _answer),
+_CHECKS: dict[type[Database[Any]], tuple[_Checked, ...]] = {
+    Journal: (
+        _Checked("judgements", "key, settings, grade, proof", "key", _judgement),
+        _Checked("log", "number, entry", "request", _entry, since=2),
+    ),
+    AnswerJournal: (_Checked("answers", "key, settings, attempt, ending, answer, proof", "key", _answer),),
 }

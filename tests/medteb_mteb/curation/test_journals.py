@@ -65,14 +65,17 @@ def test_whole_journals_are_whole(answers, judgements):
 @pytest.mark.parametrize("which", ["answers", "judgements"])
 def test_a_changed_row_is_named_and_the_others_are_kept(which, request):
     path = request.getfixturevalue(which)
-    column = {"answers": "answer", "judgements": "grade"}[which]
     with sqlite3.connect(path) as db:
-        db.execute(f"UPDATE {which} SET {column} = 'B' WHERE key = ?", (KEYS[7],))
+        if which == "answers":
+            row = f"key {KEYS[7].hex()}"
+            db.execute("UPDATE answers SET answer = 'B' WHERE key = ?", (KEYS[7],))
+        else:
+            row = "request 1"
+            (entry,) = db.execute("SELECT entry FROM log WHERE number = 1").fetchone()
+            db.execute("UPDATE log SET entry = ?", (entry.replace(b"A" * len(KEYS), b"A" * 39 + b"B"),))
     status, said = run([path])
     assert status == 1
-    assert [problem["found"] for problem in said["problems"]] == [
-        f"the row of key {KEYS[7].hex()} was changed"
-    ]
+    assert [problem["found"] for problem in said["problems"]] == [f"the row of {row} was changed"]
     before = path.read_bytes()
     status, said = run([path, "--repair"])
     assert status == 0

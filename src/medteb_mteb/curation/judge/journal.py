@@ -2,35 +2,39 @@
 
 A database (see `curation.llm.database`) that holds digests and letters, and no keys of an endpoint:
 
-    judgements   digest of (settings, query, passage), the settings, the grade; never changed
+    log          requests, written down before they are sent, and the grades that came of them, see
+                 `curation.judge.log`; grades are never changed
     failures     judgements that were asked for and not had, with the reason
-    requests     requests that are decided on and not yet answered, written before they are sent
     accounts     what each judge was paid
     settings     what the digests of settings stand for
     unread       answers, compressed, that hold judgements which could not be read, each with its request; the
                  one table with text
-    places       where in its prompt a graded passage stood, counted from 1, and of how many
-    origins      who answered on which day, and `dated`, which judgement or answer that is kept came of it
+    origins      who answered on which day, and `dated`, which answer that is kept came of it
 
-A row of `judgements` has a fixed layout and its own checksum, so that a damaged file gives back all rows
-that are still whole: see `medteb_mteb.curation.judge.repair`.
+Earlier versions wrote a row per grade: tables `judgements` (digest of (settings, query, passage), the
+settings, the grade, a checksum), `places` and `dated`, in the order of digests. They are still read.
+
+Entries of the log and rows of `judgements` have a fixed layout and their own checksums, so that a damaged
+file gives back all that are still whole: see `medteb_mteb.curation.judge.repair`.
 """
 
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.judge.entries import JudgeAccount, Place, Request, proof
+from medteb_mteb.curation.judge.index import GradeIndex
+from medteb_mteb.curation.judge.log import NONE, Entry, read_entry
 from medteb_mteb.curation.llm.database import FAILURES_TABLE, KEY, SETTINGS_TABLE, Database
-from medteb_mteb.curation.llm.origins import write_origin
+from medteb_mteb.curation.llm.origins import Origin, origin_number, write_origin
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Mapping, Sequence
 
     from medteb_mteb.curation.llm.database import Failure
-    from medteb_mteb.curation.llm.origins import Origin
 
 __all__ = ["Journal"]
 
@@ -39,22 +43,22 @@ class Journal(Database[JudgeAccount]):
     """Journal of judgements, an SQLite database; see the module's docstring."""
 
     application = 0x4D544A31
-    version = 1
+    version = 2
+    earlier = (1,)
     schema = f"""
-CREATE TABLE judgements (key BLOB PRIMARY KEY, settings BLOB NOT NULL, grade TEXT NOT NULL,
-    proof BLOB NOT NULL) WITHOUT ROWID;
 {FAILURES_TABLE}
-CREATE TABLE requests (id BLOB PRIMARY KEY, settings BLOB NOT NULL, attempt INTEGER NOT NULL,
-    control INTEGER NOT NULL, keys BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE accounts (judge TEXT PRIMARY KEY, answers INTEGER NOT NULL, tokens_in INTEGER NOT NULL,
     tokens_out INTEGER NOT NULL, cost REAL NOT NULL, estimated INTEGER NOT NULL, controls INTEGER NOT NULL,
     controls_failed INTEGER NOT NULL) WITHOUT ROWID;
 {SETTINGS_TABLE}
 """
-    # Journals of earlier versions have it not.
+    # The last two are those of earlier versions: empty in a new journal.
     later = """
+CREATE TABLE IF NOT EXISTS log (number INTEGER PRIMARY KEY, entry BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS unread (id BLOB PRIMARY KEY, settings BLOB NOT NULL, attempt INTEGER NOT NULL,
     control INTEGER NOT NULL, keys BLOB NOT NULL, ending TEXT NOT NULL, answer BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS judgements (key BLOB PRIMARY KEY, settings BLOB NOT NULL, grade TEXT NOT NULL,
+    proof BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS places (key BLOB PRIMARY KEY, place INTEGER NOT NULL, shown INTEGER NOT NULL)
     WITHOUT ROWID;
 """
@@ -70,28 +74,126 @@ CREATE TABLE IF NOT EXISTS places (key BLOB PRIMARY KEY, place INTEGER NOT NULL,
         """An empty account."""
         return JudgeAccount()
 
+    # Opening ---------------------------------------------------------------------------------------------
+
+    def _upgrade(self, db: sqlite3.Connection) -> None:
+        super()._upgrade(db)
+        tables = "SELECT count(*) FROM sqlite_master WHERE name = 'requests' AND type = 'table'"
+        if db.execute(tables).fetchone()[0]:
+            (last,) = db.execute("SELECT coalesce(max(number), 0) FROM log").fetchone()
+            rows = db.execute("SELECT settings, keys, attempt, control FROM requests ORDER BY id").fetchall()
+            entries = [
+                _asked(last + i, settings, _request(*row)) for i, (settings, *row) in enumerate(rows, start=1)
+            ]
+            db.executemany("INSERT INTO log VALUES (?, ?)", [(one.number, one.packed()) for one in entries])
+            db.execute("DROP TABLE requests")
+
+    def reload(self) -> None:
+        """Read again what is kept in memory, after `insert`."""
+        self._load()
+
+    def _load(self) -> None:
+        self._index, self._last = GradeIndex(), 0
+        #: Requests without an answer: number by id.
+        self._asked: dict[bytes, int] = {}
+        self._origins: dict[int, Origin] = {}
+        with self._errors():
+            names = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
+            #: Whether requests lie where an earlier version has written them; only in a snapshot.
+            self._older_requests = "requests" in names
+            self._failed = {key for (key,) in self._db.execute("SELECT key FROM failures")}
+            #: Whether an earlier version has written grades.
+            self._older = "judgements" in names and self._first("judgements")
+            for number, content in (
+                self._db.execute("SELECT number, entry FROM log") if "log" in names else ()
+            ):
+                self._note(self._entry(number, content))
+
+    def _first(self, table: str) -> bool:
+        return self._db.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None  # noqa: S608
+
+    def _entry(self, number: int, content: Any) -> Entry:
+        entry = read_entry(content)
+        if entry is None or entry.number != number:
+            raise self._damaged("a judgement does not agree with its checksum")
+        return entry
+
+    def _note(self, entry: Entry) -> None:
+        """Remember what is written down."""
+        self._last = max(self._last, entry.number)
+        if entry.answered:
+            graded = zip(entry.request.keys, entry.grades, strict=True)
+            self._index.add(
+                entry.number, ((key, i) for i, (key, grade) in enumerate(graded) if grade != NONE)
+            )
+        else:
+            self._asked[entry.request.id(entry.settings)] = entry.number
+
+    # Reading ---------------------------------------------------------------------------------------------
+
+    def size(self) -> int:
+        """Number of grades."""
+        return len(self._index) + (super().size() if self._older else 0)
+
     def grades(self, keys: Sequence[bytes]) -> dict[bytes, str]:
         """Grades of those judgements that it holds."""
-        found: dict[bytes, str] = {}
-        for key, settings, grade, checksum in self._rows("judgements", "key, settings, grade, proof", keys):
+        found = {key: chr(entry.grades[i]) for key, (entry, i) in self._graded(keys).items()}
+        if not self._older:
+            return found
+        columns, left = "key, settings, grade, proof", [key for key in keys if key not in found]
+        for key, settings, grade, checksum in self._rows("judgements", columns, left):
             if proof(key, settings, grade) != checksum:
                 raise self._damaged("a judgement does not agree with its checksum")
             found[key] = grade
         return found
 
     def places(self, keys: Sequence[bytes]) -> dict[bytes, Place]:
-        """Where the passages of graded judgements stood; grades of earlier versions have no place."""
-        return {
-            key: Place(place, shown) for key, place, shown in self._rows("places", "key, place, shown", keys)
-        }
+        """Where the passages of graded judgements stood; some grades of earlier versions have no place."""
+        found = {key: entry.place(i) for key, (entry, i) in self._graded(keys).items()}
+        if self._older:
+            left = [key for key in keys if key not in found]
+            rows = self._rows("places", "key, place, shown", left)
+            found |= {key: Place(place, shown) for key, place, shown in rows}
+        return {key: place for key, place in found.items() if place is not None}
+
+    def failures(self, keys: Sequence[bytes]) -> dict[bytes, Failure]:
+        """Return the failures among some keys."""
+        return super().failures([key for key in keys if key in self._failed])
+
+    def origins(self, keys: Sequence[bytes]) -> dict[bytes, Origin]:
+        """Return where what is kept under some keys comes from; what earlier versions wrote has no origin."""
+        graded = self._graded(keys)
+        new = sorted({entry.origin for entry, _ in graded.values()} - {0, *self._origins})
+        for number, *origin in self._rows("origins", "number, model, fingerprint, date", new, "number"):
+            self._origins[number] = Origin(*origin)
+        known = {key: self._origins.get(entry.origin) for key, (entry, _) in graded.items()}
+        found = {key: origin for key, origin in known.items() if origin is not None}
+        return found | super().origins([key for key in keys if key not in graded])
+
+    def _graded(self, keys: Sequence[bytes]) -> dict[bytes, tuple[Entry, int]]:
+        """Entries in the log that grade some keys, and where in them."""
+        places = self._index.find(keys)
+        numbers = sorted({number for some in places.values() for number, _ in some})
+        rows = self._rows("log", "number, entry", numbers, "number")
+        entries = {number: self._entry(number, content) for number, content in rows}
+        found = {}
+        for key, some in places.items():
+            for number, position in some:
+                entry = entries.get(number)
+                if entry is not None and entry.request.keys[position] == key:
+                    found[key] = entry, position
+        return found
 
     def requests(self, settings: bytes) -> list[Request]:
         """Requests that were written down and not answered."""
-        with self._errors():
-            rows = self._db.execute(
-                "SELECT keys, attempt, control FROM requests WHERE settings = ? ORDER BY id", (settings,)
-            ).fetchall()
-        return [_request(*row) for row in rows]
+        rows = self._rows("log", "number, entry", list(self._asked.values()), "number")
+        entries = [self._entry(number, content) for number, content in rows]
+        found = [entry.request for entry in entries if entry.settings == settings and not entry.answered]
+        if self._older_requests:
+            with self._errors():
+                older = "SELECT keys, attempt, control FROM requests WHERE settings = ? ORDER BY id"
+                found += [_request(*row) for row in self._db.execute(older, (settings,)).fetchall()]
+        return found
 
     def unread(self, settings: bytes) -> list[tuple[Request, str, str]]:
         """Answers that could not be read in full, first attempts first: request, ending, text."""
@@ -123,25 +225,31 @@ CREATE TABLE IF NOT EXISTS places (key BLOB PRIMARY KEY, place INTEGER NOT NULL,
         """
         kept = request.id(settings)
         origin = self.origins([kept]).get(kept)
+        entry: Entry | None = None
 
         def write(db: sqlite3.Connection) -> None:
-            _write_grades(db, settings, grades, places, origin)
+            nonlocal entry
+            entry = self._write_grades(db, None, settings, request, grades, places, origin)
             db.execute("DELETE FROM unread WHERE id = ?", (kept,))
             db.execute("DELETE FROM dated WHERE key = ?", (kept,))
 
         self._keep(write)
+        self._settled(entry, grades, origin)
 
     def decide(self, settings: bytes, requests: Iterable[Request]) -> None:
         """Write requests down before they are sent."""
-        rows = _request_rows(settings, requests)
         with self._transaction() as db:
-            db.executemany("INSERT OR IGNORE INTO requests VALUES (?, ?, ?, ?, ?)", rows)
+            entries = self._write_requests(db, settings, requests)
+        for entry in entries:
+            self._note(entry)
 
     def forget(self, settings: bytes, requests: Iterable[Request]) -> None:
         """Strike requests that will not be sent."""
-        ids = [(request.id(settings),) for request in requests]
+        ids = [one for request in requests if (one := request.id(settings)) in self._asked]
         with self._transaction() as db:
-            db.executemany("DELETE FROM requests WHERE id = ?", ids)
+            db.executemany("DELETE FROM log WHERE number = ?", [(self._asked[one],) for one in ids])
+        for one in ids:
+            del self._asked[one]
 
     def settle(
         self,
@@ -171,53 +279,138 @@ CREATE TABLE IF NOT EXISTS places (key BLOB PRIMARY KEY, place INTEGER NOT NULL,
             unread: Ending and text of an answer that is kept.
             origin: Who answered, and when; None: there is no answer.
         """
+        identity = request.id(settings)
+        entry: Entry | None = None
+        asked: list[Entry] = []
 
         def write(db: sqlite3.Connection) -> None:
-            _write_grades(db, settings, grades, places or {}, origin)
+            nonlocal entry, asked
+            number = self._asked.get(identity)
+            entry = self._write_grades(db, number, settings, request, grades, places or {}, origin)
             db.executemany(
                 "INSERT OR REPLACE INTO failures VALUES (?, ?, ?)",
                 [(key, failure.reason, failure.attempt) for key, failure in failures.items()],
             )
-            db.execute("DELETE FROM requests WHERE id = ?", (request.id(settings),))
-            db.executemany(
-                "INSERT OR IGNORE INTO requests VALUES (?, ?, ?, ?, ?)", _request_rows(settings, follow)
-            )
+            asked = self._write_requests(db, settings, follow, above=self._last + 1)
             if unread is not None:
-                row = _request_rows(settings, [request])[0]
-                text = zlib.compress(unread[1].encode("utf-8", "replace"), 9)
-                db.execute(
-                    "INSERT OR REPLACE INTO unread VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, unread[0], text)
-                )
+                keys, text = b"".join(request.keys), zlib.compress(unread[1].encode("utf-8", "replace"), 9)
+                row = (identity, settings, request.attempt, request.control, keys, unread[0], text)
+                db.execute("INSERT OR REPLACE INTO unread VALUES (?, ?, ?, ?, ?, ?, ?)", row)
                 if origin is not None:
-                    write_origin(db, [row[0]], origin)
+                    write_origin(db, [identity], origin)
             self._book(db, judge, paid)
 
         self._keep(write)
+        self._asked.pop(identity, None)
+        self._settled(entry, grades, origin)
+        self._failed.update(failures)
+        for one in asked:
+            self._note(one)
+
+    def restore(self, entries: Iterable[Entry]) -> None:
+        """Take over entries of another journal; grades that are there already stay."""
+        with self._transaction() as db:
+            for entry in entries:
+                numbered = replace(entry, number=self._last + 1)
+                known = self.grades(entry.request.keys) if entry.answered else {}
+                graded = zip(entry.request.keys, entry.grades, strict=True)
+                letters = bytes(NONE if key in known else grade for key, grade in graded)
+                if entry.answered and set(letters) <= {NONE}:
+                    continue
+                numbered = replace(numbered, grades=letters)
+                db.execute("INSERT INTO log VALUES (?, ?)", (numbered.number, numbered.packed()))
+                self._note(numbered)
+
+    def _write_requests(
+        self, db: sqlite3.Connection, settings: bytes, requests: Iterable[Request], above: int | None = None
+    ) -> list[Entry]:
+        """Write down requests that are not yet; return their entries."""
+        last = self._last if above is None else above
+        new = {request.id(settings): request for request in requests}
+        entries = [
+            _asked(number, settings, request)
+            for number, request in enumerate(
+                (r for one, r in new.items() if one not in self._asked), last + 1
+            )
+        ]
+        db.executemany("INSERT INTO log VALUES (?, ?)", [(one.number, one.packed()) for one in entries])
+        return entries
+
+    def _write_grades(
+        self,
+        db: sqlite3.Connection,
+        number: int | None,
+        settings: bytes,
+        request: Request,
+        grades: Mapping[bytes, str],
+        places: Mapping[bytes, Place],
+        origin: Origin | None,
+    ) -> Entry | None:
+        """Write down the grades that are not known yet, in the request's entry or a new one.
+
+        Returns:
+            The entry; None if there is no grade, and no entry any more.
+        """
+        known = self.grades(list(grades)) if grades else {}
+        letters = bytes(
+            ord(grades[key]) if key in grades and key not in known else NONE for key in request.keys
+        )
+        forgiven = [(key,) for key in grades if key in self._failed]
+        if forgiven:
+            db.executemany("DELETE FROM failures WHERE key = ?", forgiven)
+        if set(letters) <= {NONE}:
+            if number is not None:
+                db.execute("DELETE FROM log WHERE number = ?", (number,))
+            return None
+        at = [places.get(key) for key in request.keys]
+        entry = Entry(
+            self._last + 1 if number is None else number,
+            settings,
+            request,
+            True,
+            letters,
+            tuple(0 if place is None else place.place for place in at),
+            max((place.shown for place in at if place is not None), default=0),
+            0 if origin is None else self._number(db, origin),
+        )
+        if number is None:
+            db.execute("INSERT INTO log VALUES (?, ?)", (entry.number, entry.packed()))
+        else:
+            # As long as before: written over the same bytes.
+            db.execute("UPDATE log SET entry = ? WHERE number = ?", (entry.packed(), number))
+        return entry
+
+    def _number(self, db: sqlite3.Connection, origin: Origin) -> int:
+        for number, known in self._origins.items():
+            if known == origin:
+                return number
+        return origin_number(db, origin)
+
+    def _settled(self, entry: Entry | None, grades: Mapping[bytes, str], origin: Origin | None) -> None:
+        """Remember grades once they are written down."""
+        if entry is not None:
+            self._note(entry)
+            if origin is not None:
+                self._origins[entry.origin] = origin
+        self._failed.difference_update(grades)
 
 
-def _write_grades(
-    db: sqlite3.Connection,
-    settings: bytes,
-    grades: Mapping[bytes, str],
-    places: Mapping[bytes, Place],
-    origin: Origin | None,
-) -> None:
-    db.executemany(
-        "INSERT OR IGNORE INTO judgements VALUES (?, ?, ?, ?)",
-        [(key, settings, grade, proof(key, settings, grade)) for key, grade in grades.items()],
-    )
-    db.executemany(
-        "INSERT OR IGNORE INTO places VALUES (?, ?, ?)",
-        [(key, places[key].place, places[key].shown) for key in grades if key in places],
-    )
-    if origin is not None:
-        write_origin(db, grades, origin)
-    db.executemany("DELETE FROM failures WHERE key = ?", [(key,) for key in grades])
+def asked_of(log: Iterable[Sequence[Any]], requests: Iterable[Sequence[Any]]) -> list[tuple[bytes, Request]]:
+    """Return requests without an answer, with the digests of their settings.
+
+    Args:
+        log: Rows of `log`; those that do not agree with their checksums are left out.
+        requests: Rows of `requests`, of an earlier version.
+    """
+    entries = [entry for _, content in log if (entry := read_entry(content)) is not None]
+    found = [(entry.settings, entry.request) for entry in entries if not entry.answered]
+    return found + [(settings, _request(keys, *rest)) for _, settings, *rest, keys in requests]
+
+
+def _asked(number: int, settings: bytes, request: Request) -> Entry:
+    count = len(request.keys)
+    return Entry(number, settings, request, False, bytes((NONE,)) * count, (0,) * count)
 
 
 def _request(keys: bytes, attempt: int, control: int) -> Request:
     return Request(tuple(keys[i : i + KEY] for i in range(0, len(keys), KEY)), attempt, control)
-
-
-def _request_rows(settings: bytes, requests: Iterable[Request]) -> list[tuple[Any, ...]]:
-    return [(r.id(settings), settings, r.attempt, r.control, b"".join(r.keys)) for r in requests]

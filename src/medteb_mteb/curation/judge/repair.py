@@ -1,23 +1,26 @@
 """Getting judgements back out of a damaged journal.
 
-A row of `judgements` is never changed and lies in the file as SQLite's record format has it
-(https://www.sqlite.org/fileformat2.html#record_format): its header, then key, settings, grade and checksum
-without a gap. So rows are found by their header anywhere in the file and its log, whatever has become of the
-pages that lead to them, and believed by their checksum.
+An entry of the log has a checksum, and begins with bytes that say so (`medteb_mteb.curation.judge.log`). A
+row of `judgements`, which earlier versions wrote, is never changed and lies in the file as SQLite's record
+format has it (https://www.sqlite.org/fileformat2.html#record_format): its header, then key, settings, grade
+and checksum without a gap. So both are found anywhere in the file and its write-ahead log, whatever has
+become of the pages that lead to them, and believed by their checksum.
 """
 
 from __future__ import annotations
 
-import mmap
 import re
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.judge.entries import proof
-from medteb_mteb.curation.judge.journal import Journal
+from medteb_mteb.curation.judge.journal import Journal, asked_of
+from medteb_mteb.curation.judge.log import MAGIC, Entry, entry_size, read_entry
 from medteb_mteb.curation.llm.database import KEY, SETTINGS
-from medteb_mteb.curation.llm.repair import repair
+from medteb_mteb.curation.llm.pages import Bytes, Pages, file_bytes, views
+from medteb_mteb.curation.llm.repair import readable, repair
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,20 +57,51 @@ def repair_journal(path: str | Path) -> Repaired:
     Raises:
         JournalError: There is no such file, another process has it, or there is no room.
     """
-    tables = ("failures", "requests", "accounts", "settings", "unread", "places", "origins", "dated")
-    saved = repair(path, Journal, _judgements, tables)
+    tables = ("failures", "accounts", "settings", "unread", "places", "origins", "dated")
+    saved = repair(path, Journal, _fill, tables)
     return Repaired(saved.rows, saved.accounts, saved.moved)
 
 
-def _judgements(*files: Path) -> Iterator[tuple[bytes, bytes, str, bytes]]:
-    for file in files:
-        if not file.is_file() or not file.stat().st_size:
-            continue
-        with (
-            file.open("rb") as stream,
-            closing(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)) as data,
-        ):
-            for match in _ROW.finditer(data):
-                key, settings, grade, checksum = match[1], match[2], match[3].decode(), match[4]
-                if proof(key, settings, grade) == checksum:
-                    yield key, settings, grade, checksum
+def _fill(fresh: Journal, database: Path, log: Path) -> None:
+    with ExitStack() as stack:
+        base, ahead = (file_bytes(stack, file) for file in (database, log))
+        rows = (row for data in (base, ahead) for row in _judgements(data))
+        while some := list(islice(rows, 10_000)):
+            fresh.insert(Journal.table, some)
+        fresh.reload()
+        possible = views(base, ahead)
+        entries = (entry for data in (base, ahead) for entry in _entries(data, possible))
+        answered = (entry for entry in entries if entry.answered)
+        while kept := list(islice(answered, 10_000)):
+            fresh.restore(kept)
+    # Requests without an answer are no loss: they are taken over as far as SQLite can read them.
+    for settings, request in asked_of(readable(database, "log"), readable(database, "requests")):
+        fresh.decide(settings, [request])
+
+
+def _judgements(data: Bytes) -> Iterator[tuple[bytes, bytes, str, bytes]]:
+    for match in _ROW.finditer(data):
+        key, settings, grade, checksum = match[1], match[2], match[3].decode(), match[4]
+        if proof(key, settings, grade) == checksum:
+            yield key, settings, grade, checksum
+
+
+def _entries(data: Bytes, possible: list[Pages]) -> Iterator[Entry]:
+    place = data.find(MAGIC)
+    while place >= 0:
+        size = entry_size(data[place : place + 64])
+        # The header of a row: its size; a number that is the row id, so of no bytes; and the entry's size.
+        head = 2 + _varint(2 * size + 12)
+        if size and place >= head:
+            for pages in possible:
+                record = pages.record(data, place - head, head + size)
+                entry = read_entry(record[head:]) if record is not None else None
+                if entry is not None:
+                    yield entry
+                    break
+        place = data.find(MAGIC, place + 1)
+
+
+def _varint(number: int) -> int:
+    """Bytes of a number as SQLite writes it, seven bits to a byte."""
+    return max(1, -(-number.bit_length() // 7))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FAILURES_TABLE",
     "KEY",
-    "PAGE",
+    "PAGES",
     "SETTINGS",
     "SETTINGS_TABLE",
     "Database",
@@ -42,8 +42,9 @@ __all__ = [
 
 #: Bytes of a key and of a digest of settings.
 KEY, SETTINGS = 16, 8
-#: Bytes of a page; a damaged file need not tell.
-PAGE = 4096
+#: Bytes of a page, of which a commit writes whole ones: of a journal that is made today, and of one that an
+#: earlier version made. A damaged file need not tell.
+PAGES = (1024, 4096)
 #: Given back when the disk is full, so that the answers under way can still be written.
 RESERVE = 1 << 20
 SYNC_SECONDS = 1.0
@@ -89,6 +90,8 @@ class Database(ABC, Generic[AccountT]):
     #: SQLite's id of an application, and version of the tables; the database of anything else is refused.
     application: ClassVar[int]
     version: ClassVar[int]
+    #: Versions of earlier journals that are taken over when they are opened for writing.
+    earlier: ClassVar[tuple[int, ...]] = ()
     #: Makes the tables: `failures` and `settings` as above, `accounts` with the holder's name and the fields
     #: of an account as columns, and those of the class's own.
     schema: ClassVar[str]
@@ -138,7 +141,10 @@ class Database(ABC, Generic[AccountT]):
         with journal._errors():
             uri = f"{journal.path.as_uri()}?mode=ro" if there else ":memory:"
             journal._db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
-            journal._check() if there else journal._db.executescript(cls.schema)
+            journal._check() if there else journal._db.executescript(
+                f"{cls.schema} {cls.later} {ORIGINS_TABLES}"
+            )
+            journal._load()
         return journal
 
     def _open(self) -> None:
@@ -148,7 +154,7 @@ class Database(ABC, Generic[AccountT]):
         try:
             with self._errors():
                 if new:
-                    self._db.execute(f"PRAGMA page_size={PAGE}")
+                    self._db.execute(f"PRAGMA page_size={PAGES[0]}")
                     self._db.execute("PRAGMA journal_mode=WAL")
                     marks = f"PRAGMA application_id={self.application}; PRAGMA user_version={self.version};"
                     self._db.executescript(f"BEGIN; {self.schema} {marks} COMMIT;")
@@ -156,7 +162,9 @@ class Database(ABC, Generic[AccountT]):
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=NORMAL")
                 # Fails here if it cannot be written.
-                self._db.executescript(f"BEGIN IMMEDIATE; {self.later} {ORIGINS_TABLES} COMMIT;")
+                with self._transaction() as db:
+                    self._upgrade(db)
+                self._load()
             try:
                 self._reserve.write_bytes(b"\0" * RESERVE)
             except OSError as error:
@@ -167,6 +175,16 @@ class Database(ABC, Generic[AccountT]):
             raise
         self._syncing = threading.Thread(target=self._sync, name="journal-sync", daemon=True)
         self._syncing.start()
+
+    def _upgrade(self, db: sqlite3.Connection) -> None:
+        """Make the tables that an earlier version did not have, inside a transaction."""
+        for statement in f"{self.later} {ORIGINS_TABLES}".split(";"):
+            db.execute(statement)
+        if db.execute("PRAGMA user_version").fetchone()[0] != self.version:
+            db.execute(f"PRAGMA user_version={self.version}")
+
+    def _load(self) -> None:
+        """Read what is kept in memory while the journal is open; nothing by default."""
 
     @property
     def _reserve(self) -> Path:
@@ -180,7 +198,7 @@ class Database(ABC, Generic[AccountT]):
             raise self._damaged(problem)
         if application != self.application:
             raise JournalError(f"{self.path} is a database of something else; give another journal.")
-        if version != self.version:
+        if version not in (self.version, *self.earlier):
             raise JournalError(
                 f"{self.path} was written by another version of medteb (form {version}, expected "
                 f"{self.version})."
@@ -241,13 +259,15 @@ class Database(ABC, Generic[AccountT]):
         with self._errors():
             return int(self._db.execute(f"SELECT count(*) FROM {self.table}").fetchone()[0])  # noqa: S608
 
-    def _rows(self, table: str, columns: str, keys: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:
+    def _rows(
+        self, table: str, columns: str, keys: Sequence[bytes | int], by: str = "key"
+    ) -> Iterator[tuple[Any, ...]]:
         with self._errors():
             for start in range(0, len(keys), 500):
                 some = keys[start : start + 500]
                 marks = ",".join("?" * len(some))
                 # The names are ours; what comes from outside goes in as parameters.
-                query = f"SELECT {columns} FROM {table} WHERE key IN ({marks})"  # noqa: S608
+                query = f"SELECT {columns} FROM {table} WHERE {by} IN ({marks})"  # noqa: S608
                 yield from self._db.execute(query, some).fetchall()
 
     # Writing ---------------------------------------------------------------------------------------------

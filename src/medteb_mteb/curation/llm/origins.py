@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Mapping
 
-__all__ = ["ORIGINS_TABLES", "Origin", "answered", "origin_today", "write_origin"]
+__all__ = ["ORIGINS_TABLES", "Origin", "answered", "origin_number", "origin_today", "write_origin"]
 
 #: Characters of a server's own words that are kept.
 MOST = 200
@@ -75,6 +75,22 @@ def answered(origins: Mapping[Origin, int], what: str) -> list[dict[str, Any]]:
     ]
 
 
+def origin_number(db: sqlite3.Connection, origin: Origin) -> int:
+    """Return the number of an origin, which is written down if it is new.
+
+    Args:
+        db: A journal, inside a transaction.
+        origin: The origin.
+    """
+    found = (origin.model, origin.fingerprint, origin.date)
+    query = "SELECT number FROM origins WHERE model = ? AND fingerprint = ? AND date = ?"
+    row = db.execute(query, found).fetchone()
+    if row is None:
+        db.execute("INSERT INTO origins (model, fingerprint, date) VALUES (?, ?, ?)", found)
+        row = db.execute(query, found).fetchone()
+    return int(row[0])
+
+
 def write_origin(db: sqlite3.Connection, keys: Iterable[bytes], origin: Origin) -> None:
     """Write down where what is kept under some keys comes from; what is dated already stays.
 
@@ -83,10 +99,5 @@ def write_origin(db: sqlite3.Connection, keys: Iterable[bytes], origin: Origin) 
         keys: The keys.
         origin: Where it comes from.
     """
-    found = (origin.model, origin.fingerprint, origin.date)
-    query = "SELECT number FROM origins WHERE model = ? AND fingerprint = ? AND date = ?"
-    row = db.execute(query, found).fetchone()
-    if row is None:
-        db.execute("INSERT INTO origins (model, fingerprint, date) VALUES (?, ?, ?)", found)
-        row = db.execute(query, found).fetchone()
-    db.executemany("INSERT OR IGNORE INTO dated VALUES (?, ?)", [(key, row[0]) for key in keys])
+    number = origin_number(db, origin)
+    db.executemany("INSERT OR IGNORE INTO dated VALUES (?, ?)", [(key, number) for key in keys])

@@ -5,18 +5,17 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from medteb_mteb.curation.llm.database import JournalError
+from medteb_mteb.curation.llm.database import Database, JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from medteb_mteb.curation.llm.database import Database
+__all__ = ["Saved", "readable", "repair"]
 
-__all__ = ["Saved", "repair"]
+DatabaseT = TypeVar("DatabaseT", bound=Database[Any])
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,8 @@ class Saved:
 
 def repair(
     path: str | Path,
-    kind: type[Database[Any]],
-    find: Callable[[Path, Path], Iterable[Sequence[Any]]],
+    kind: type[DatabaseT],
+    fill: Callable[[DatabaseT, Path, Path], None],
     others: Sequence[str],
 ) -> Saved:
     """Move a journal aside and write a new one with every row that can still be read.
@@ -45,8 +44,8 @@ def repair(
     Args:
         path: The journal.
         kind: What journal it is.
-        find: Paths of the database and its log to the rows of `kind.table` that are whole, however damaged
-            the files are.
+        fill: Takes the new journal, and the paths of the damaged database and of its write-ahead log, and
+            writes everything into it that is whole, however damaged the files are.
         others: Tables that are taken over as far as SQLite can read them.
 
     Raises:
@@ -63,7 +62,7 @@ def repair(
     except Timeout as error:
         raise JournalError(f"Another process works with {damaged}; wait for it.") from error
     try:
-        return _repair(damaged, kind, find, others)
+        return _repair(damaged, kind, fill, others)
     except OSError as error:
         raise JournalError(
             f"{damaged} cannot be repaired ({error.strerror}); it is left as it is."
@@ -74,20 +73,18 @@ def repair(
 
 def _repair(
     damaged: Path,
-    kind: type[Database[Any]],
-    find: Callable[[Path, Path], Iterable[Sequence[Any]]],
+    kind: type[DatabaseT],
+    fill: Callable[[DatabaseT, Path, Path], None],
     others: Sequence[str],
 ) -> Saved:
     part, log = _beside(damaged, ".part"), _beside(damaged, "-wal")
     _remove(part)
-    # Read the log before SQLite opens the file: on closing, it would be merged into the database.
-    rows = iter(find(damaged, log))
+    # The log is read before SQLite opens the file: on closing, it would be merged into the database.
     with kind(part) as fresh:
-        while some := list(islice(rows, 10_000)):
-            fresh.insert(kind.table, some)
+        fill(fresh, damaged, log)
         accounts = 0
         for table in others:
-            found = list(_readable(damaged, table))
+            found = list(readable(damaged, table))
             fresh.insert(table, found)
             accounts += len(found) if table == "accounts" else 0
         kept = fresh.size()
@@ -101,7 +98,7 @@ def _repair(
     return Saved(kept, accounts, aside)
 
 
-def _readable(damaged: Path, table: str) -> Iterator[tuple[object, ...]]:
+def readable(damaged: Path, table: str) -> Iterator[tuple[Any, ...]]:
     """Rows of a table up to the first that SQLite cannot read."""
     uri = f"{damaged.as_uri()}?mode=ro"
     with suppress(sqlite3.Error, UnicodeDecodeError), closing(sqlite3.connect(uri, uri=True)) as db:

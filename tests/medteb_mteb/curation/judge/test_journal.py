@@ -8,6 +8,7 @@ import random
 import sqlite3
 
 import pytest
+from tests.medteb_mteb.curation.judge.earlier import as_version_1
 
 from medteb_mteb.curation.judge import JournalError, judge, repair_journal
 from medteb_mteb.curation.judge.entries import JudgeAccount, Request, judgement_key
@@ -128,12 +129,18 @@ def filled(path, count=3000):
             settle(journal, range(start, start + 10), grade="SABCD"[start // 10 % 5])
 
 
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("size", [1024, 4096])
 @pytest.mark.parametrize("page", [0, 1, 5, "all but data"])
-def test_a_damaged_journal_is_left_alone_and_gives_back_what_is_whole(tmp_path, page):
+def test_a_damaged_journal_is_left_alone_and_gives_back_what_is_whole(
+    tmp_path, monkeypatch, page, size, older
+):
+    monkeypatch.setattr("medteb_mteb.curation.llm.database.PAGES", (size,))
     path = tmp_path / "journal.sqlite"
     filled(path)
+    if older:
+        assert as_version_1(path) == (3000, 0)
     data = bytearray(path.read_bytes())
-    size = 4096
     draw = random.Random(0)
     # Pages of whatever kind: the schema, the root of a tree, a leaf.
     for number in range(1 + len(data) // size // 2) if page == "all but data" else [page]:
@@ -175,16 +182,18 @@ def test_a_grade_that_was_changed_on_the_disk_is_noticed(tmp_path):
     path = tmp_path / "journal.sqlite"
     with Journal(path) as journal:
         settle(journal, [1, 2])
+        settle(journal, [3])
     data = bytearray(path.read_bytes())
-    place = data.index(key(1)) + 16 + 8
-    assert data[place : place + 1] == b"A"
+    place = data.index(key(2)) + 16
+    assert data[place : place + 2] == b"AA"
     data[place] = ord("B")
     path.write_bytes(data)
-    with Journal(path) as journal:  # as a database it is whole
-        assert journal.grades([key(2)]) == {key(2): "A"}
+    for opened in (Journal, Journal.snapshot):  # as a database it is whole
         with pytest.raises(JournalError, match="does not agree with its checksum"):
-            journal.grades([key(1)])
+            opened(path)
     assert repair_journal(path).judgements == 1
+    with Journal(path) as journal:
+        assert journal.grades([key(n) for n in (1, 2, 3)]) == {key(3): "A"}
 
 
 def test_a_repair_needs_a_journal_for_itself(tmp_path):
@@ -218,3 +227,84 @@ def test_a_build_resumes_after_a_repair(make_input, make_server, endpoint, judge
         json.loads((source.folder / "first" / "report.json").read_text())["judges"][0]["paid"]["cost"]
         == spent
     )
+
+
+@pytest.mark.parametrize("passages", [1, 10, 60, 200])
+def test_requests_of_any_length_are_got_back(tmp_path, passages):
+    """Entries longer than a page lie in several."""
+    path = tmp_path / "journal.sqlite"
+    with Journal(path) as journal:
+        for start in range(0, 4 * passages, passages):
+            settle(journal, range(start, start + passages))
+    data = bytearray(path.read_bytes())
+    data[16:40] = b"\xff" * 24
+    path.write_bytes(data)
+    assert repair_journal(path).judgements == 4 * passages
+
+
+def test_a_journal_of_an_earlier_version_is_continued(tmp_path):
+    path, again = tmp_path / "journal.sqlite", Request((key(7), key(8)), 1, 3)
+    with Journal(path) as journal:
+        settle(journal, range(5), follow=[again])
+        settle(journal, [5], failures={key(9): Failure("refused", 1)})
+    assert as_version_1(path) == (6, 1)
+    with Journal.snapshot(path) as reading:
+        assert reading.size() == 6
+        assert reading.requests(SETTINGS) == [again]
+        assert reading.grades([key(n) for n in range(9)]) == {key(n): "A" for n in range(6)}
+    for _ in range(2):
+        with Journal(path) as journal:
+            assert journal.requests(SETTINGS) == [again]
+            assert journal.failures([key(9)]) == {key(9): Failure("refused", 1)}
+            settle(journal, [4, 6], grade="D")  # the grade of 4 is never changed
+            found = journal.grades([key(n) for n in range(9)])
+            assert found == {key(n): "A" for n in range(6)} | {key(6): "D"}
+            assert journal.size() == 7
+    assert repair_journal(path).judgements == 7
+    with Journal(path) as journal:
+        assert journal.requests(SETTINGS) == [again]
+
+
+def test_an_answer_writes_a_few_pages(tmp_path, monkeypatch):
+    """Wherever the digests of its judgements lie; a tree in their order changes a page for each grade."""
+    monkeypatch.setattr("medteb_mteb.curation.llm.database.SYNC_SECONDS", 600)
+    path = tmp_path / "journal.sqlite"
+    filled(path, 20_000)
+    with Journal(path) as journal:
+        journal._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        request = [Request(tuple(key(n) for n in range(at, at + 10))) for at in range(20_000, 20_320, 10)]
+        journal.decide(SETTINGS, request)
+        log = path.with_name("journal.sqlite-wal")
+        before = log.stat().st_size
+        for one in request:
+            paid = JudgeAccount(1, 100, 10, 0.5, 0, 1, 0)
+            journal.settle(
+                SETTINGS,
+                one,
+                judge="one",
+                grades=dict.fromkeys(one.keys, "B"),
+                failures={},
+                follow=(),
+                paid=paid,
+            )
+        assert (log.stat().st_size - before) / len(request) < 4 * 1100
+    with Journal(path) as journal:
+        assert journal.size() == 20_320
+
+
+def test_grades_are_found_among_keys_that_begin_alike(tmp_path, monkeypatch):
+    monkeypatch.setattr("medteb_mteb.curation.judge.index.RECENT", 16)
+    path = tmp_path / "journal.sqlite"
+    keys = [b"same-beg" + bytes((number,)) * 8 for number in range(40)]
+    with Journal(path) as journal:
+        for number, one in enumerate(keys[:30]):
+            grades = {one: "SABCD"[number % 5]}
+            request = Request((one,))
+            journal.settle(
+                SETTINGS, request, judge="one", grades=grades, failures={}, follow=(), paid=JudgeAccount()
+            )
+    expected = {one: "SABCD"[number % 5] for number, one in enumerate(keys[:30])}
+    for opened in (Journal, Journal.snapshot):
+        with opened(path) as journal:
+            assert journal.grades(keys) == expected
+            assert journal.size() == 30

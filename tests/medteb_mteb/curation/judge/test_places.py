@@ -6,6 +6,8 @@ import json
 import re
 import sqlite3
 
+from tests.medteb_mteb.curation.judge.earlier import as_version_1
+
 from medteb_mteb.curation.judge import judge
 
 PASSAGE = re.compile(r'<passage-\w+ id="[^"]+">\n(.*?)\n</passage', re.DOTALL)
@@ -50,6 +52,7 @@ def test_a_journal_of_an_earlier_version_has_none(make_input, make_server, endpo
     source, server = make_input(), endpoint()
     config = judges_of(make_server(server), "rule-words")
     before = (run(source, config, "out") / "judgements.jsonl").read_bytes()
+    as_version_1(source.folder / "judgements.sqlite")
     db = sqlite3.connect(source.folder / "judgements.sqlite")
     db.execute("DROP TABLE places")
     db.commit()

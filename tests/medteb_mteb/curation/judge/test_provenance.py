@@ -7,6 +7,7 @@ import sqlite3
 from datetime import UTC, datetime
 
 import pytest
+from tests.medteb_mteb.curation.judge.earlier import as_version_1
 
 from medteb_mteb.curation.judge import judge, repair_journal
 from medteb_mteb.curation.llm import origins
@@ -94,6 +95,7 @@ def test_journals_of_earlier_versions_have_grades_without_a_day(
     source, server = make_input(), endpoint()
     config = judges_of(make_server(server), "rule-words")
     before = content(run(source, config))
+    as_version_1(source.folder / "judgements.sqlite")
     with sqlite3.connect(source.folder / "judgements.sqlite") as db:
         db.executescript("DROP TABLE origins; DROP TABLE dated;")
     db.close()

@@ -9,6 +9,7 @@ from filelock import FileLock
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge import JournalError, Judges, estimate, judge
 from medteb_mteb.curation.judge.controls import CONTROLS
+from medteb_mteb.curation.judge.log import read_entry
 
 GRADES = set("SABCD")
 
@@ -313,8 +314,9 @@ def test_the_journal_holds_digests_and_letters(make_input, make_server, endpoint
     source, server = make_input(1, 4), endpoint()
     run(source, judges_of(make_server(server)))
     db = sqlite3.connect(source.folder / "judgements.sqlite")
-    assert {grade for (grade,) in db.execute("SELECT grade FROM judgements")} <= GRADES
-    assert db.execute("SELECT count(*) FROM requests").fetchone() == (0,)
+    entries = [read_entry(content) for (content,) in db.execute("SELECT entry FROM log")]
+    assert {chr(grade) for entry in entries for grade in entry.grades} <= GRADES
+    assert all(entry.answered for entry in entries)
     (described,) = db.execute("SELECT description FROM settings").fetchone()
     assert json.loads(described)["model"] == "rule-words"
     assert all(control not in described for control in CONTROLS)

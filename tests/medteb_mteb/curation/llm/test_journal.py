@@ -77,13 +77,13 @@ def test_an_answer_that_was_changed_on_the_disk_is_noticed(tmp_path):
     with AnswerJournal(path) as journal:
         for number in (2, 3):
             add(journal, number)
-    data, written = path.read_bytes(), text(3).encode()
+    data, written = path.read_bytes(), text(2).encode()
     assert data.count(written) == 1
     path.write_bytes(data.replace(written, b"x" * len(written)))
     with AnswerJournal(path) as journal:
-        assert journal.answers([key(2)])
+        assert journal.answers([key(3)])
         with pytest.raises(JournalError, match="does not agree with its checksum"):
-            journal.answers([key(3)])
+            journal.answers([key(2)])
     assert repair_answers(path).answers == 1
 
 
@@ -98,24 +98,26 @@ def filled(path, count=400):
         return journal.size()
 
 
+@pytest.mark.parametrize("size", [1024, 4096])
 @pytest.mark.parametrize("page", [0, 1, 2, 40, "all but data"])
-def test_a_damaged_journal_is_left_alone_and_gives_back_what_is_whole(tmp_path, page):
+def test_a_damaged_journal_is_left_alone_and_gives_back_what_is_whole(tmp_path, monkeypatch, page, size):
+    monkeypatch.setattr("medteb_mteb.curation.llm.database.PAGES", (size,))
     path = tmp_path / "answers.sqlite"
-    size = filled(path)
+    answers = filled(path)
     data = bytearray(path.read_bytes())
     draw = random.Random(0)
     if page == "all but data":  # the headers of the file and of every page of a tree, which lead to the rows
-        trees = [place for place in range(4096, len(data), 4096) if data[place] in (2, 5, 10, 13)]
+        trees = [place for place in range(size, len(data), size) if data[place] in (2, 5, 10, 13)]
         for place in (0, *trees):
             data[place : place + 8] = draw.randbytes(8)
     else:
-        data[page * 4096 : (page + 1) * 4096] = draw.randbytes(4096)
+        data[page * size : (page + 1) * size] = draw.randbytes(size)
     path.write_bytes(data)
     with pytest.raises(JournalError, match=r"is damaged.*left as it is.*repair_answers"):
         AnswerJournal(path)
     assert path.read_bytes() == bytes(data)
     repaired = repair_answers(path)
-    lost = size - repaired.answers
+    lost = answers - repaired.answers
     assert lost == 0 if page == "all but data" else 0 <= lost <= 40
     assert repaired.moved.read_bytes() == bytes(data)
     with AnswerJournal(path) as journal:
@@ -162,5 +164,5 @@ def test_the_tables_are_those_of_the_form(tmp_path):
     db = sqlite3.connect(path)
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert tables == {"answers", "failures", "accounts", "settings", "origins", "dated"}
-    assert db.execute("PRAGMA page_size").fetchone() == (4096,)
+    assert db.execute("PRAGMA page_size").fetchone() == (1024,)
     db.close()

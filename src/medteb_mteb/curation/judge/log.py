@@ -1,0 +1,106 @@
+"""Entries of the journal's log: a request, and the grades that came of it.
+
+The log of a journal of judgements grows at its end: a request is written down when it is decided on, and its
+grades are written over the room that its entry has for them. So an answer changes one page, wherever the
+digests of its judgements lie. An entry has a fixed layout and its own checksum, and begins with `MAGIC`, so
+that it is found and checked wherever it lies in a damaged file. All numbers are big-endian::
+
+    4   MAGIC
+    8   number of the entry, its row id
+    8   digest of the judge's settings
+    2   attempt, 1 control, as in `Request`
+    1   1: answered, 0: not yet
+    4   number of the origin, 0: none
+    2   number of passages in the prompt, 0: the passages have no place
+    2   n, number of judgements
+    16n keys, n grades (a letter each, `-`: none), 2n places in the prompt
+    4   CRC-32 of all before it
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+from medteb_mteb.curation.judge.entries import Place, Request
+from medteb_mteb.curation.llm.database import KEY
+
+__all__ = ["MAGIC", "NONE", "Entry", "entry_size", "read_entry"]
+
+MAGIC = b"\xa7MTJ"
+#: Stands for a judgement without a grade.
+NONE = ord("-")
+
+_HEAD = struct.Struct(">4sQ8sHBBIHH")
+_PROOF = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A request in the log.
+
+    Attributes:
+        number: Its row id.
+        settings: Digest of the judge's settings.
+        request: The request.
+        answered: Grades are final; else it is still to be answered.
+        grades: A letter for each key, `NONE` where there is no grade.
+        places: Place of each passage, from 1; 0: none.
+        shown: Number of passages in the prompt; 0: the passages have no place.
+        origin: Number of the origin; 0: none.
+    """
+
+    number: int
+    settings: bytes
+    request: Request
+    answered: bool
+    grades: bytes
+    places: tuple[int, ...]
+    shown: int = 0
+    origin: int = 0
+
+    def place(self, position: int) -> Place | None:
+        """Where in its prompt the passage of a key stood; None: not known."""
+        return Place(self.places[position], self.shown) if self.shown and self.places[position] else None
+
+    def packed(self) -> bytes:
+        """Return its bytes in the log."""
+        count = len(self.request.keys)
+        head = _HEAD.pack(
+            MAGIC,
+            self.number,
+            self.settings,
+            self.request.attempt,
+            self.request.control,
+            self.answered,
+            self.origin,
+            self.shown,
+            count,
+        )
+        content = b"".join((head, *self.request.keys, self.grades, struct.pack(f">{count}H", *self.places)))
+        return content + zlib.crc32(content).to_bytes(_PROOF, "big")
+
+
+def entry_size(content: bytes) -> int:
+    """Return the size in bytes of the entry that begins here, from its first bytes; 0 if none does."""
+    if len(content) < _HEAD.size or not content.startswith(MAGIC):
+        return 0
+    return int(_HEAD.size + (KEY + 3) * _HEAD.unpack_from(content)[-1] + _PROOF)
+
+
+def read_entry(content: bytes) -> Entry | None:
+    """Return the entry with these bytes; None if they do not agree with their checksum."""
+    if not isinstance(content, bytes) or entry_size(content) != len(content):
+        return None
+    if zlib.crc32(memoryview(content)[:-_PROOF]).to_bytes(_PROOF, "big") != content[-_PROOF:]:
+        return None
+    _, number, settings, attempt, control, answered, origin, shown, count = _HEAD.unpack_from(content)
+    start = _HEAD.size
+    keys = tuple(content[i : i + KEY] for i in range(start, start + KEY * count, KEY))
+    rest = start + KEY * count
+    places = struct.unpack_from(f">{count}H", content, rest + count)
+    request = Request(keys, attempt, control)
+    return Entry(
+        number, settings, request, bool(answered), content[rest : rest + count], places, shown, origin
+    )

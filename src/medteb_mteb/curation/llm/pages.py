@@ -1,0 +1,86 @@
+"""Records in the files of a damaged SQLite database, without SQLite.
+
+A record too long for a page continues in a chain of overflow pages; the number of the first follows the part
+stored in place (https://www.sqlite.org/fileformat2.html, sections 1.6 and 4.1).
+"""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from medteb_mteb.curation.llm.database import PAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import ExitStack
+    from pathlib import Path
+
+__all__ = ["Bytes", "Pages", "file_bytes", "views"]
+
+Bytes = mmap.mmap | bytes
+
+#: Sizes of a log's header and of the header of each page in it.
+_LOG, _FRAME = 32, 24
+
+
+def file_bytes(stack: ExitStack, file: Path) -> Bytes:
+    """Return the bytes of a file, mapped while `stack` is open; none if there is no such file."""
+    if not file.is_file() or not file.stat().st_size:
+        return b""
+    stream = stack.enter_context(file.open("rb"))
+    return stack.enter_context(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Pages of a database: those that the log has, at their places in it, and all others."""
+
+    size: int
+    base: Bytes
+    log: Bytes
+    newer: Mapping[int, int]
+
+    def page(self, number: int) -> bytes:
+        """Return a page, counted from 1; fewer bytes if the files end before it does."""
+        if number in self.newer:
+            return self.log[self.newer[number] : self.newer[number] + self.size]
+        return self.base[(number - 1) * self.size : number * self.size]
+
+    def record(self, data: Bytes, start: int, size: int) -> bytes | None:
+        """Return a record, put together from its overflow pages; None if one is missing.
+
+        Args:
+            data: The database or its log.
+            start: Where the record begins in it.
+            size: Bytes of the record, its header among them.
+        """
+        local = size
+        if size > self.size - 35:
+            least = (self.size - 12) * 32 // 255 - 23
+            local = least + (size - least) % (self.size - 4)
+            local = local if local <= self.size - 35 else least
+        found = bytearray(data[start : start + local])
+        following = int.from_bytes(data[start + local : start + local + 4], "big")
+        while len(found) < size:
+            page = self.page(following) if following else b""
+            if len(page) < self.size:
+                return None
+            following = int.from_bytes(page[:4], "big")
+            found += page[4 : 4 + size - len(found)]
+        return bytes(found)
+
+
+def views(base: Bytes, log: Bytes) -> list[Pages]:
+    """Return how the pages of a database may lie in its files, the likeliest first.
+
+    The size of a page is one that journals have. Where the log has old pages, left from before it was begun
+    again, the database has newer ones.
+    """
+    found = []
+    for size in PAGES:
+        frames = range(_LOG, len(log) - _FRAME - size + 1, _FRAME + size)
+        numbers = {int.from_bytes(log[place : place + 4], "big"): place + _FRAME for place in frames}
+        found += [Pages(size, base, log, newer) for newer in (numbers, {})]
+    return found
