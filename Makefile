@@ -16,9 +16,10 @@ run: $(VENV)/.run
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 -rs
 
-## slow: the tests that take long
+## slow: the tests that take long; SLOW_ARGS chooses some of them
+SLOW_ARGS ?=
 slow: $(VENV)/.test
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -rs $(SLOW_ARGS)
 
 ## fuzz: change what comes from outside for so many seconds: folders, journals, recipes, requests, answers, native encoders
 SECONDS ?= 120

@@ -310,14 +310,21 @@ def test_impossible_settings_are_refused(mar):
         AsymInfoNCELoss(mar, temperature=2, learnable_temperature=True)
     with pytest.raises(ValueError, match="margin must not be negative"):
         AsymInfoNCELoss(mar, false_negative_margin=-0.1)
-    with pytest.raises(ValueError, match="different positive numbers"):
-        AsymInfoNCELoss(mar, dims=(8, 8))
+    for dims in ((8, 8), (8, 0)):
+        with pytest.raises(ValueError, match="different positive numbers"):
+            AsymInfoNCELoss(mar, dims=dims)
     with pytest.raises(ValueError, match="ask for 64 dimensions; the vectors have 8"):
         AsymInfoNCELoss(mar, dims=(64,)).compute_loss_from_embeddings(_columns(), None)
     with pytest.raises(ValueError, match=r"one shape; got \(5, 8\), \(5, 4\)"):
         AsymInfoNCELoss(mar).compute_loss_from_embeddings([torch.zeros(5, 8), torch.zeros(5, 4)], None)
     with pytest.raises(ValueError, match="Got 1 column"):
         AsymInfoNCELoss(mar)([mar.preprocess(QUERIES, task="query")])
+
+
+def test_dims_are_kept_from_wide_to_narrow(mar):
+    loss = AsymInfoNCELoss(mar, dims=(1, 8, 4))
+    assert loss.dims == (8, 4, 1)
+    assert loss.get_config_dict()["dims"] == (8, 4, 1)
 
 
 def test_value_is_that_of_cross_entropy(mar):

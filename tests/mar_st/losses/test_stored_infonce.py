@@ -53,3 +53,13 @@ def test_bad_batches_are_refused(mar):
         StoredInfoNCELoss(mar)([features], torch.zeros(3, 32))
     with pytest.raises(ValueError, match="must be positive"):
         StoredInfoNCELoss(mar, temperature=0)
+
+
+def test_one_stored_document_per_row_is_enough(mar):
+    """Labels of a query and a positive; the query's own vector in front is not read."""
+    vectors = torch.stack([torch.from_numpy(mar.encode_corpus([texts[0]])) for texts in DOCUMENTS])
+    mar.eval()
+    features = [mar.preprocess(QUERIES, task="query")]
+    front = torch.full_like(vectors, 9.0)
+    joint = AsymInfoNCELoss(mar, temperature=0.05)(features, torch.cat([front, vectors], dim=1))
+    torch.testing.assert_close(joint, StoredInfoNCELoss(mar, temperature=0.05)(features, vectors))

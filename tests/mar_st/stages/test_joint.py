@@ -183,7 +183,7 @@ def combinations():
         yield pytest.param(losses[name], renormalise, size, marks=marks, id=f"{name}-{renormalise}-{size}")
 
 
-@pytest.mark.parametrize(("fields", "renormalise", "size"), combinations())
+@pytest.mark.parametrize(("fields", "renormalise", "size"), list(combinations()))
 def test_reading_frozen_documents_trains_what_encoding_them_does(
     tmp_path, monkeypatch, fields, renormalise, size
 ):

@@ -135,7 +135,7 @@ def kills():
             yield pytest.param(setting, kill, marks=marks, id=f"{'-'.join(setting)}-{kill}")
 
 
-@pytest.mark.parametrize(("fields", "kill"), kills())
+@pytest.mark.parametrize(("fields", "kill"), list(kills()))
 def test_patience_and_the_best_weights_outlive_a_kill(tmp_path, monkeypatch, course, fields, kill):
     expected = weights(judged(tmp_path / "whole", save_steps=3, **fields))
     with monkeypatch.context() as patch:
