@@ -11,6 +11,7 @@ from medteb_mteb.curation.judge.journal import Journal
 from medteb_mteb.curation.llm import Account, JournalError, Prompt, repair_answers
 from medteb_mteb.curation.llm.database import Failure, settings_digest
 from medteb_mteb.curation.llm.journal import UNREAD, Answer, AnswerJournal, answer_key
+from medteb_mteb.curation.llm.origins import Origin
 
 SETTINGS = settings_digest({"model": "m"})
 PAID = Account(1, 100, 10, 0.5, 0)
@@ -52,6 +53,14 @@ def test_added_answers_are_there_for_the_next_run(tmp_path):
         assert journal.answers([key(1)]) == {key(1): [Answer(0, "", text(1))]}
         assert journal.size() == 3
     assert sorted(p.name for p in path.parent.iterdir()) == ["answers.sqlite", "answers.sqlite.lock"]
+
+
+def test_the_origin_of_the_first_answer_is_kept(tmp_path):
+    first, later = Origin("model-1", "f", "2026-01-02"), Origin("model-2", "", "2026-01-03")
+    with AnswerJournal(tmp_path / "answers.sqlite") as journal:
+        for number, origin in ((1, first), (1, later), (2, later), (3, None)):
+            journal.add(SETTINGS, key(number), Answer(0, "", "好"), llm="one", paid=PAID, origin=origin)
+        assert journal.origins([key(n) for n in (1, 2, 3)]) == {key(1): first, key(2): later}
 
 
 def test_keys_tell_answers_apart():
