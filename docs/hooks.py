@@ -1,4 +1,4 @@
-"""Pages of the site that are generated: the help of every command, the fields of recipes, the changelog."""
+"""Pages of the site that are generated: help of commands, fields of recipes, cards of tasks, changelog."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def on_files(files: Any, config: Any) -> Any:
 
     pages = {f"reference/commands-{name}.md": commands(name) for name in PROGRAMS}
     pages["reference/recipe-fields.md"] = recipe_fields()
+    pages["reference/task-cards.md"] = task_cards()
     pages["changelog.md"] = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
@@ -32,6 +33,13 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Point links to files outside of `docs` to their copies in the site."""
     return re.sub(r"\]\(\.\./\.\./(examples|models)/", r"](../\1/", markdown)
+
+
+def task_cards() -> str:
+    """Return the page with the card of every task."""
+    from medteb_mteb.tasks.cards import cards_page
+
+    return cards_page()
 
 
 def commands(program: str) -> str:

@@ -20,6 +20,9 @@ __all__ = ["RetrievalData", "collect_retrieval", "read_retrieval"]
 
 Qrels = dict[str, dict[str, int]]
 
+#: Columns of qrels in data sets made for C-MTEB.
+_C_MTEB = ("q_id", "p_id")
+
 
 @dataclass(frozen=True)
 class RetrievalData:
@@ -126,9 +129,10 @@ def _qrels(
     qrels: Qrels = {}
     lines: dict[tuple[str, str], int] = {}
     for row in read_rows(files, problems):
-        if _wrong_columns(row, problems, ("query-id", "corpus-id", "score")):
+        of_query, of_document = _C_MTEB if _C_MTEB[0] in row.values else ("query-id", "corpus-id")
+        if _wrong_columns(row, problems, (of_query, of_document, "score")):
             continue
-        query, document = as_id(row.values["query-id"]), as_id(row.values["corpus-id"])
+        query, document = as_id(row.values[of_query]), as_id(row.values[of_document])
         score = as_number(row.values["score"])
         if query is None or document is None:
             problems.add(row.file, row.line, "id", "query-id and corpus-id must be non-empty text")
@@ -183,7 +187,7 @@ def _judged_elsewhere(layout: Layout) -> set[str]:
         file for file in sorted((layout.path / "qrels").glob("*")) if file.is_file() and file not in used
     ]
     rows = read_rows((file for file in others if not file.name.startswith(".")), Problems(layout.path))
-    found = (as_id(row.values.get("query-id")) for row in rows)
+    found = (as_id(row.values.get("query-id", row.values.get(_C_MTEB[0]))) for row in rows)
     return {identifier for identifier in found if identifier is not None}
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from medteb_mteb.abstasks.local_copy import DataUnavailableError
-from medteb_mteb.tasks.cmedqa import REPLACED, CMedQAv1Local, CMedQAv2Local
+from medteb_mteb.tasks.cmirb import CMIRB_TASKS
 from medteb_mteb.tasks.nano import NANO_TASKS
+from medteb_mteb.tasks.of_mteb import REPLACED, CMedQAv1Local, CMedQAv2Local
 from medteb_mteb.tasks.reranking import MedTEBReranking
 from medteb_mteb.tasks.retrieval import MedTEBRetrieval
 from medteb_mteb.tasks.sts import MedTEBSTS
@@ -25,4 +26,4 @@ __all__ = [
     "MedTEBSTS",
 ]
 
-TASKS: tuple[type[AbsTask], ...] = (MedTEBRetrieval, MedTEBReranking, MedTEBSTS, *NANO_TASKS)
+TASKS: tuple[type[AbsTask], ...] = (MedTEBRetrieval, MedTEBReranking, MedTEBSTS, *NANO_TASKS, *CMIRB_TASKS)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from medteb_mteb.nano.table import published_sets
 from medteb_mteb.tasks._edition_task import EditionTask
+from medteb_mteb.tasks.cmirb import CMIRBTask
 from medteb_mteb.tasks.nano import NanoTask
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def needs_of(task: AbsTask) -> Needs:
 def size_of(task: AbsTask) -> tuple[int, int] | None:
     """Return the number of queries and of documents of a retrieval or reranking task, if it is known.
 
-    Editions say it in their manifest, Nano sets in the published table, mteb's tasks in its statistics.
+    Editions say it in their manifest, Nano sets and CMIRB in published tables, others in mteb's statistics.
     """
     if isinstance(task, EditionTask):
         counts = task.edition.counts if task.edition is not None else {}
@@ -48,6 +49,8 @@ def size_of(task: AbsTask) -> tuple[int, int] | None:
     if isinstance(task, NanoTask) and task.set_name in published_sets():
         split = published_sets()[task.set_name].splits[task.split]
         return split.queries, split.documents
+    if isinstance(task, CMIRBTask):
+        return task.published_size
     found: Any = task.metadata.descriptive_stats or {}
     splits = [found[split] for split in task.metadata.eval_splits if split in found]
     sizes = [_both(one.get("num_queries"), one.get("num_documents")) for one in splits]

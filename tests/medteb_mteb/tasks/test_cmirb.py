@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import mteb
+import pandas as pd
+import pytest
+import yaml
+from mteb.models.model_implementations import MODEL_REGISTRY
+from tests.conftest import DOCUMENTS, QRELS, QUERIES, write_jsonl, write_retrieval
+
+from medteb_mteb.folders import FolderError
+from medteb_mteb.tasks import DataUnavailableError
+from medteb_mteb.tasks.cmirb import CMIRB_TASKS, cmirb_scores, cmirb_sets
+
+SETS = cmirb_sets()
+RERANKING = ("CMedQAv1-reranking", "CMedQAv2-reranking")
+RETRIEVAL = ("CmedqaRetrieval", "MedicalRetrieval", "CovidRetrieval")
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "benchmarks" / "chinese.md"
+#: nDCG@10 of published scores: other versions of models, libraries and hardware.
+TOLERANCE = 0.01
+
+
+def write_published(folder: Path) -> Path:
+    """A folder exactly as the sets of CMIRB lie on the Hub."""
+    write_jsonl(folder / "corpus.jsonl", [{"id": k, "text": t} for k, t in DOCUMENTS.items()])
+    write_jsonl(folder / "queries.jsonl", [{"id": k, "text": t} for k, t in QUERIES.items()])
+    rows = [{"q_id": q, "p_id": d, "score": s} for q, found in QRELS.items() for d, s in found.items()]
+    write_jsonl(folder / "qrels" / "test.jsonl", rows)
+    files = {
+        "default": ("test", "qrels/test.jsonl"),
+        "corpus": ("corpus", "corpus.jsonl"),
+        "queries": ("queries", "queries.jsonl"),
+    }
+    configs = [
+        {"config_name": name, "data_files": [{"split": split, "path": path}]}
+        for name, (split, path) in files.items()
+    ]
+    header = yaml.safe_dump({"license": "apache-2.0", "language": ["zh"], "configs": configs})
+    (folder / "README.md").write_text(f"---\n{header}---\n\nPaper\n", encoding="utf-8")
+    return folder
+
+
+def write_pushed(folder: Path, split: str, *, reranking: bool) -> Path:
+    """A folder as `push_to_hub` of mteb's tasks leaves it on the Hub: Parquet by configuration and split."""
+    pairs = [(q, d, s) for q, found in QRELS.items() for d, s in found.items()]
+    tables = {
+        "corpus": [{"id": k, "text": t, "title": ""} for k, t in DOCUMENTS.items()],
+        "queries": [{"id": k, "text": t} for k, t in QUERIES.items()],
+        "qrels": [{"query-id": q, "corpus-id": d, "score": s} for q, d, s in pairs],
+    }
+    if reranking:
+        tables["top_ranked"] = [{"query-id": q, "corpus-ids": sorted(DOCUMENTS)} for q in QUERIES]
+    configs = []
+    for name, found in tables.items():
+        (folder / name).mkdir(parents=True)
+        pd.DataFrame(found).to_parquet(folder / name / f"{split}-00000-of-00001.parquet", index=False)
+        configs.append({"config_name": name, "data_files": [{"split": split, "path": f"{name}/{split}-*"}]})
+    (folder / "README.md").write_text(f"---\n{yaml.safe_dump({'configs': configs})}---\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def copies(tmp_path, monkeypatch):
+    """Local copies of all fifteen tasks in their published layouts."""
+    for one in SETS:
+        write_published(tmp_path / "data" / one.task)
+    for name in RERANKING:
+        write_pushed(tmp_path / "data" / name, "test", reranking=True)
+    for name in RETRIEVAL:
+        write_pushed(tmp_path / "data" / name, "dev", reranking=False)
+    monkeypatch.setenv("MEDTEB_DATA", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def test_the_benchmarks_hold_mtebs_five_tasks_and_the_ten_sets():
+    ten = [one.task for one in SETS]
+    assert len(ten) == 10
+    assert [t.metadata.name for t in mteb.get_benchmark("CMIRB").tasks] == ten
+    public = [t.metadata.name for t in mteb.get_benchmark("Medical(cmn, public)").tasks]
+    assert public == [*RERANKING, *RETRIEVAL, *ten]
+
+
+@pytest.mark.parametrize("cls", CMIRB_TASKS, ids=lambda cls: cls.metadata.name)
+def test_metadata(cls):
+    metadata, one = cls.metadata, cls.published
+    assert mteb.get_task(metadata.name).metadata.name == metadata.name
+    assert metadata.is_filled()
+    assert (metadata.type, metadata.main_score, metadata.eval_splits) == ("Retrieval", "ndcg_at_10", ["test"])
+    assert metadata.dataset == {"path": one.hub, "revision": one.revision or "main"}
+    assert ("is not pinned" in metadata.description) == (one.revision is None)
+    if one.adapted_from:  # the prompt of mteb's task on the same data
+        assert metadata.prompt == mteb.get_task(one.adapted_from).metadata.prompt
+        theirs = mteb.get_task(one.adapted_from).metadata.descriptive_stats["dev"]
+        assert (theirs["num_queries"], theirs["num_documents"]) == (one.queries, one.documents)
+
+
+def test_published_means_are_the_means_of_the_published_scores():
+    assert len(cmirb_scores()) == 10
+    for row in cmirb_scores():
+        assert len(row.ndcg_at_10) == 10
+        assert sum(row.ndcg_at_10) / 10 == pytest.approx(row.average, abs=0.0051), row.model
+
+
+def test_published_scores_of_one_set_agree_with_each_other():
+    """bge-large-zh-v1.5 on MedExam, from the repository's result file: one positive for each query."""
+    recall_at_1, recall_at_10, precision_at_10, ndcg_at_10 = 0.36442, 0.82496, 0.0825, 0.5861
+    row = next(row for row in cmirb_scores() if row.model == "bge-large-zh-v1.5")
+    assert row.ndcg_at_10[0] == round(100 * ndcg_at_10, 2)
+    assert precision_at_10 * 10 == pytest.approx(recall_at_10, abs=1e-4)
+    for recall in (recall_at_1, recall_at_10):
+        found = recall * SETS[0].queries
+        assert found == pytest.approx(round(found), abs=SETS[0].queries * 1e-5)
+
+
+def test_a_copy_in_the_published_layout_is_read(copies):
+    task = mteb.get_task("MedExamRetrieval")
+    assert task.metadata.revision != "main"
+    task.load_data()
+    data = task.dataset["default"]["test"]
+    assert data["relevant_docs"] == QRELS
+    assert {row["id"]: row["text"] for row in data["corpus"]} == DOCUMENTS
+    assert {row["id"]: row["text"] for row in data["queries"]} == QUERIES
+
+
+def test_an_unknown_document_of_a_copy_is_named(copies):
+    path = copies / "DuBaikeRetrieval" / "qrels" / "test.jsonl"
+    path.write_text('{"q_id": "q1", "p_id": "d99", "score": 1}\n', encoding="utf-8")
+    with pytest.raises(FolderError, match="corpus-id 'd99' is not in the corpus"):
+        mteb.get_task("DuBaikeRetrieval").load_data()
+
+
+@pytest.mark.parametrize("split", ["test", "dev"])
+def test_the_hub_gives_what_a_copy_gives(copies, monkeypatch, datasets_cache, split):
+    """The loader for the Hub, on a folder of the same layout; the authors' code names one split `dev`."""
+    name = "CMIRBCovidRetrieval"
+    card = copies / name / "README.md"
+    card.write_text(card.read_text("utf-8").replace("split: test", f"split: {split}"), encoding="utf-8")
+    local = mteb.get_task(name)
+    local.load_data()
+    monkeypatch.delenv("MEDTEB_DATA")
+    remote = mteb.get_task(name)
+    assert remote.metadata.revision == "main"
+    monkeypatch.setattr(remote.metadata, "dataset", {"path": str(copies / name), "revision": "main"})
+    remote.load_data()
+    ours, theirs = local.dataset["default"]["test"], remote.dataset["default"]["test"]
+    assert theirs["relevant_docs"] == ours["relevant_docs"]
+    for table in ("corpus", "queries"):
+        assert [(r["id"], r["text"]) for r in theirs[table]] == [(r["id"], r["text"]) for r in ours[table]]
+
+
+def test_without_a_network_the_error_names_the_data_set(monkeypatch):
+    monkeypatch.delenv("MEDTEB_DATA", raising=False)
+    with pytest.raises(DataUnavailableError, match="hf download --repo-type dataset CMIRB/CSLCiteRetrieval"):
+        mteb.get_task("CSLCiteRetrieval").load_data()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_public_benchmark_runs_end_to_end(copies, tmp_path, encoder_folder, medteb):
+    args = ("run", "-b", "Medical(cmn, public)", "-m", "mar-mini", "-m", encoder_folder)
+    code, out, _ = medteb(*args, "--output-folder", tmp_path / "results", "--json", "-q")
+    found = json.loads(out)
+    assert (code, found["errors"], found["left_out"]) == (0, [], {})
+    assert len(found["tasks"]) == 15
+    saved = {p.stem for p in (tmp_path / "results" / "results").rglob("*.json")} - {"model_meta"}
+    assert saved == set(found["tasks"])
+
+
+def test_what_cannot_be_fetched_is_left_out_with_the_reason(copies, tmp_path, medteb):
+    for path in copies.iterdir():
+        if path.name != "MedExamRetrieval":
+            shutil.rmtree(path)
+    args = ("run", "-b", "CMIRB", "-m", "bm25-char-bigram", "--output-folder", tmp_path / "r", "--json", "-q")
+    code, out, error = medteb(*args)
+    found = json.loads(out)
+    assert (code, found["tasks"]) == (0, ["MedExamRetrieval"])
+    assert set(found["left_out"]) == {one.task for one in SETS[1:]}
+    assert "left out: DXYConsultRetrieval: " in error
+    assert "hf download --repo-type dataset CMIRB/DXYConsultRetrieval" in error
+
+
+def test_a_copy_of_mtebs_retrieval_task_is_read(tmp_path, monkeypatch):
+    write_retrieval(tmp_path / "MedicalRetrieval")
+    (tmp_path / "MedicalRetrieval/qrels/test.tsv").rename(tmp_path / "MedicalRetrieval/qrels/dev.tsv")
+    monkeypatch.setenv("MEDTEB_DATA", str(tmp_path))
+    task = mteb.get_task("MedicalRetrieval")
+    task.load_data()
+    assert task.dataset["default"]["dev"]["relevant_docs"] == QRELS
+
+
+def test_the_page_shows_the_published_table():
+    lines = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in PAGE.read_text("utf-8").splitlines()
+        if line.startswith("|")
+    ]
+    for row in cmirb_scores():
+        assert [row.model, f"{row.average:.2f}", *(f"{v:.2f}" for v in row.ndcg_at_10)] in lines
+    for one in SETS:
+        cells = next(line for line in lines if line[0] == f"`{one.task}`")
+        revision = f"`{one.revision[:8]}`" if one.revision else "unpinned"
+        assert cells[1:4] == [f"`{one.hub}`", revision, f"{one.queries:,} / {one.documents:,}"]
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("one", SETS, ids=lambda one: one.task)
+def test_the_published_sizes(one, online):
+    task = mteb.get_task(one.task)
+    task.load_data()
+    data = task.dataset["default"]["test"]
+    assert (len(data["queries"]), len(data["corpus"])) == (one.queries, one.documents)
+
+
+KNOWN = [row for row in cmirb_scores() if row.hub in MODEL_REGISTRY]
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("row", KNOWN, ids=lambda row: row.model)
+@pytest.mark.parametrize("index", range(10), ids=lambda index: SETS[index].task)
+def test_the_published_scores(row, index, online):
+    result = mteb.evaluate(mteb.get_model(row.hub), mteb.get_task(SETS[index].task), cache=None)
+    assert result.task_results[0].get_score() == pytest.approx(row.ndcg_at_10[index] / 100, abs=TOLERANCE)
