@@ -6,7 +6,7 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,11 @@ from medteb_mteb.commands.judge import estimate_text
 from medteb_mteb.commands.options import AlreadyAnonymous, AsJson, Quiet, RankedFolder, SampleSeed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from medteb_mteb.curation.labels.audit import Audit, Benchmark
+    from medteb_mteb.curation.labels.consensus import ConsensusRule
+    from medteb_mteb.curation.labels.grades import Label
 
 
 def audit(
@@ -60,11 +64,12 @@ def audit(
     """
     from mar_st.teachers.store import store_root  # lazy: torch
     from medteb_mteb.curation import judge as judging  # lazy: numpy
+    from medteb_mteb.curation.edition.corrected import write_corrected  # lazy: numpy
     from medteb_mteb.curation.files.folder import write_text  # lazy: yaml
     from medteb_mteb.curation.files.records import BuildError  # lazy: start-up
     from medteb_mteb.curation.labels.agreement import agreement  # lazy: numpy
     from medteb_mteb.curation.labels.audit import audit as compare  # lazy: numpy
-    from medteb_mteb.curation.labels.audit import read_benchmark, write_corrected  # lazy: numpy
+    from medteb_mteb.curation.labels.audit import read_benchmark  # lazy: numpy
     from medteb_mteb.curation.labels.consensus import ConsensusRule, consensus  # lazy: start-up
     from medteb_mteb.curation.labels.grades import read_judging  # lazy: start-up
     from medteb_mteb.curation.pooling.pool import Pooling, open_retriever, pool  # lazy: yaml
@@ -112,6 +117,7 @@ def audit(
                 labels,
                 edition,
                 name=f"{folder.resolve().name}-corrected",
+                provenance=_provenance(out / "judged", made, labels, content),
                 keep_false_positives=keep_false_positives,
             )
         except BuildError as error:
@@ -120,6 +126,19 @@ def audit(
     typer.echo(
         json.dumps(content, ensure_ascii=False, indent=2) if as_json else _summary(found, out, edition)
     )
+
+
+def _provenance(
+    judged: Path, rule: ConsensusRule, labels: Sequence[Label], content: Mapping[str, Any]
+) -> dict[str, Any]:
+    """How the labels were made, as `provenance.json` has it."""
+    from medteb_mteb.curation.labels.consensus import counts  # lazy: start-up
+    from medteb_mteb.curation.labels.provenance import provenance_of_judging  # lazy: start-up
+
+    agreed = content.get("agreement", {}).get("labels", {})
+    said = {"rule": rule.kind, "positive": list(rule.positive), **rule.options()}
+    made = {**said, "labels": counts(labels), "agreement": agreed}
+    return {**provenance_of_judging(judged), "consensus": [made]}
 
 
 def _part(benchmark: Benchmark, number: int | None, seed: int) -> Benchmark:

@@ -118,3 +118,13 @@ def test_an_audit_finds_what_the_qrels_miss(succeed, texts, tmp_path):
         succeed("run", "--data", "audited/clinic-corrected", "-m", "bm25-char-bigram", "-q", "--json")
     )
     assert result["errors"] == []
+    edition = tmp_path / "audited" / "clinic-corrected"
+    made = json.loads((edition / "provenance.json").read_text("utf-8"))
+    assert [one["name"] for one in made["judges"]] == sorted(NAMES)
+    assert all(one["answered"] for one in made["judges"])
+    assert [one["name"] for one in made["retrievers"]] == ["bm25"]
+    (rule,) = made["consensus"]
+    assert rule["rule"] == "unanimous"
+    assert sum(rule["labels"].values()) == sum(row["judged"] + row["undecided"] for row in found["queries"])
+    assert rule["agreement"] == found["agreement"]["labels"]
+    assert "croissant" in (edition / "croissant.json").read_text("utf-8")

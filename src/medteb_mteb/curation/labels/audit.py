@@ -1,4 +1,4 @@
-"""An existing benchmark, judged again: what its qrels miss, what they hold in error, and a corrected edition.
+"""An existing benchmark, judged again: what its qrels miss, and what they hold in error.
 
 Source: the false-negative audit of public sets (MAR paper, Table 13): the top 50 of one retriever are judged
 on the five-letter scale and compared with the released positives among them.
@@ -6,30 +6,26 @@ on the five-letter scale and compared with the released positives among them.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from medteb_mteb.curation.files.layout import write_qrels, write_rows, write_texts
 from medteb_mteb.curation.files.records import BuildError, Text
 from medteb_mteb.curation.labels.intervals import interval, rounded
-from medteb_mteb.editions import load_edition, write_manifest
 from medteb_mteb.folders import inspect_folder
 from medteb_mteb.folders.problems import Problems
 from medteb_mteb.folders.retrieval import read_retrieval
 from medteb_mteb.report.intervals import MeanSample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from medteb_mteb.curation.files.layout import Qrels
     from medteb_mteb.curation.labels.grades import Label
-    from medteb_mteb.editions import Edition
 
-__all__ = ["Audit", "Benchmark", "QueryAudit", "audit", "read_benchmark", "write_corrected"]
+__all__ = ["Audit", "Benchmark", "QueryAudit", "audit", "read_benchmark"]
 
 
 @dataclass(frozen=True)
@@ -169,71 +165,3 @@ def _compare(query: str, labels: Mapping[str, int | None], released: Mapping[str
         false_positives=sum(name in released for name in known - found),
         false_negatives=sum(name not in released for name in found),
     )
-
-
-def write_corrected(
-    benchmark: Benchmark,
-    labels: Sequence[Label],
-    out: Path,
-    *,
-    name: str,
-    keep_false_positives: bool = False,
-) -> Edition:
-    """Write the benchmark with the qrels that the labels come to; the original is not touched.
-
-    Positives by the judges are added with relevance 1, released positives that the judges call negative are
-    taken out, all other qrels stay. Queries that lose their last positive are left out.
-
-    Args:
-        benchmark: The benchmark.
-        labels: Labels of its pairs.
-        out: Folder to write, new or empty.
-        name: Name of the edition.
-        keep_false_positives: Only add.
-
-    Raises:
-        BuildError: The folder is in use, or no query keeps a positive.
-    """
-    if out.exists() and any(out.iterdir()):
-        raise BuildError(f"{out} is not empty; give a new folder.")
-    qrels = {query: dict(benchmark.qrels.get(query, {})) for query in benchmark.queries}
-    added = removed = 0
-    for label in labels:
-        row = qrels[label.query_id]
-        inside = label.document_id in benchmark.candidates.get(label.query_id, [label.document_id])
-        if label.relevance and label.document_id not in row and inside:
-            row[label.document_id] = 1
-            added += 1
-        elif label.relevance == 0 and label.document_id in row and not keep_false_positives:
-            del row[label.document_id]
-            removed += 1
-    kept = {query: row for query, row in qrels.items() if row}
-    if not kept:
-        raise BuildError("No query keeps a positive; the judges contradict the whole benchmark.")
-    part = out.with_name(out.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
-    write_texts(part / "corpus.jsonl", benchmark.documents.values(), titles=True)
-    write_texts(part / "queries.jsonl", (benchmark.queries[query] for query in kept), titles=False)
-    write_qrels(part, kept)
-    (part / "labels.tsv").unlink()
-    lists = {query: benchmark.candidates[query] for query in kept if query in benchmark.candidates}
-    if lists:
-        rows = ({"query-id": query, "corpus-ids": names} for query, names in lists.items())
-        write_rows(part / "top_ranked.jsonl", rows)
-    write_manifest(
-        part,
-        task=benchmark.folder.name,
-        name=name,
-        version="1.0.0",
-        licence=benchmark.licence,
-        counts={
-            "queries": len(kept),
-            "corpus": len(benchmark.documents),
-            "qrels": sum(map(len, kept.values())),
-        },
-        corrected={"added": added, "removed": removed, "queries left out": len(qrels) - len(kept)},
-    )
-    if out.exists():
-        out.rmdir()
-    part.replace(out)
-    return load_edition(out)

@@ -4,9 +4,11 @@ import json
 
 import pytest
 
+from medteb_mteb.curation.edition.corrected import write_corrected
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.labels.audit import audit, read_benchmark, write_corrected
+from medteb_mteb.curation.labels.audit import audit, read_benchmark
 from medteb_mteb.curation.labels.grades import Label
+from medteb_mteb.editions.croissant import croissant
 from medteb_mteb.folders import inspect_folder
 
 QRELS = {"q0": ["d0", "d1"], "q1": ["d2"], "q2": ["d3"]}
@@ -64,7 +66,7 @@ def qrels_of(folder):
 def test_the_corrected_edition_beside_the_original(folder, tmp_path):
     before = qrels_of(folder)
     benchmark = read_benchmark(folder)
-    edition = write_corrected(benchmark, LABELS, tmp_path / "out", name="clinic-corrected")
+    edition = write_corrected(benchmark, LABELS, tmp_path / "out", name="clinic-corrected", provenance={})
     assert qrels_of(folder) == before
     expected = {("q0", "d0"), ("q0", "d4"), ("q2", "d3"), ("q2", "d1")}
     if not benchmark.candidates:
@@ -75,7 +77,9 @@ def test_the_corrected_edition_beside_the_original(folder, tmp_path):
     }  # fmt: skip
     layout = inspect_folder(tmp_path / "out")
     assert ("top_ranked" in layout.tables) == bool(benchmark.candidates)
-    only = write_corrected(benchmark, LABELS, tmp_path / "more", name="x", keep_false_positives=True)
+    only = write_corrected(
+        benchmark, LABELS, tmp_path / "more", name="x", provenance={}, keep_false_positives=True
+    )
     assert only.extra["corrected"]["removed"] == 0
     assert before <= qrels_of(tmp_path / "more")
 
@@ -89,10 +93,10 @@ def test_mismatched_inputs_are_refused(folder, tmp_path):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
     with pytest.raises(BuildError, match="is not empty"):
-        write_corrected(benchmark, LABELS, tmp_path / "full", name="x")
+        write_corrected(benchmark, LABELS, tmp_path / "full", name="x", provenance={})
     none = [Label(query, document, 0) for query, row in QRELS.items() for document in row]
     with pytest.raises(BuildError, match="contradict the whole benchmark"):
-        write_corrected(benchmark, none, tmp_path / "none", name="x")
+        write_corrected(benchmark, none, tmp_path / "none", name="x", provenance={})
 
 
 def test_other_types_of_folders_are_refused(tmp_path):
@@ -100,3 +104,17 @@ def test_other_types_of_folders_are_refused(tmp_path):
     write(root / "test.jsonl", [{"sentence1": "a", "sentence2": "b", "score": 1}])
     with pytest.raises(BuildError, match="is not a retrieval or reranking folder"):
         read_benchmark(root)
+
+
+def test_a_corrected_edition_says_how_it_was_made(folder, tmp_path):
+    before = {"sources": [{"name": "clinic"}], "judges": [{"name": "first"}]}
+    (folder / "provenance.json").write_text(json.dumps(before), encoding="utf-8")
+    made = {"judges": [{"name": "second"}], "consensus": [{"rule": "unanimous"}]}
+    edition = write_corrected(read_benchmark(folder), LABELS, tmp_path / "out", name="x", provenance=made)
+    found = json.loads((edition.path / "provenance.json").read_text("utf-8"))
+    assert found["sources"] == before["sources"]
+    assert found["judges"] == [{"name": "first"}, {"name": "second"}]
+    assert found["consensus"] == made["consensus"]
+    card = json.loads((edition.path / "croissant.json").read_text("utf-8"))
+    assert card["name"] == "clinic-x"
+    assert card == croissant(edition)
