@@ -102,6 +102,7 @@ def measured(*arguments: str) -> tuple[dict, dict]:
         "exit": os.waitstatus_to_exitcode(status),
         "seconds": round(time.monotonic() - start, 1),
         "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1),
+        "written_mb": round(usage.ru_oublock * 512 / 1e6, 1),
         "largest_resident_set_mib": round(usage.ru_maxrss / 1024),
     }
 
