@@ -40,6 +40,14 @@ def test_steps_follow_max_steps_or_epochs(tmp_path, monkeypatch):
     assert steps[12:] == [1, 2, 3]
 
 
+@pytest.mark.usefixtures("drawn")
+def test_a_stage_draws_its_loss(tmp_path):
+    pytest.importorskip("matplotlib", reason="plots need the report extra")
+    train(tmp_path, max_steps=3)
+    (plot,) = tmp_path.rglob("loss.png")
+    assert plot.read_bytes()[1:4] == b"PNG"
+
+
 @pytest.mark.parametrize(
     ("schedule", "shape"),
     [
