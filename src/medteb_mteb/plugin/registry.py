@@ -203,6 +203,8 @@ def _add_models(metas: Iterable[ModelMeta], aliases: Mapping[str, str]) -> None:
     registry = import_module("mteb.models.model_implementations").MODEL_REGISTRY
     lookup = import_module("mteb.models.get_model_meta")
     for meta in metas:
+        if registry.get(meta.name) is meta:  # mteb took it from the entry point
+            continue
         if meta.name in registry:
             raise RegistryError(f"A model named {meta.name!r} is registered with mteb already.")
         registry[meta.name] = meta
@@ -305,6 +307,7 @@ def _add_benchmarks(benchmarks: Mapping[str, Any]) -> None:
         lookup._build_registry.cache_clear()
         lookup._build_aliases_registry.cache_clear()
 
+    benchmarks = {key: one for key, one in benchmarks.items() if taken.get(one.name) is not one}
     for variable, benchmark in benchmarks.items():
         if benchmark.name in taken or hasattr(module, variable):
             raise RegistryError(f"A benchmark named {benchmark.name!r} is registered with mteb already.")
