@@ -1,4 +1,4 @@
-"""Maker and extensions of this machine's processor, and how many of them this process may use."""
+"""Vendor and instruction sets of the processor, and the number of its cores that this process may use."""
 
 from __future__ import annotations
 
