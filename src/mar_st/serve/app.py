@@ -1,4 +1,4 @@
-"""The application: what is opened, and its life from start to stop."""
+"""The application: opening the index and encoders, and its lifetime from start to stop."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def create_app(
 
 
 class Application(FastAPI):
-    """An application whose middleware stands before all of FastAPI's own layers.
+    """An application whose middleware runs before all of FastAPI's own layers.
 
     What is to be fast goes past those layers. Middleware that is added later stands before the earlier, as
     with any application.

@@ -1,4 +1,4 @@
-"""Work of requests that would hold up the event loop, in one thread for all of them.
+"""One thread for the work of large requests, which would block the event loop.
 
 Threads of Python take turns of `SWITCH` seconds. With a thread for each large request, a small one would wait
 for a turn of each of them, several times on its way from the socket to the encoder, the index and back.

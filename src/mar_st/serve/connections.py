@@ -179,17 +179,17 @@ class GuardedProtocol(HttpToolsProtocol):
                 self.send_400_response("Invalid HTTP request received.")
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Start a request."""
         super().on_message_begin()
         self._fields = 0
 
     def on_url(self, url: bytes) -> None:
-        """A part of the target is there."""
+        """Receive a part of the target."""
         super().on_url(url)
         self._count(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A field of the head is there; trailers are read past."""
+        """Receive a header field; trailers are discarded."""
         self._count(name, value)
         if self._body_open or self._deaf:
             return
@@ -206,7 +206,7 @@ class GuardedProtocol(HttpToolsProtocol):
             raise ValueError("too many bytes")  # the parser stops
 
     def on_headers_complete(self) -> None:
-        """The head is there."""
+        """Handle the complete headers."""
         if self.parser.should_upgrade() or self._deaf:
             return
         if len(self.pipeline) >= PIPELINED:
@@ -234,7 +234,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.headers[:] = [*(header for header in self.headers if header[0] != b"host"), (b"host", host)]
 
     def _deafen(self) -> None:
-        """Read no more; the connection ends with the last answer that it waits for."""
+        """Stop reading; the connection closes after its last pending response."""
         self._deaf = True
         self.cycle.keep_alive = False
         self.guard.count("pipelined")
@@ -244,7 +244,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def on_message_complete(self) -> None:
-        """The body is there, wanted or not."""
+        """Handle the end of the body."""
         if self.parser.should_upgrade() or self._deaf:
             return
         self._body_open = False
@@ -257,7 +257,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.guard.await_head(self)  # it was refused before it was there; the next head has its full time
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body is there."""
+        """Receive a part of the body."""
         self._framing = 0
         if self._refused is None and not self._deaf:
             super().on_body(body)
@@ -300,12 +300,12 @@ class GuardedProtocol(HttpToolsProtocol):
             self.guard.mark_idle(self)
 
     def pause_writing(self) -> None:
-        """The caller does not take what is sent."""
+        """The client does not read its response."""
         super().pause_writing()
         self.guard.send(self, stopping=self.stopping)
 
     def resume_writing(self) -> None:
-        """The caller has taken most of what was sent."""
+        """The client has read most of its response."""
         super().resume_writing()
         if self._held:
             self._held = False
@@ -352,7 +352,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().shutdown()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP; never with what came."""
+        """Answer invalid HTTP with status 400, without quoting it."""
         self.refuse(ApiError(400, "invalid_http", msg))
 
     def refuse(self, error: ApiError) -> None:

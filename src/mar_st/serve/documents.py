@@ -1,4 +1,4 @@
-"""A document encoder behind the server, for those who want both sides from one endpoint."""
+"""A document encoder, so that one endpoint serves both sides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An open index with its encoder, and what gathers the requests of all callers for both."""
+"""An open index with its encoder, and the queues of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors that callers get: one JSON object, which never repeats a text that was sent."""
+"""Error responses: one JSON object, which never repeats a text of the request."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class ApiError(Exception):
 
 
 def bad(message: str, param: str | None = None, code: str = "invalid_request") -> ApiError:
-    """A 400: the request does not say what it should."""
+    """Return the 400 of an invalid request."""
     return ApiError(400, code, message, param=param)
 
 
 def too_many(seconds: float) -> ApiError:
-    """The 429 of full queues: come again after `seconds`, rounded up."""
+    """Return the 429 of full queues, with `Retry-After` in whole seconds, rounded up."""
     after = max(1, int(-(-seconds // 1)))
     return ApiError(
         429,
@@ -70,5 +70,5 @@ def too_many(seconds: float) -> ApiError:
 
 
 def late(timeout: float) -> ApiError:
-    """A 504: no answer within the time."""
+    """Return the 504 of a request that exceeded its time limit."""
     return ApiError(504, "timeout", f"There was no answer within {timeout:g} s. Ask again later.")

@@ -1,7 +1,7 @@
-"""Several workers, one index: telling all of them to open it again, and hearing how it went.
+"""Reloading one index in several workers, and collecting their reports.
 
-Workers share nothing but a folder. Whoever wants a reload raises the number in it; every worker looks at it a
-few times a second, reloads, and writes what came of it next to it.
+Workers share only a folder with a generation number. A reload increments the number; every worker polls it a
+few times a second, reloads, and writes a report beside it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Fleet:
             return 0
 
     def raise_wanted(self) -> int:
-        """Tell all workers to reload.
+        """Have all workers reload.
 
         Returns:
             The new number.
@@ -81,7 +81,7 @@ class Fleet:
         return number
 
     def report(self, report: Report) -> None:
-        """Say what came of it."""
+        """Write the report of this worker."""
         self._write(f"worker-{report.pid}.json", orjson.dumps(asdict(report)))
 
     def forget(self, pid: int) -> None:

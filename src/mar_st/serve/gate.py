@@ -1,4 +1,4 @@
-"""The gate that every request passes: who asks and in what form, errors, metrics, the access log."""
+"""Middleware for every request: access and format checks, errors, metrics, the access log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hot swap: the next index is opened and tried beside the one that answers, then takes its place."""
+"""Hot swap: the next index is opened and tested beside the current one, then replaces it."""
 
 from __future__ import annotations
 

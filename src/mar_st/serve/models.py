@@ -1,7 +1,7 @@
 """The models that callers name: the query side, and the document side under a name of its own.
 
-Stock clients of OpenAI's endpoint send a model's name and texts, and nothing that says whether the texts are
-queries or documents. So the name says it.
+Clients of OpenAI's endpoint send a model's name and texts, but not whether they are queries or documents.
+So the name distinguishes them.
 """
 
 from __future__ import annotations

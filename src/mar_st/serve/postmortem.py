@@ -53,7 +53,7 @@ def short_files(folders: Sequence[str]) -> list[str]:
 
 
 def tell(pid: int, folders: Sequence[str]) -> None:
-    """Log one line on a process that ended by a bus error."""
+    """Log one line about a process that ended with a bus error."""
     found = short_files(folders)
     what = "; ".join(found) if found else "no file of the index or the encoder is short now"
     _LOG.error(

@@ -1,4 +1,4 @@
-"""Running the server: one process or several, from start to an end that loses nothing."""
+"""Running the server: one process or several, with a graceful stop."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def _address(listening: socket.socket) -> str:
 
 @contextmanager
 def _shared_folder(several: bool) -> Iterator[Path]:
-    """A folder for what workers tell each other; several also add up their metrics there."""
+    """Return a folder for the messages of workers and, with several, their metrics."""
     folder = Path(tempfile.mkdtemp(prefix="mar-serve-"))
     try:
         if several:

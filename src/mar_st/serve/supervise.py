@@ -35,7 +35,7 @@ class LoneServer(Server):
         self._fleet, self._ready = Fleet(folder), ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then say so."""
+        """Start, and log the address."""
         signal.signal(signal.SIGHUP, lambda *_: self._fleet.raise_wanted())
         await super().startup(sockets)
         if self.started:
@@ -70,7 +70,7 @@ class Workers(Multiprocess):
         self.failed = False
 
     def keep_subprocess_alive(self) -> None:
-        """Start workers again that died, and forget what they had said."""
+        """Restart workers that died, and drop their reports."""
         before = {process.pid: process for process in self.processes}
         super().keep_subprocess_alive()
         now = {process.pid for process in self.processes}
@@ -91,7 +91,7 @@ class Workers(Multiprocess):
         self._fleet.raise_wanted()
 
     def terminate_all(self) -> None:
-        """Stop the workers, the socket first: who comes now is turned away instead of waiting in vain."""
+        """Stop the workers, the socket first, so that new clients are refused at once."""
         for listening in self.sockets:
             listening.close()
         super().terminate_all()

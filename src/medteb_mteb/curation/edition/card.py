@@ -1,4 +1,4 @@
-"""Dataset cards of built editions: the header that the Hub reads, what the data are, numbers."""
+"""Dataset cards of built editions: header for the Hub, description of the data, counts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def write_card(
 
 
 def named(sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The field of a manifest that names the sources; none where there are none."""
+    """Return the manifest field that names the sources; empty without sources."""
     return {"sources": [dict(source) for source in sources]} if sources else {}
 
 

@@ -1,4 +1,4 @@
-"""Provenance and Croissant beside the data of an edition: files that are no part of its identity."""
+"""Provenance and Croissant beside the data of an edition: files outside its digest."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""New versions of an edition: the same panel judges what new systems retrieve and nobody has judged.
+"""New versions of an edition: the same judges grade unjudged documents that new systems retrieve.
 
-Queries, corpus and all labels of the earlier version stay as they are, so that any run of it can be scored by
-the new labels, too, and a score moves only by documents that were unjudged.
+Queries, corpus and all labels of the earlier version stay unchanged. So any earlier run can be scored with
+the new labels, and its score changes only through documents that were unjudged.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def extend(
     show_progress: bool = True,
     say: Callable[[str], None] = print,
 ) -> Extension:
-    """Judge what systems have among their first documents and nobody has judged, and write a new version.
+    """Have the unjudged documents at the top of some rankings judged, and write a new version.
 
     The edition is left as it is; the new version goes to `out`, into a folder of the task's name. Started
     again, it resumes.
@@ -192,7 +192,7 @@ def extend(
 
 
 def _rule_of(made: Mapping[str, Any], folder: Path) -> ConsensusRule:
-    """The rule of the edition, as its provenance says."""
+    """Return the rule of the edition, from its provenance."""
     for found in reversed(mappings(made, "consensus")):
         if found.get("rule") and found.get("positive"):
             options: dict[str, Any] = {
@@ -233,7 +233,7 @@ def _same_panel(made: Mapping[str, Any], panel: Judges, folder: Path) -> None:
 
 
 def _runs(pools: Path) -> dict[str, dict[str, dict[str, float]]]:
-    """Documents by system and query, scored by minus their rank."""
+    """Return documents by system and query, with minus their rank as score."""
     runs: dict[str, dict[str, dict[str, float]]] = {}
     with pools.open(encoding="utf-8") as lines:
         for row in map(json.loads, lines):
@@ -247,7 +247,7 @@ def _runs(pools: Path) -> dict[str, dict[str, dict[str, float]]]:
 def _unjudged(
     data: RetrievalData, runs: Mapping[str, Mapping[str, Mapping[str, float]]], depth: int
 ) -> dict[str, list[str]]:
-    """Documents that a system has among its first and nobody has judged, by query, sorted."""
+    """Return the unjudged documents at the top of the rankings, by query, sorted."""
     found: dict[str, list[str]] = {}
     for row in data.queries:
         query = row["id"]
@@ -291,7 +291,7 @@ def _merged(
     agreed: Mapping[str, Any],
     version: str,
 ) -> dict[str, Any]:
-    """The provenance of the earlier version, and what this one adds."""
+    """Return the provenance of the earlier version with the additions of this one."""
     judges = {one["name"]: dict(one) for one in mappings(made, "judges") if one.get("name")}
     for one in mappings(judged, "judges"):
         there = judges.setdefault(one["name"], {**one, "answered": []})
@@ -309,7 +309,7 @@ def _merged(
 
 
 def _agreed(given: Judging, rule: ConsensusRule) -> dict[str, Any]:
-    """Agreement of the judges on the new pairs; nothing of one judge alone."""
+    """Return the judges' agreement on the new pairs; empty for a single judge."""
     counted = [one for one in given.judgements if not rule.judges or one.judge in rule.judges]
     try:
         found: dict[str, Any] = agreement(counted, positive=rule.positive).to_json()["labels"]

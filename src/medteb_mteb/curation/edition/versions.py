@@ -64,7 +64,7 @@ class Change:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return the change as the history has it."""
+        """Return the change as an entry of the history."""
         return {
             "version": self.version,
             "systems": list(self.systems),
@@ -75,7 +75,7 @@ class Change:
 
 
 def next_version(edition: Edition, wanted: str | None) -> str:
-    """The version of what comes after an edition: as wanted, or the next minor one.
+    """Return the version of the new edition: the given one, or the next minor version.
 
     Raises:
         BuildError: It is taken, or none is given and the edition's version is not three numbers.
@@ -96,7 +96,7 @@ def next_version(edition: Edition, wanted: str | None) -> str:
 def write_version(
     edition: Edition, data: RetrievalData, change: Change, out: Path, provenance: Mapping[str, Any]
 ) -> Edition:
-    """Write a new version: all files of the edition, with the new labels behind the old ones.
+    """Write a new version: all files of the edition, with the new labels appended.
 
     Args:
         edition: The earlier version.
@@ -150,7 +150,7 @@ def _not_copied(root: Path) -> Callable[[str, list[str]], set[str]]:
 
 
 def _append(path: Path, header: str, labels: Iterable[Label]) -> None:
-    """Add rows behind those of a file; one that is not there gets a header, where there are rows."""
+    """Append rows to a file; a missing file is created with a header if there are rows."""
     rows = []
     for label in sorted(labels, key=lambda one: (one.query_id, one.document_id)):
         end = f"\t{label.relevance}" if label.relevance is not None else ""
@@ -166,7 +166,7 @@ def _append(path: Path, header: str, labels: Iterable[Label]) -> None:
 
 
 def _statistics(before: Mapping[str, Any], data: RetrievalData, change: Change) -> dict[str, Any]:
-    """The statistics of the earlier version, those of labels counted again."""
+    """Return the statistics of the earlier version, with those of labels updated."""
     sizes = {query: sum(1 for score in row.values() if score > 0) for query, row in data.qrels.items()}
     for label in change.labels:
         if label.relevance:
@@ -183,7 +183,7 @@ def _statistics(before: Mapping[str, Any], data: RetrievalData, change: Change) 
 
 
 def _card(text: str, edition: Edition, change: Change) -> str:
-    """The card with a line for the new version."""
+    """Return the card with a line for the new version."""
     title = "\n## Versions\n"
     counts = ", ".join(f"{number} {name}" for name, number in change.counts.items())
     line = (

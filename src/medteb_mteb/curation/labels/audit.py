@@ -1,4 +1,4 @@
-"""An existing benchmark, judged again: what its qrels miss, and what they hold in error.
+"""Audit of an existing benchmark: false negatives and false positives of its qrels.
 
 Source: the false-negative audit of public sets (MAR paper, Table 13): the top 50 of one retriever are judged
 on the five-letter scale and compared with the released positives among them.

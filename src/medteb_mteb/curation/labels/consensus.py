@@ -1,7 +1,8 @@
 """Combination of the grades of several judges into one label per pair, or none.
 
-Published is `unanimous`: a positive where all judges agree that the document answers, a negative where all
-agree that it does not, all else discarded (MAR paper, section on the benchmark). The other rules are ours.
+The published rule is `unanimous`: a pair is positive if all judges agree that the document answers, negative
+if all agree that it does not, and discarded otherwise (MAR paper, section on the benchmark). The other rules
+are ours.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def consensus(
     judges: Iterable[str] = (),
     pairs: Iterable[tuple[str, str]] = (),
 ) -> list[Label]:
-    """The label of every pair that was judged, sorted by query and document.
+    """Return the label of every judged pair, sorted by query and document.
 
     Args:
         judgements: Of all judges.

@@ -1,4 +1,4 @@
-"""Answers of experts to a sheet: decided where they differ, and weighted by how the pairs were drawn."""
+"""Answers of experts to a sheet, with decisions on disagreements, weighted by sampling probability."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ class Experts:
     def weight(self, pair: tuple[str, str]) -> float:
         """Pairs of its stratum that an answered pair stands for: one over its probability to be answered.
 
-        Pairs without an answer are taken for a random part of their stratum.
+        Pairs without an answer count as a random part of their stratum.
         """
         stratum = self.drawn[pair].stratum
         return self.pairs[stratum] / self.seen[stratum]
 
 
 def read_experts(sheet: Path, answered: Sequence[Path], decided: Path | None = None) -> Experts:
-    """Read what experts say of the pairs of a sheet.
+    """Read the answers of experts to the pairs of a sheet.
 
     Args:
         sheet: The sheet as it was exported; its key lies beside it.

@@ -1,4 +1,4 @@
-"""Grades that judges give, and the folder's rows they are read from."""
+"""Grades of judges, and reading them from a folder."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Judging:
 
 
 def read_judging(path: str | Path) -> Judging:
-    """Judgements with all who were asked for them.
+    """Return judgements and all judges that were asked.
 
     Args:
         path: Folder of `medteb judge`, or a JSONL file of judgements, whose judges are those that occur.

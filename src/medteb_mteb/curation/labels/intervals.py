@@ -1,4 +1,4 @@
-"""Intervals of what a build reports: bootstrap by `medteb_mteb.report`, exact ones of shares, and power."""
+"""Intervals for the reports of a build: bootstrap by `medteb_mteb.report`, exact ones of shares, power."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["exact_interval", "finite_interval", "interval", "rounded", "smallest
 
 
 def interval(sample: Sample) -> tuple[float, float]:
-    """95 % percentile bootstrap interval; NaN where the items are too few, or the statistic is undefined."""
+    """Return the 95 % percentile bootstrap interval; NaN for too few items or an undefined statistic."""
     try:
         found = bootstrap_interval(sample)
     except ValueError:
@@ -23,7 +23,7 @@ def interval(sample: Sample) -> tuple[float, float]:
 
 
 def exact_interval(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
-    """Clopper-Pearson interval of a share: never [1, 1], also where every trial was a success."""
+    """Return the Clopper-Pearson interval of a share: never [1, 1], even if every trial was a success."""
     from scipy.stats import binomtest  # lazy: scipy
 
     if not trials:
@@ -33,7 +33,7 @@ def exact_interval(successes: int, trials: int, level: float = 0.95) -> tuple[fl
 
 
 def finite_interval(successes: int, drawn: int, population: int, level: float = 0.95) -> tuple[float, float]:
-    """Exact interval of a share of a population of which some were drawn without replacement.
+    """Return the exact interval of a population share from draws without replacement.
 
     The shares that neither tail of the hypergeometric distribution refuses (W. Cochran, Sampling Techniques,
     1977, section 3.6): narrower than Clopper-Pearson's, and one point where all were drawn.

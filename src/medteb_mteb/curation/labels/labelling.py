@@ -21,7 +21,7 @@ __all__ = ["write_labels"]
 def write_labels(
     judgements: str | Path, out: str | Path, rule: ConsensusRule | None = None
 ) -> dict[str, Any]:
-    """Write `out/labels.jsonl` and `out/agreement.json`; gives what the latter holds.
+    """Write `out/labels.jsonl` and `out/agreement.json`, and return the content of the latter.
 
     Who judged, and when, goes to `out/provenance.json`, where the judgements are those of `medteb judge`.
 

@@ -1,4 +1,4 @@
-"""How labels came about: judges, retrievers, anonymisers and the rule, from what earlier steps recorded."""
+"""Provenance of labels: judges, retrievers, anonymisers and the rule, from the records of earlier steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHOWN = ("variant", "temperature", "prompt", "extra")
 
 
 def provenance_of_judging(source: str | Path) -> dict[str, Any]:
-    """Judges, retrievers and anonymisers of the judgements of `medteb judge`; empty for those of other tools.
+    """Return judges, retrievers and anonymisers of judgements of `medteb judge`; else empty.
 
     Args:
         source: Folder of the judging, or its `judgements.jsonl`.
@@ -77,7 +77,7 @@ def provenance_of_labels(source: str | Path) -> dict[str, Any]:
 
 
 def provenance_of_texts(*sources: str | Path) -> dict[str, Any]:
-    """Anonymisers that some texts have passed."""
+    """Return the anonymisers that some texts have passed."""
     return {"anonymisers": anonymisers_in(step for source in sources for step in lineage(source))}
 
 

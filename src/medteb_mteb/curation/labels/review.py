@@ -1,4 +1,4 @@
-"""A sample of labels for clinicians: written without the labels, compared when it comes back.
+"""A sample of pairs for clinicians: written without labels, and compared with them when it is returned.
 
 Source: the validation of the benchmark, where clinicians labelled 5,000 pairs again (CARE paper).
 """
@@ -144,7 +144,7 @@ def export_review(
 def import_review(sheet: Path, answered: Mapping[str, Path]) -> Review:
     """Compare the answers of clinicians with the labels.
 
-    Disputed pairs have no label to compare with; `medteb validate` tells what answers to them say.
+    Disputed pairs have no label to compare with; `medteb validate` evaluates the answers to them.
 
     Args:
         sheet: The sheet as it was exported; its key lies beside it.
@@ -197,7 +197,7 @@ def _weights(strata: np.ndarray, pairs: Mapping[str, int]) -> np.ndarray:
 def _interval(equal: np.ndarray, strata: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
     """95 % interval of the weighted share of equal answers, from exact ones of each stratum.
 
-    Each has the level that lets all hold together (Bonferroni), so it is rather too wide than too narrow.
+    Each has the level that lets all hold together (Bonferroni), so it is conservative.
     """
     names = np.unique(strata)
     bounds = np.zeros(2)

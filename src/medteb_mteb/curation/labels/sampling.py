@@ -1,8 +1,8 @@
-"""Which pairs experts should look at: a stratified sample of the labels of an edition.
+"""Sampling of pairs for experts: a stratified sample of the labels of an edition.
 
 Strata are positives, negatives and disputed pairs, by type of query where there is one. Every stratum gets
 a minimum, and the rest of the budget is shared by the square root of its size (power allocation, M. Bankier,
-The American Statistician 42, 1988): the negatives, nearly all of the pairs, do not take all of it, and
+The American Statistician 42, 1988): so the negatives, nearly all of the pairs, do not use up the budget, and
 positives among them are still found.
 """
 
@@ -31,7 +31,7 @@ NO_TYPE = "not stated"
 
 
 def allocate(sizes: Mapping[str, int], budget: int, minimum: int = MINIMUM) -> dict[str, int]:
-    """How many pairs to draw from each stratum.
+    """Return the number of pairs to draw from each stratum.
 
     Args:
         sizes: Pairs of each stratum.

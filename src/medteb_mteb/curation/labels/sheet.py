@@ -1,4 +1,4 @@
-"""Sheets of pairs for clinicians: written without the labels, with a key that stays behind, and read back.
+"""Sheets of pairs for clinicians: written without labels, with a private key file, and read back.
 
 The key holds the label of each row, the stratum it was drawn from and the probability of being drawn, so that
 shares in the sample become shares among all labels.
@@ -144,7 +144,7 @@ def check_free(path: Path) -> None:
 
 
 def write_rows(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as CSV, whose cells no spreadsheet takes for formulas, or as JSONL by the suffix."""
+    """Write rows as CSV, with formulas escaped, or as JSONL, depending on the suffix."""
     if path.suffix == ".jsonl":
         lines = [json.dumps({name: row[name] for name in columns}, ensure_ascii=False) for row in rows]
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -160,12 +160,12 @@ def write_rows(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, A
 
 
 def guarded(cell: str) -> str:
-    """A text as a cell of CSV: an apostrophe goes before what a spreadsheet would take for a formula."""
+    """Return a text as a CSV cell, with an apostrophe before anything like a formula."""
     return f"'{cell}" if cell.startswith(_CONTROLS) or cell.lstrip().startswith(FORMULA) else cell
 
 
 def read_sheet(sheet: Path) -> Sheet:
-    """The rows of a sheet, from its key.
+    """Return the rows of a sheet, from its key.
 
     Raises:
         BuildError: The key is missing or is not one.
@@ -197,7 +197,7 @@ def read_sheet(sheet: Path) -> Sheet:
 
 
 def read_answers(file: Path, sheet: Sheet, column: str = "answer") -> dict[int, int]:
-    """The answers of one reviewer, 1 or 0 by row; rows without one are left out.
+    """Return the answers of one reviewer, 1 or 0 by row; unanswered rows are left out.
 
     An answer is a grade (S and A are positive), or 1 / 0, yes / no, 是 / 否.
 

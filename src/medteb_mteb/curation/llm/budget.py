@@ -17,12 +17,12 @@ BYTES_PER_TOKEN = 3
 
 
 def tokens_of(text: str) -> int:
-    """Estimated tokens of a text."""
+    """Return the estimated number of tokens of a text."""
     return math.ceil(len(text.encode("utf-8", "surrogatepass")) / BYTES_PER_TOKEN)
 
 
 class Purse:
-    """An LLM's budget: what was spent, and what the requests under way may cost.
+    """Budget of an LLM: the amount spent, and the most that pending requests may cost.
 
     Args:
         llm: The LLM, with its budget and prices.
@@ -35,7 +35,7 @@ class Purse:
         self._held_cost, self._held_tokens = 0.0, 0
 
     def hold(self, tokens_in: int, tokens_out: int) -> bool:
-        """Set aside what a request may cost; `False` if that is more than is left."""
+        """Reserve the most that a request may cost; return `False` if that exceeds the rest of the budget."""
         cost, tokens = self._llm.cost(tokens_in, tokens_out), tokens_in + tokens_out
         budget, budget_tokens = self._llm.budget, self._llm.budget_tokens
         if budget is not None and self.spent + self._held_cost + cost > budget:
@@ -47,7 +47,7 @@ class Purse:
         return True
 
     def free(self, tokens_in: int, tokens_out: int) -> None:
-        """Give back what `hold` has set aside."""
+        """Release an amount that `hold` reserved."""
         self._held_cost -= self._llm.cost(tokens_in, tokens_out)
         self._held_tokens -= tokens_in + tokens_out
 

@@ -1,9 +1,8 @@
 """Client of one LLM's endpoint: a request returns an answer, or the reason why there is none.
 
-Attempts at a request are the same bytes under the same `Idempotency-Key`, a digest of them (and of a salt,
-where the same words are asked for another answer). A gateway that
-honours it gives the answer that was made for an attempt whose reply was lost, without charging again. With
-others, a reply that was lost on the way is paid twice; no client can help that.
+All attempts at a request send the same bytes with the same `Idempotency-Key`, a digest of them (and of a
+salt, if several answers to the same words are wanted). A gateway that honours the key returns the answer to
+an earlier attempt whose reply was lost, without charging again. Others charge twice for a lost reply.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ class Endpoint:
         await self._client.close()
 
     async def ask(self, question: Question) -> Reply:
-        """The answer to a question.
+        """Return the answer to a question.
 
         Raises:
             Unanswered: This question gets none.
@@ -158,7 +157,7 @@ class Endpoint:
     def _other_forms(
         self, form: AnswerFormat, own: list[AnswerFormat], refused: _Refused
     ) -> list[AnswerFormat]:
-        """Forms of answer that a refused question may be asked in; none: in that of all questions.
+        """Return the answer formats left for a refused question; empty: the format of all questions.
 
         Raises:
             Unanswered: There is no other, or the form is not to blame.
@@ -255,7 +254,7 @@ class Endpoint:
         return _Refused(f"status-{status}", said, form=named)
 
     def _said(self, error: Any, question: Question) -> str:
-        """The endpoint's words for people, unless they repeat our texts; never the key."""
+        """Return the endpoint's error message, unless it quotes our texts; the key is masked."""
         body = error.body if isinstance(error.body, dict) else {}
         words = " ".join(str(body.get("message") or error.message).split()).replace(self._key, "***")[:300]
         sent = "\n".join(message["content"] for message in question.messages())

@@ -1,4 +1,4 @@
-"""An LLM behind an OpenAI-compatible endpoint, as a YAML file says."""
+"""Configuration of an LLM behind an OpenAI-compatible endpoint, from a YAML file."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class LLM(BaseModel):
         return urlsplit(self.base_url).hostname in LOOPBACK
 
     def key(self) -> str:
-        """The key for the endpoint.
+        """Return the API key for the endpoint.
 
         Raises:
             BuildError: The environment variable is not set, or none is named and the endpoint is not on this
@@ -148,7 +148,7 @@ class _File(BaseModel):
 
 
 def load_llm(path: str | Path) -> LLM:
-    """The LLM of a YAML file: a mapping with the one key `llm`.
+    """Load the LLM of a YAML file, a mapping with the single key `llm`.
 
     Raises:
         BuildError: There is no such file, or it is not what `LLM` describes.

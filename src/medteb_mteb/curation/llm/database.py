@@ -1,12 +1,12 @@
-"""The machinery of a journal: a SQLite database in WAL mode that one process writes and any may read.
+"""Base of the journals: a SQLite database in WAL mode that one process writes and any may read.
 
 `synchronous=NORMAL`: a commit takes a fraction of a millisecond, done in the event loop as soon as an answer
 is there, and survives a kill of the process at any moment. Every second a thread syncs the log to the disk
 (a passive checkpoint), so that a power cut costs the last second at most. `FULL` would sync at every commit,
 some milliseconds in which no answer is read.
 
-What a journal holds is what its class says; every journal has failures, accounts, descriptions of settings
-and origins of what it holds (see `medteb_mteb.curation.llm.origins`).
+The class of a journal defines its content; every journal also has failures, accounts, descriptions of
+settings and origins of its rows (see `medteb_mteb.curation.llm.origins`).
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ AccountT = TypeVar("AccountT", bound=Account)
 
 
 class JournalError(BuildError):
-    """A journal that cannot be read or written; what it holds is left as it is."""
+    """A journal that cannot be read or written; its content is not changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there is nothing that is any good, and how often it was asked for beyond the first time."""
+    """Reason why a key has no valid answer, and the number of further requests for it."""
 
     reason: str
     attempt: int
@@ -255,7 +255,7 @@ class Database(ABC, Generic[AccountT]):
         return {key: Origin(model, fingerprint, date) for key, model, fingerprint, date in rows}
 
     def size(self) -> int:
-        """Number of rows of what is paid for."""
+        """Return the number of paid rows."""
         with self._errors():
             return int(self._db.execute(f"SELECT count(*) FROM {self.table}").fetchone()[0])  # noqa: S608
 
@@ -273,20 +273,20 @@ class Database(ABC, Generic[AccountT]):
     # Writing ---------------------------------------------------------------------------------------------
 
     def describe(self, settings: bytes, description: Mapping[str, Any]) -> None:
-        """Write down what a digest of settings stands for."""
+        """Store the settings behind a digest."""
         text = json.dumps(dict(description), sort_keys=True, ensure_ascii=False)
         with self._transaction() as db:
             db.execute("INSERT OR IGNORE INTO settings VALUES (?, ?)", (settings, text))
 
     def insert(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Take over rows of another journal; what is there already stays."""
+        """Insert rows of another journal; existing rows stay."""
         with self._transaction() as db:
             for row in rows:
                 marks = ", ".join("?" * len(row))
                 db.execute(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", row)  # noqa: S608
 
     def _keep(self, write: Callable[[sqlite3.Connection], object]) -> None:
-        """Write what is paid for, all of it or nothing; on a full disk into the room kept in reserve."""
+        """Write paid rows, all or none; on a full disk into the reserved space."""
         try:
             self._write(write)
         except JournalError as error:
@@ -343,7 +343,7 @@ class Database(ABC, Generic[AccountT]):
                     self.trouble = self.trouble or f"{self.path} cannot be synced ({error})."
 
     def close(self) -> None:
-        """Sync what is written and let others have it."""
+        """Sync the file and release the lock."""
         if self._syncing is not None:
             self._closing.set()
             self._syncing.join()

@@ -66,7 +66,7 @@ def estimate_cost(
 ) -> Cost:
     """Estimate the requests and cost of `generate`; nothing is sent, and no journal is created.
 
-    Repeated requests for invalid answers come on top. Answers are not parsed: one in the journal counts as
+    Further requests for invalid answers are not counted. Answers are not parsed: one in the journal counts as
     known unless it was rejected before.
 
     Args:

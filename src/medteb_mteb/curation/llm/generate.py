@@ -1,4 +1,4 @@
-"""Asking an LLM to write: every answer is paid for once, and kept."""
+"""Generation of text by an LLM: every answer is paid for once and stored."""
 
 from __future__ import annotations
 

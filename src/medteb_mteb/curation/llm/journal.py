@@ -1,15 +1,14 @@
-"""The journal of answers: every text that was paid for, durable before anything else is done with it.
+"""The journal of answers: every paid text, stored durably before it is used.
 
 A database (see `medteb_mteb.curation.llm.database`) that holds the answers as they came, but no prompt and no
 key of an endpoint:
 
     answers     digest of (settings, system, user, variant), the settings, how often it was asked for before,
                 how the answer ends, the text; never changed
-    failures    what there is no good answer for, with the reason; or `unread`, as long as nobody has said
-                whether the answer is good
-    accounts    what each LLM was paid
-    settings    what the digests of settings stand for
-    origins     who answered on which day, and `dated`, which key's first answer that was
+    failures    keys without a valid answer, with the reason; or `unread`, until the answer has been parsed
+    accounts    answers, tokens and cost of each LLM
+    settings    the settings behind each digest
+    origins     the answering model and day, and `dated`, which key's first answer that was
 
 Every row of `answers` has its own checksum, so that a damaged file gives back all rows that are still whole:
 see `medteb_mteb.curation.llm.repair_answers`.
@@ -55,14 +54,14 @@ class Answer:
 
 
 def answer_key(settings: bytes, prompt: Prompt) -> bytes:
-    """16 bytes for what a prompt asks for, from the digest of the settings."""
+    """Return the key of an answer, 16 bytes, from the digest of the settings and the prompt."""
     parts = (prompt.system, prompt.user, prompt.variant)
     digests = [hashlib.sha256(part.encode("utf-8", "surrogatepass")).digest() for part in parts]
     return hashlib.sha256(settings + b"".join(digests)).digest()[:KEY]
 
 
 def proof(key: bytes, settings: bytes, answer: Answer) -> bytes:
-    """Checksum (4 bytes) of a row of `answers`."""
+    """Return the checksum of a row of `answers`, 4 bytes."""
     rest = f"{answer.attempt} {answer.ending} {answer.text}"
     return zlib.crc32(key + settings + rest.encode()).to_bytes(4, "big")
 
@@ -142,10 +141,10 @@ CREATE TABLE accounts (llm TEXT PRIMARY KEY, answers INTEGER NOT NULL, tokens_in
         self._keep(write)
 
     def accept(self, keys: Iterable[bytes]) -> None:
-        """Write down that there are good answers."""
+        """Record that keys have valid answers."""
         self._keep(lambda db: db.executemany("DELETE FROM failures WHERE key = ?", [(key,) for key in keys]))
 
     def fail(self, key: bytes, failure: Failure) -> None:
-        """Write down that there is no good answer."""
+        """Record that a key has no valid answer."""
         row = (key, failure.reason, failure.attempt)
         self._keep(lambda db: db.execute("INSERT OR REPLACE INTO failures VALUES (?, ?, ?)", row))

@@ -1,4 +1,4 @@
-"""Keeping to an LLM's limits on requests and tokens per minute, and to the pauses its endpoint asks for."""
+"""Limits of an LLM on requests and tokens per minute, and pauses that its endpoint requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Stop:
         self._event.set()
 
     async def nap(self, seconds: float) -> None:
-        """Sleep, but not through a stop."""
+        """Sleep until the time is over or the stop is set."""
         if seconds <= 0:
             return
         with contextlib.suppress(TimeoutError):
@@ -35,7 +35,7 @@ class Stop:
 
 
 class Pace:
-    """Lets `per_minute` units through a minute, evenly: after a burst of some seconds' worth it makes wait.
+    """Admits `per_minute` units per minute evenly, after an initial burst of a few seconds' worth.
 
     Args:
         per_minute: Units of a minute; `None`: no limit.
@@ -48,7 +48,7 @@ class Pace:
         self._free_at = -math.inf
 
     def take(self, units: float, now: float) -> float:
-        """Count units as used; the seconds to wait before they may be."""
+        """Count units as used, and return the seconds to wait first."""
         if self._rate is None:
             return 0.0
         start = max(self._free_at, now - self._burst)
@@ -57,7 +57,7 @@ class Pace:
         return max(0.0, start - now)
 
     def correct(self, units: float) -> None:
-        """Count units on top (or back, if negative): an estimate was wrong."""
+        """Correct an estimate: count further units, or fewer if negative."""
         if self._rate is not None:
             self._free_at += units / self._rate
 
@@ -83,9 +83,9 @@ class Limits:
             await stop.nap(left)
 
     def used(self, tokens: int, estimated: int) -> None:
-        """Tell what a request really took."""
+        """Record the number of tokens that a request took."""
         self._tokens.correct(tokens - estimated)
 
     def pause(self, seconds: float) -> None:
-        """Send nothing for a while."""
+        """Send no requests for some seconds."""
         self._paused_until = max(self._paused_until, time.monotonic() + seconds)

@@ -1,4 +1,4 @@
-"""Running workers to their end, also in a notebook, and past a Ctrl-C."""
+"""Event loop of the workers, also in notebooks, with a graceful stop at Ctrl-C."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INTERRUPTED = "interrupted"
 
 
 class Runs(Protocol):
-    """A worker: runs to its end, or until it is told to stop."""
+    """Interface of a worker that runs until it is done or told to stop."""
 
     @property
     def stop(self) -> Stop:
@@ -62,7 +62,7 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
 
 @contextmanager
 def _interruptible(workers: Sequence[Runs]) -> Iterator[None]:
-    """The first Ctrl-C lets the answers under way come in; the second does not wait."""
+    """Let pending answers arrive after the first Ctrl-C; do not wait after the second."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Question", "Reply", "filtered", "read_reply", "retry_after"]
 
-#: Tokens of one request or answer at most; a server that counts more is not believed.
+#: Tokens of one request or answer at most; larger counts of a server are ignored.
 MOST_TOKENS = 10**8
 
 #: How content filters call themselves: Azure and OpenAI, DeepSeek, Qwen, GLM, Moonshot, ERNIE.
@@ -102,7 +102,7 @@ def read_reply(found: Any, question: Question) -> Reply | None:
 
 
 def _count(value: Any) -> int | None:
-    """A number of tokens that a server may have counted; any other would spoil the account."""
+    """Return a plausible number of tokens; `None` for any other value."""
     return value if type(value) is int and 0 <= value <= MOST_TOKENS else None
 
 
@@ -111,10 +111,10 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _content(message: Mapping[str, Any], *, cut: bool) -> str | None:
-    """The text of a message: a string, or a list of parts of which some are thoughts.
+    """Return the text of a message: a string, or the text parts of a list, without reasoning.
 
-    Where there is none a server has taken the whole answer for thoughts, which it gives beside it. Thoughts
-    that are cut off hold no answer.
+    If there is none, the server took the whole answer for reasoning, which is returned instead, unless it is
+    cut off and so holds no answer.
     """
     content = message.get("content")
     if isinstance(content, list):
@@ -130,7 +130,7 @@ def _content(message: Mapping[str, Any], *, cut: bool) -> str | None:
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds that `Retry-After-Ms` or `Retry-After` (seconds, or a date) asks for; 0 if neither does."""
+    """Return the seconds that `Retry-After-Ms` or `Retry-After` (seconds, or a date) asks for, else 0."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         value = headers.get(name)
         if value is None:

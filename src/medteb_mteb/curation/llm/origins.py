@@ -1,8 +1,8 @@
-"""Origins of what is paid for: the model that answered, as its server calls it, and the date.
+"""Origins of paid answers: the model that answered, as named by its server, and the date.
 
-A server may answer for another model than it was asked for, such as a dated one behind a general name. What
-was asked for is part of a judgement's identity; who answered and when is not, so that it lies in tables
-beside it, and a build of known answers writes the same bytes on any day.
+A server may answer with another model than requested, such as a dated version behind a general name. The
+requested model is part of a judgement's identity. The answering model and the date are not: they are kept in
+separate tables, and a build from known answers writes the same bytes on any day.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def origin_today(model: str = "", fingerprint: str = "") -> Origin:
 
 
 def _line(text: str) -> str:
-    """One line of a server's words that any file can hold."""
+    """Return a server's words as one line that any file can hold."""
     return " ".join(text.encode("utf-8", "replace").decode().split())[:MOST]
 
 

@@ -11,9 +11,9 @@ ANSWERS_VARIABLE = "MEDTEB_ANSWERS"
 
 
 def journal_place(out: str | Path, journal: str | Path | None, variable: str, name: str) -> Path:
-    """A journal's path: as given, or as an environment variable says, or of a name beside the output.
+    """Return a journal's path: the given one, that of an environment variable, or a name beside the output.
 
-    Never inside it: who deletes the output keeps what was paid for.
+    It is never inside the output folder, so that deleting the output does not delete paid answers.
     """
     return Path(journal or os.environ.get(variable) or Path(out).resolve().parent / name)
 

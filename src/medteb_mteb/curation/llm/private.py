@@ -1,4 +1,4 @@
-"""Texts that have passed no anonymiser do not leave the machine."""
+"""Refusal to send texts that were not anonymised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moving a damaged journal aside and starting a new one with all that can still be read."""
+"""Repair of a damaged journal: it is renamed, and a new one gets all rows that can still be read."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _repair(
 
 
 def readable(damaged: Path, table: str) -> Iterator[tuple[Any, ...]]:
-    """Rows of a table up to the first that SQLite cannot read."""
+    """Return the rows of a table up to the first that SQLite cannot read."""
     uri = f"{damaged.as_uri()}?mode=ro"
     with suppress(sqlite3.Error, UnicodeDecodeError), closing(sqlite3.connect(uri, uri=True)) as db:
         yield from db.execute(f"SELECT * FROM {table}")  # noqa: S608

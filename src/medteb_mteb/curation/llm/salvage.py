@@ -85,7 +85,7 @@ def _answers(database: Path, log: Path) -> Iterator[Row]:
 
 
 def _row(data: Bytes, header: re.Match[bytes], pages: Pages) -> Row | None:
-    """The row with a header, if it is whole."""
+    """Return the row of a header, if it is complete."""
     attempt_size = _ATTEMPT_SIZES[header[1][0]]
     ending_size, text_size = (header[2][0] - 13) // 2, (_number(header[3]) - 13) // 2
     head = len(header[0])

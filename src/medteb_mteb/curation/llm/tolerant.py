@@ -1,8 +1,8 @@
 """Reading JSON as LLMs write it: with thoughts, prose and Markdown around it, and with small mistakes in it.
 
-Only the form is repaired. What is cut stays unread, and what is said twice is given twice, so that the caller
-can refuse it. Repairs are those of `json-repair`; an object that it closes, merges or overwrites on its own
-is not taken.
+Only the format is repaired. Incomplete values are ignored, and repeated keys are returned twice, so that the
+caller can refuse them. Repairs are those of `json-repair`; objects that it closes, merges or overwrites on
+its own are not accepted.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Members(list[tuple[str, Any]]):
 
 
 def spoken(content: str, *, cut: bool = False) -> str:
-    """An answer without the model's thoughts and a server's special tokens.
+    """Return an answer without the model's reasoning and the server's special tokens.
 
-    Where a model has put everything into its thoughts, they are the answer, unless they are `cut` off.
+    If there is only reasoning, it is the answer, unless it is `cut` off.
     """
     text = _UNSEEN.sub("", content)
     if final := list(_FINAL.finditer(text)):
@@ -117,7 +117,7 @@ def json_values(text: str) -> list[Value]:
 
 
 def json_object(content: str) -> dict[str, Any]:
-    """The JSON object of an answer; thoughts and words before and after it are left out.
+    """Return the JSON object of an answer, without reasoning and text around it.
 
     Raises:
         Rejected: `no-json`: there is not exactly one object, or it has a key twice.
@@ -143,7 +143,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=Members, strict=False)
 
 
 def _ends(text: str) -> dict[int, tuple[int, int]]:
-    """The end of each bracket by its start, and its maximum nesting depth; without those that do not end.
+    """Return the end and the nesting depth of each closed bracket by its start.
 
     Braces and brackets are counted apart, and quotation marks are ignored, because they may be wrong. One
     pass over the text: an answer of brackets alone must not take long.
@@ -163,7 +163,7 @@ def _ends(text: str) -> dict[int, tuple[int, int]]:
 
 
 def _repaired(piece: str) -> Any:
-    """The value of a piece that is not JSON but has its brackets; `None` if there is none."""
+    """Return the repaired value of a bracketed piece that is not valid JSON; `None` if there is none."""
     try:
         from json_repair import repair_json  # lazy: json_repair
     except ImportError as error:
@@ -185,7 +185,7 @@ def _repaired(piece: str) -> Any:
 
 
 def _with_repetitions(value: Any, text: str) -> Any:
-    """A repaired value with `Members`; a key that its text has more often stands there twice."""
+    """Return a repaired value with `Members`; a key that is repeated in its text occurs twice."""
     counts: dict[str, int] = {}
     _count_keys(value, counts)
     repeated = {key for key, number in counts.items() if _said(key, text) > number}

@@ -22,7 +22,7 @@ __all__ = ["Job", "Worker"]
 
 
 class Job(Protocol):
-    """Something to ask for."""
+    """A prompt to send and its key."""
 
     @property
     def prompt(self) -> Question:
@@ -87,10 +87,10 @@ class Worker(ABC, Generic[JobT]):
             self.stop.set(f"{self._unreadable} answers in a row are of no use, the last one: {reason}")
 
     def finish(self) -> None:
-        """Called when there is nothing left to ask for."""
+        """Called when all requests are done."""
 
     async def run(self) -> None:
-        """Ask until there is nothing left to ask for, the budget is spent, or the endpoint gives up.
+        """Send requests until none is left, the budget is spent, or the endpoint fails.
 
         Requests under way are always waited for.
 
@@ -133,7 +133,7 @@ class Worker(ABC, Generic[JobT]):
         return bool(self.stop.reason or self.stopped)
 
     def _take(self) -> JobT | None:
-        """The next job that the budget allows for."""
+        """Return the next job that the budget covers."""
         if not self._urgent and not self._next:
             self._next.extend(self.more())
         queue = self._urgent or self._next

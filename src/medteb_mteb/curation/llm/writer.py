@@ -1,4 +1,4 @@
-"""An LLM that writes: an answer is written down, then parsed, and requested once more if it is unusable."""
+"""Worker of an LLM that writes: answers are stored, then parsed, and requested once more if unusable."""
 
 from __future__ import annotations
 
