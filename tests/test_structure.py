@@ -111,6 +111,20 @@ def test_modules_and_functions_are_short():
     assert {name: size for name, size in sizes.items() if size > 1} == {}
 
 
+def test_the_architecture_page_names_every_folder_and_only_files_that_exist():
+    source = TESTS.parent / "src"
+    page = (TESTS.parent / "docs" / "concepts" / "architecture.md").read_text(encoding="utf-8")
+    layout = page.partition("## Source layout")[2].partition("\n## ")[0]
+    for package in ("mar_st", "medteb_mteb"):
+        folders = {path.parent.name for path in (source / package).glob("*/__init__.py")}
+        assert folders - set(re.findall(r"`(\w+)/`", layout)) == set()
+    walk = page.partition("## How four commands work")[2].partition("\n## ")[0]
+    files = re.findall(r"`([\w/]+\.py)`", walk)
+    assert len(files) > 25
+    known = {path.relative_to(source).as_posix() for path in source.rglob("*.py")}
+    assert [file for file in files if not any(path.endswith(f"/{file}") for path in known)] == []
+
+
 @pytest.fixture(scope="module")
 def at_start_up():
     """Modules that `mar --help` and `medteb --help` load."""

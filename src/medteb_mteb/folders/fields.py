@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["query_field"]
 
-#: Columns that are no field.
+#: Columns that are not fields.
 _OWN = ("_id", "id", "text", "title")
 
 

@@ -78,7 +78,7 @@ class Sampled:
 
 
 def read_source(folder: Path | str, split: str = "test") -> SourceRows:
-    """Read a retrieval folder in source order. Unlike for scoring, empty or repeated texts are no error.
+    """Read a retrieval folder in source order. Unlike for scoring, empty or repeated texts are not errors.
 
     Args:
         folder: Folder in the Hub layout: corpus, queries and qrels.
