@@ -1,6 +1,6 @@
 """How and when an edition was made, as `provenance.json` beside its data says.
 
-The file is not part of the edition's identity, so that the same data made on another day have the same digest.
+The file is not part of the edition's identity: the same data made on another day have the same digest.
 It holds no text of queries or documents::
 
     sources         name, licence and address of the texts' sources
