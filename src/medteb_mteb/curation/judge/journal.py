@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.judge.entries import JudgeAccount, Place, Request, proof
 from medteb_mteb.curation.judge.index import GradeIndex
-from medteb_mteb.curation.judge.log import NONE, Entry, read_entry
+from medteb_mteb.curation.judge.log import NONE, LogEntry, read_entry
 from medteb_mteb.curation.llm.database import FAILURES_TABLE, KEY, SETTINGS_TABLE, Database
 from medteb_mteb.curation.llm.origins import Origin, origin_number, write_origin
 
@@ -112,13 +112,13 @@ CREATE TABLE IF NOT EXISTS places (key BLOB PRIMARY KEY, place INTEGER NOT NULL,
     def _first(self, table: str) -> bool:
         return self._db.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None  # noqa: S608
 
-    def _entry(self, number: int, content: Any) -> Entry:
+    def _entry(self, number: int, content: Any) -> LogEntry:
         entry = read_entry(content)
         if entry is None or entry.number != number:
             raise self._damaged("a judgement does not agree with its checksum")
         return entry
 
-    def _note(self, entry: Entry) -> None:
+    def _note(self, entry: LogEntry) -> None:
         """Remember what is written down."""
         self._last = max(self._last, entry.number)
         if entry.answered:
@@ -170,7 +170,7 @@ CREATE TABLE IF NOT EXISTS places (key BLOB PRIMARY KEY, place INTEGER NOT NULL,
         found = {key: origin for key, origin in known.items() if origin is not None}
         return found | super().origins([key for key in keys if key not in graded])
 
-    def _graded(self, keys: Sequence[bytes]) -> dict[bytes, tuple[Entry, int]]:
+    def _graded(self, keys: Sequence[bytes]) -> dict[bytes, tuple[LogEntry, int]]:
         """Entries in the log that grade some keys, and where in them."""
         places = self._index.find(keys)
         numbers = sorted({number for some in places.values() for number, _ in some})
@@ -225,7 +225,7 @@ CREATE TABLE IF NOT EXISTS places (key BLOB PRIMARY KEY, place INTEGER NOT NULL,
         """
         kept = request.id(settings)
         origin = self.origins([kept]).get(kept)
-        entry: Entry | None = None
+        entry: LogEntry | None = None
 
         def write(db: sqlite3.Connection) -> None:
             nonlocal entry
@@ -280,8 +280,8 @@ CREATE TABLE IF NOT EXISTS places (key BLOB PRIMARY KEY, place INTEGER NOT NULL,
             origin: Who answered, and when; None: there is no answer.
         """
         identity = request.id(settings)
-        entry: Entry | None = None
-        asked: list[Entry] = []
+        entry: LogEntry | None = None
+        asked: list[LogEntry] = []
 
         def write(db: sqlite3.Connection) -> None:
             nonlocal entry, asked
@@ -307,7 +307,7 @@ CREATE TABLE IF NOT EXISTS places (key BLOB PRIMARY KEY, place INTEGER NOT NULL,
         for one in asked:
             self._note(one)
 
-    def restore(self, entries: Iterable[Entry]) -> None:
+    def restore(self, entries: Iterable[LogEntry]) -> None:
         """Take over entries of another journal; grades that are there already stay."""
         with self._transaction() as db:
             for entry in entries:
@@ -323,7 +323,7 @@ CREATE TABLE IF NOT EXISTS places (key BLOB PRIMARY KEY, place INTEGER NOT NULL,
 
     def _write_requests(
         self, db: sqlite3.Connection, settings: bytes, requests: Iterable[Request], above: int | None = None
-    ) -> list[Entry]:
+    ) -> list[LogEntry]:
         """Write down requests that are not yet; return their entries."""
         last = self._last if above is None else above
         new = {request.id(settings): request for request in requests}
@@ -345,7 +345,7 @@ CREATE TABLE IF NOT EXISTS places (key BLOB PRIMARY KEY, place INTEGER NOT NULL,
         grades: Mapping[bytes, str],
         places: Mapping[bytes, Place],
         origin: Origin | None,
-    ) -> Entry | None:
+    ) -> LogEntry | None:
         """Write down the grades that are not known yet, in the request's entry or a new one.
 
         Returns:
@@ -363,7 +363,7 @@ CREATE TABLE IF NOT EXISTS places (key BLOB PRIMARY KEY, place INTEGER NOT NULL,
                 db.execute("DELETE FROM log WHERE number = ?", (number,))
             return None
         at = [places.get(key) for key in request.keys]
-        entry = Entry(
+        entry = LogEntry(
             self._last + 1 if number is None else number,
             settings,
             request,
@@ -386,7 +386,7 @@ CREATE TABLE IF NOT EXISTS places (key BLOB PRIMARY KEY, place INTEGER NOT NULL,
                 return number
         return origin_number(db, origin)
 
-    def _settled(self, entry: Entry | None, grades: Mapping[bytes, str], origin: Origin | None) -> None:
+    def _settled(self, entry: LogEntry | None, grades: Mapping[bytes, str], origin: Origin | None) -> None:
         """Remember grades once they are written down."""
         if entry is not None:
             self._note(entry)
@@ -407,9 +407,9 @@ def asked_of(log: Iterable[Sequence[Any]], requests: Iterable[Sequence[Any]]) ->
     return found + [(settings, _request(keys, *rest)) for _, settings, *rest, keys in requests]
 
 
-def _asked(number: int, settings: bytes, request: Request) -> Entry:
+def _asked(number: int, settings: bytes, request: Request) -> LogEntry:
     count = len(request.keys)
-    return Entry(number, settings, request, False, bytes((NONE,)) * count, (0,) * count)
+    return LogEntry(number, settings, request, False, bytes((NONE,)) * count, (0,) * count)
 
 
 def _request(keys: bytes, attempt: int, control: int) -> Request:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from medteb_mteb.curation.judge.entries import Place, Request
 from medteb_mteb.curation.llm.database import KEY
 
-__all__ = ["MAGIC", "NONE", "Entry", "entry_size", "read_entry"]
+__all__ = ["MAGIC", "NONE", "LogEntry", "entry_size", "read_entry"]
 
 MAGIC = b"\xa7MTJ"
 #: Stands for a judgement without a grade.
@@ -37,7 +37,7 @@ _PROOF = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """A request in the log.
 
     Attributes:
@@ -89,7 +89,7 @@ def entry_size(content: bytes) -> int:
     return int(_HEAD.size + (KEY + 3) * _HEAD.unpack_from(content)[-1] + _PROOF)
 
 
-def read_entry(content: bytes) -> Entry | None:
+def read_entry(content: bytes) -> LogEntry | None:
     """Return the entry with these bytes; None if they do not agree with their checksum."""
     if not isinstance(content, bytes) or entry_size(content) != len(content):
         return None
@@ -101,6 +101,6 @@ def read_entry(content: bytes) -> Entry | None:
     rest = start + KEY * count
     places = struct.unpack_from(f">{count}H", content, rest + count)
     request = Request(keys, attempt, control)
-    return Entry(
+    return LogEntry(
         number, settings, request, bool(answered), content[rest : rest + count], places, shown, origin
     )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.judge.entries import proof
 from medteb_mteb.curation.judge.journal import Journal, asked_of
-from medteb_mteb.curation.judge.log import MAGIC, Entry, entry_size, read_entry
+from medteb_mteb.curation.judge.log import MAGIC, LogEntry, entry_size, read_entry
 from medteb_mteb.curation.llm.database import KEY, SETTINGS
 from medteb_mteb.curation.llm.pages import Bytes, Pages, file_bytes, views
 from medteb_mteb.curation.llm.repair import readable, repair
@@ -86,7 +86,7 @@ def _judgements(data: Bytes) -> Iterator[tuple[bytes, bytes, str, bytes]]:
             yield key, settings, grade, checksum
 
 
-def _entries(data: Bytes, possible: list[Pages]) -> Iterator[Entry]:
+def _entries(data: Bytes, possible: list[Pages]) -> Iterator[LogEntry]:
     place = data.find(MAGIC)
     while place >= 0:
         size = entry_size(data[place : place + 64])
