@@ -7,16 +7,13 @@ A database (see `curation.llm.database`) that holds digests and letters, and no 
     failures     judgements that were asked for and not had, with the reason
     accounts     what each judge was paid
     settings     what the digests of settings stand for
-    unread       answers, compressed, that hold judgements which could not be read, each with its request; the
-                 one table with text
+    unread       compressed answers that could not be read, with their requests; the only table with text
     origins      who answered on which day, and `dated`, which answer that is kept came of it
 
 Earlier versions wrote a row per grade: tables `judgements` (digest of (settings, query, passage), the
 settings, the grade, a checksum), `places` and `dated`, in the order of digests. They are still read.
 
-Entries of the log and rows of `judgements` have a fixed layout and their own checksums, so that a damaged
-file gives back all that are still whole: see `medteb_mteb.curation.judge.repair`.
-"""
+Entries of the log and rows of `judgements` have their own checksums: `judge.repair` recovers intact ones."""
 
 from __future__ import annotations
 
@@ -27,7 +24,8 @@ from typing import TYPE_CHECKING, Any
 from medteb_mteb.curation.judge.entries import JudgeAccount, Place, Request, proof
 from medteb_mteb.curation.judge.index import GradeIndex
 from medteb_mteb.curation.judge.log import NONE, LogEntry, read_entry
-from medteb_mteb.curation.llm.database import FAILURES_TABLE, KEY, SETTINGS_TABLE, Database
+from medteb_mteb.curation.judge.tables import LATER_TABLES, TABLES
+from medteb_mteb.curation.llm.database import KEY, Database
 from medteb_mteb.curation.llm.origins import Origin, origin_number, write_origin
 
 if TYPE_CHECKING:
@@ -45,23 +43,8 @@ class Journal(Database[JudgeAccount]):
     application = 0x4D544A31
     version = 2
     earlier = (1,)
-    schema = f"""
-{FAILURES_TABLE}
-CREATE TABLE accounts (judge TEXT PRIMARY KEY, answers INTEGER NOT NULL, tokens_in INTEGER NOT NULL,
-    tokens_out INTEGER NOT NULL, cost REAL NOT NULL, estimated INTEGER NOT NULL, controls INTEGER NOT NULL,
-    controls_failed INTEGER NOT NULL) WITHOUT ROWID;
-{SETTINGS_TABLE}
-"""
-    # The last two are those of earlier versions: empty in a new journal.
-    later = """
-CREATE TABLE IF NOT EXISTS log (number INTEGER PRIMARY KEY, entry BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS unread (id BLOB PRIMARY KEY, settings BLOB NOT NULL, attempt INTEGER NOT NULL,
-    control INTEGER NOT NULL, keys BLOB NOT NULL, ending TEXT NOT NULL, answer BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS judgements (key BLOB PRIMARY KEY, settings BLOB NOT NULL, grade TEXT NOT NULL,
-    proof BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS places (key BLOB PRIMARY KEY, place INTEGER NOT NULL, shown INTEGER NOT NULL)
-    WITHOUT ROWID;
-"""
+    schema = TABLES
+    later = LATER_TABLES
     holder = "judge"
     table = "judgements"
     remedy = (
