@@ -12,6 +12,7 @@ import typer.core
 
 from medteb_mteb.commands.nano import build_nano
 from medteb_mteb.commands.options import AsJson, Quiet
+from medteb_mteb.commands.relatives import build_medte_pairs, build_relatives
 from medteb_mteb.commands.repairing import RepairFlag, repair_answers, repair_judgements
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class _PipelineByDefault(typer.core.TyperGroup):
 
 build_app = typer.Typer(
     cls=_PipelineByDefault,
-    help="Build a benchmark from a pipeline file, or a Nano set.",
+    help="Build a benchmark from a pipeline file, a Nano set, or the data of a published set.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -109,6 +110,8 @@ def build(
 
 build_app.command(_PIPELINE, no_args_is_help=True)(build)
 build_app.command("nano", no_args_is_help=True)(build_nano)
+build_app.command("relatives", no_args_is_help=True)(build_relatives)
+build_app.command("medte-pairs", no_args_is_help=True)(build_medte_pairs)
 
 
 def _repair(opened: Build) -> None:

@@ -1,4 +1,4 @@
-"""BM25 for Chinese as an mteb model, over jieba words or character bigrams.
+"""BM25 as an mteb model: over jieba words or character bigrams for Chinese, over word stems for English.
 
 Retrieval and reranking rank with BM25 (bm25s, Lucene's idf, k1 = 1.2, b = 0.75). Other task types need a
 vector per text; they get the same tokens as a hashed vector of term weights, which has no idf because there
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch.utils.data import DataLoader
 
-__all__ = ["TOKENISERS", "BM25Model", "jieba_words", "normalise"]
+__all__ = ["TOKENISERS", "BM25Model", "english_words", "jieba_words", "normalise"]
 
 HASH_DIMENSIONS = 4096
 
@@ -50,9 +50,31 @@ def jieba_words(text: str) -> list[str]:
     return [word for word in segmenter().lcut(normalise(text)) if not word.isspace()]
 
 
+#: Lucene's stop words for English, which the usual BM25 baselines leave out.
+_STOP = frozenset({
+    "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no",
+    "not", "of", "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to",
+    "was", "will", "with",
+})  # fmt: skip
+
+
+def english_words(text: str) -> list[str]:
+    """Words of the normalised text without stop words and plural endings (Harman's S stemmer, 1991)."""
+    return [_without_s(word) for word in normalise(text).split() if word not in _STOP]
+
+
+def _without_s(word: str) -> str:
+    if word.endswith("ies") and word[-4:-3] not in ("e", "a") and len(word) > 4:
+        return f"{word[:-3]}y"
+    if word.endswith("es") and word[-3:-2] not in ("a", "e", "o") and len(word) > 3:
+        return word[:-1]
+    return word[:-1] if word.endswith("s") and word[-2:-1] not in ("u", "s") and len(word) > 3 else word
+
+
 TOKENISERS: Mapping[str, Callable[[str], list[str]]] = {
     "jieba": jieba_words,
     "char-bigram": character_bigrams,
+    "english": english_words,
 }
 
 

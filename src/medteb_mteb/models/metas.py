@@ -1,4 +1,4 @@
-"""The models this package adds to mteb: MAR in several sizes, and BM25.
+"""The models this package adds to mteb: MAR in several sizes, BM25, MedTE, and variants of BMRetriever.
 
 Names under ``medteb/`` are ours alone. They are resolved on this machine and never asked of the Hub, where
 anyone could take them.
@@ -28,6 +28,7 @@ from mar_st.model.packed import count_packed
 from medteb_mteb.models.bm25 import BM25Model
 from medteb_mteb.models.encoders import STS_ROUTE, MAREncoder, StsRoute
 from medteb_mteb.models.folder import describe_folder, folder_revision, widths
+from medteb_mteb.models.published import BMRETRIEVER_DOT, MEDTE
 from medteb_mteb.tasks._edition_task import CITATION
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def load_large(
 
 
 def load_bm25(name: str, revision: str | None = None, **kwargs: Any) -> BM25Model:
-    """Makes a BM25 model; the name ends in its tokeniser (``bm25-jieba``, ``bm25-char-bigram``)."""
+    """Makes a BM25 model; the name ends in its tokeniser (``bm25-jieba``, ``bm25-english``)."""
     del revision
     kwargs.pop("device", None)  # mteb passes one to every loader
     return BM25Model(name.split("/")[1].removeprefix("bm25-"), **kwargs)
@@ -273,13 +274,13 @@ def _large_meta(name: str, document_parameters: int, document_embeddings: int) -
     )
 
 
-def _bm25_meta(tokeniser: str) -> LocalModelMeta:
+def _bm25_meta(tokeniser: str, language: str = "zho-Hans") -> LocalModelMeta:
     return LocalModelMeta(
         loader=load_bm25,
         name=f"medteb/bm25-{tokeniser}",
         revision="1",
         release_date=MINI_RELEASE,
-        languages=["zho-Hans"],
+        languages=[language],
         n_parameters=0,
         n_embedding_parameters=0,
         memory_usage_mb=None,
@@ -306,6 +307,11 @@ MODELS: tuple[ModelMeta, ...] = (
     _large_meta("medteb/mar-0.3b-8b", 7_568_405_504, 151_936 * 4096),
     _bm25_meta("jieba"),
     _bm25_meta("char-bigram"),
+    _bm25_meta("english", "eng-Latn"),
+    MEDTE,
+    *BMRETRIEVER_DOT,
 )
 
-ALIASES: Mapping[str, str] = {str(meta.name).split("/")[1]: str(meta.name) for meta in MODELS}
+ALIASES: Mapping[str, str] = {
+    str(meta.name).split("/")[1]: str(meta.name) for meta in MODELS if str(meta.name).startswith("medteb/")
+}

@@ -1,4 +1,4 @@
-"""The benchmarks: MedTEB as published, its part without a network, public Chinese sets, and the Nano sets."""
+"""The benchmarks: MedTEB, public Chinese sets, the Nano sets, and English ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import mteb
 from mteb.benchmarks.benchmark import Benchmark, BenchmarkAggregation
 
 from medteb_mteb.editions import DATA_VARIABLE
-from medteb_mteb.tasks import cmirb, nano
+from medteb_mteb.english.table import english_tasks
+from medteb_mteb.tasks import cmirb, english, nano, relatives
 from medteb_mteb.tasks._edition_task import CITATION, REFERENCE
 from medteb_mteb.tasks.cmirb import cmirb_sets
 from medteb_mteb.tasks.nano import nano_names
@@ -127,6 +128,46 @@ MEDICAL_CMN_PUBLIC = EditionBenchmark(
     aggregations=(BenchmarkAggregation.MEAN_TASK, BenchmarkAggregation.TASK_TYPES),
 )
 
+BMRETRIEVER_ENG = EditionBenchmark(
+    name="BMRetriever(eng, v1)",
+    task_names=relatives.BMRETRIEVER_SETS,
+    description=(
+        "The eleven evaluation sets of BMRetriever: five of mteb's, and six that `medteb build relatives` "
+        "makes "
+        "of raw files. Openly different from the paper: BioASQ's corpus (snippets of gold documents), "
+        "PubMedQA's "
+        "corpus (the labelled abstracts, unless PQA-A is added) and the Disease Ontology in the place of "
+        "MeSH. "
+        "The paper averages only its first four (NFCorpus, SciFact, SCIDOCS, TREC-COVID) and first five "
+        "(with "
+        "BIOSSES) sets."
+    ),
+    reference=relatives.BMRETRIEVER,
+    citation=relatives.BMRETRIEVER_CITATION,
+    aggregations=(BenchmarkAggregation.MEAN_TASK, BenchmarkAggregation.TASK_TYPES),
+)
+
+MEDTEB_ENG_V1 = EditionBenchmark(
+    name="MedTEB(eng, v1)",
+    display_name="English medical",
+    task_names=tuple(english_tasks()),
+    description=(
+        "English MedTEB: 51 tasks of classification, clustering, pair classification and retrieval, "
+        "averaged over "
+        "tasks and by type as published. No data are published: they come from a snapshot, the folder "
+        "MedTEB-eng "
+        "in $MEDTEB_DATA. 26 tasks need MIMIC-IV, six others an LLM. Compare scores only where the dataset "
+        "revisions agree."
+    ),
+    reference=english.REFERENCE,
+    citation=english.CITATION,
+    aggregations=(
+        BenchmarkAggregation.MEAN_TASK,
+        BenchmarkAggregation.MEAN_TASK_TYPE,
+        BenchmarkAggregation.TASK_TYPES,
+    ),
+)
+
 # By the variable name under which mteb's module of benchmarks will hold them.
 BENCHMARKS: Mapping[str, Benchmark] = {
     "MEDTEB_CMN_V1": MEDTEB_CMN_V1,
@@ -137,4 +178,6 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "NANO_CMTEB_RERANKING": NANO_CMTEB_RERANKING,
     "NANO_MEDICAL": NANO_MEDICAL,
     "NANO_MEDICAL_RERANKING": NANO_MEDICAL_RERANKING,
+    "BMRETRIEVER_ENG": BMRETRIEVER_ENG,
+    "MEDTEB_ENG_V1": MEDTEB_ENG_V1,
 }

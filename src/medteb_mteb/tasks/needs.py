@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from medteb_mteb.nano.table import published_sets
+from medteb_mteb.tasks._built import BuiltTask
 from medteb_mteb.tasks._edition_task import EditionTask
 from medteb_mteb.tasks.cmirb import CMIRBTask
 from medteb_mteb.tasks.nano import NanoTask
@@ -41,11 +42,14 @@ def needs_of(task: AbsTask) -> Needs:
 def size_of(task: AbsTask) -> tuple[int, int] | None:
     """Return the number of queries and of documents of a retrieval or reranking task, if it is known.
 
-    Editions say it in their manifest, Nano sets and CMIRB in published tables, others in mteb's statistics.
+    Editions say it in their manifest, Nano sets and CMIRB in published tables, sets that are built from raw
+    files in their class, others in mteb's statistics.
     """
     if isinstance(task, EditionTask):
         counts = task.edition.counts if task.edition is not None else {}
         return _both(counts.get("queries"), counts.get("corpus"))
+    if isinstance(task, BuiltTask):
+        return task.size
     if isinstance(task, NanoTask) and task.set_name in published_sets():
         split = published_sets()[task.set_name].splits[task.split]
         return split.queries, split.documents

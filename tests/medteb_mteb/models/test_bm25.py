@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from mar_st.text.words import character_bigrams
 from medteb_mteb.folders import read_folder
-from medteb_mteb.models.bm25 import BM25Model, jieba_words, normalise
+from medteb_mteb.models.bm25 import BM25Model, english_words, jieba_words, normalise
 
 SHARED = Path(__file__).resolve().parents[3] / "shared/data/eval"
 
@@ -161,3 +161,16 @@ def test_agrees_with_the_reference_on_real_data(name, reference):
     measures = pytrec_eval.RelevanceEvaluator(data.qrels, {"ndcg_cut.10"}).evaluate(found)
     assert len(measures) == len(data.qrels)
     assert np.mean([m["ndcg_cut_10"] for m in measures.values()]) == pytest.approx(reference, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("The Therapies of Diseases", ["therapy", "disease"]),
+        ("Is it a virus, or gas?", ["virus", "gas"]),
+        ("COVID-19 masks; analysis", ["covid", "19", "mask", "analysi"]),
+        ("stress focus eyes movies", ["stress", "focus", "eye", "movy"]),
+    ],
+)
+def test_english_words_lose_stop_words_and_plurals(text, expected):
+    assert english_words(text) == expected

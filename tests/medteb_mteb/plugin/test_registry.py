@@ -150,7 +150,7 @@ def test_a_duplicate_refuses_the_whole_call():
 
 
 @pytest.mark.parametrize(
-    "alias", ["mar-mini", "mar-0.3b-4b", "mar-0.3b-8b", "bm25-jieba", "bm25-char-bigram"]
+    "alias", ["mar-mini", "mar-0.3b-4b", "mar-0.3b-8b", "bm25-jieba", "bm25-char-bigram", "bm25-english"]
 )
 def test_names_without_an_organisation(alias):
     with warnings.catch_warnings():

@@ -1,0 +1,272 @@
+"""MedQuAD: its question-answer pairs, and the answers that people graded for the questions of TREC LiveQA.
+
+The source (github.com/abachaa/MedQuAD, CC BY 4.0) is XML by collection, and a zip with 2,479 grades of 1,935
+answers for 103 of the 104 LiveQA questions. The grades are those of the track: 1 incorrect, 2 related,
+3 incomplete, 4 excellent. The zip numbers the questions; their texts are in the track's repository
+(github.com/abachaa/LiveQA_MedicalTask_TREC2017).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.relatives.raw import (
+    Archive,
+    clean,
+    decode,
+    in_one_line,
+    parse_csv,
+    parse_xml,
+    read_bytes,
+)
+from medteb_mteb.curation.relatives.write import Built
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from medteb_mteb.curation.relatives.raw import Raw
+
+__all__ = [
+    "Grade",
+    "Pair",
+    "build_live_qa",
+    "read_grades",
+    "read_judged_answers",
+    "read_live_questions",
+    "read_pairs",
+]
+
+LICENCE = "cc-by-4.0"
+ANSWERS = "medquad: the archive or checkout of github.com/abachaa/MedQuAD"
+GRADES_ZIP = "QA-TestSet-LiveQA-Med-Qrels-2479-Answers.zip"
+QUESTIONS = "TREC-2017-LiveQA-Medical-Test-Questions-w-summaries.xml"
+PROMPT = "Given a consumer health question, retrieve answers from trusted medical sources"
+
+#: What stands for a query, and what is taken where a source leaves it empty.
+QUERIES = {
+    "original": ("Original-Question",),
+    "paraphrase": ("NIST-PARAPHRASE", "NLM-Summary"),
+    "summary": ("NLM-Summary",),
+}
+_JUDGED = re.compile(r"Question: (?P<question>.*?)\nURL: (?P<url>\S*)\nAnswer: (?P<answer>.*)\Z", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A question of a page and the page's answer.
+
+    Attributes:
+        id: Collection, page and number of the pair.
+        question: The question.
+        answer: The answer.
+    """
+
+    id: str
+    question: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class Grade:
+    """One grade of an answer for a question.
+
+    Attributes:
+        question: Number of the LiveQA question.
+        answer: Id of the answer.
+        grade: 1 incorrect, 2 related, 3 incomplete, 4 excellent.
+    """
+
+    question: str
+    answer: str
+    grade: int
+
+
+def read_pairs(raw: Raw) -> tuple[list[Pair], Counter[str]]:
+    """The pairs of all collections that have an answer, each text once.
+
+    Returns:
+        The pairs in the order of collections, pages and pairs, and what was left out: answers that the source
+        removed for copyright, repeated pairs.
+
+    Raises:
+        BuildError: There is no MedQuAD, or a page cannot be read.
+    """
+    pairs: list[Pair] = []
+    left: Counter[str] = Counter()
+    seen: set[tuple[str, str]] = set()
+    for name, data in _medquad(raw).members(r"(^|/)\d+_\w+_QA(_XML)?/[^/]+\.xml$"):
+        collection, page = re.sub(r"_XML$", "", name.split("/")[-2]), name.split("/")[-1][:-4]
+        for pair in parse_xml(data, name).iter("QAPair"):
+            question, answer = in_one_line(pair.findtext("Question")), clean(pair.findtext("Answer"))
+            if not question or not answer:
+                left["pairs without an answer"] += 1
+            elif _key(question, answer) in seen:
+                left["repeated pairs"] += 1
+            else:
+                seen.add(_key(question, answer))
+                pairs.append(Pair(f"{collection}/{page}-{pair.get('pid') or len(pairs)}", question, answer))
+    if not pairs:
+        raise BuildError(f"{raw.folder} holds no MedQuAD answers; expected {ANSWERS}.")
+    return pairs, left
+
+
+def _medquad(raw: Raw) -> Archive:
+    archives = [path for pattern in ("MedQuAD*.tar.gz", "MedQuAD*.zip") for path in raw.find(pattern)]
+    if len(archives) > 1:
+        raise BuildError(
+            f"{raw.folder} has several archives of MedQuAD ({archives[0].name}, {archives[1].name})."
+        )
+    return Archive(archives[0]) if archives else raw.as_archive("MedQuAD")
+
+
+def read_grades(raw: Raw) -> list[Grade]:
+    """The grades in file order.
+
+    Raises:
+        BuildError: They are missing, or a line is malformed.
+    """
+    name, data = _in_zip(raw, r"qrels_LiveQAMed2017[^/]*\.txt$")
+    grades = []
+    for number, line in enumerate(decode(data, name).splitlines(), start=1):
+        found = re.fullmatch(r"(\d+) ([1-4])-\w+ (\S+)", line.strip())
+        if found is None:
+            raise BuildError(f"{name}:{number}: expected QUESTION GRADE-NAME ANSWER, got {line[:60]!r}.")
+        grades.append(Grade(found[1], found[3], int(found[2])))
+    return grades
+
+
+def read_judged_answers(raw: Raw) -> dict[str, Pair]:
+    """The graded answers by id, with the question under which their source answers.
+
+    Raises:
+        BuildError: They are missing, or a row is malformed.
+    """
+    name, data = _in_zip(raw, r"Answers-retrieved-from-MedQuAD\.csv$")
+    found: dict[str, Pair] = {}
+    for row in parse_csv(decode(data, name), name, ("AnswerID", "Answer")):
+        parts = _JUDGED.match(row["Answer"])
+        if parts is None:
+            raise BuildError(f"{name}: {row['AnswerID']} is not Question, URL and Answer.")
+        question = re.sub(r"\s*\(Also called:.*\Z", "", parts["question"], flags=re.DOTALL)
+        # Every text ends in a bracket that its source does not have.
+        answer = re.sub(r"\)\s*\Z", "", parts["answer"])
+        pair = Pair(row["AnswerID"], in_one_line(question), clean(answer))
+        if found.setdefault(pair.id, pair) != pair:  # an answer has a row for each grade
+            raise BuildError(f"{name}: a second, other text of {pair.id}.")
+    return found
+
+
+def _in_zip(raw: Raw, pattern: str) -> tuple[str, bytes]:
+    """The one member of the zip of grades, which lies in the folder or in the archive of MedQuAD."""
+    beside = raw.find(GRADES_ZIP)
+    inside = [] if beside else list(_medquad(raw).members(re.escape(GRADES_ZIP) + "$"))
+    if not beside and not inside:
+        raise BuildError(f"{raw.folder} has no {GRADES_ZIP}; expected {ANSWERS}.")
+    archive = Archive(beside[0]) if beside else Archive(raw.folder / GRADES_ZIP, inside[0][1])
+    found = [one for one in archive.members(pattern) if not one[0].startswith("__MACOSX")]
+    if len(found) != 1:
+        raise BuildError(f"{GRADES_ZIP}: expected one file like {pattern}, found {len(found)}.")
+    return found[0]
+
+
+def read_live_questions(raw: Raw, form: str = "original") -> dict[str, str]:
+    """The LiveQA test questions by number.
+
+    Args:
+        raw: The raw files.
+        form: `original` (what people wrote: subject and message), `paraphrase` (the assessors') or `summary`.
+
+    Raises:
+        BuildError: The file is missing or malformed.
+    """
+    path = raw.one(QUESTIONS, "the test questions of github.com/abachaa/LiveQA_MedicalTask_TREC2017")
+    questions: dict[str, str] = {}
+    for question in parse_xml(read_bytes(path), str(path)).iter("NLM-QUESTION"):
+        number = (question.get("qid") or "").removeprefix("TQ")
+        texts = []
+        for tag in QUERIES[form]:
+            parts = question.find(tag)
+            inside = [] if parts is None else [clean(part.text) for part in [parts, *parts]]
+            # Some subjects only begin the message.
+            kept = [one for one in inside if one and not any(one in o and one != o for o in inside)]
+            texts.append("\n".join(dict.fromkeys(kept)))
+        text = next((one for one in texts if one), "")
+        if not number.isdigit() or not text or number in questions:
+            raise BuildError(
+                f"{path}: question {question.get('qid')!r} has no number, no text, or comes twice."
+            )
+        questions[number] = text
+    return questions
+
+
+def build_live_qa(raw: Raw, options: Mapping[str, str]) -> Built:
+    """`MedQuADLiveQARetrieval`: LiveQA questions, MedQuAD's answers, grades as gains 0 to 3.
+
+    Args:
+        raw: The raw files.
+        options: `queries` (see `read_live_questions`) and `grades` (`lower` or `higher`: which counts where
+            an
+            answer was graded twice).
+
+    Raises:
+        BuildError: A raw file is missing or malformed.
+    """
+    questions = read_live_questions(raw, options["queries"])
+    judged, grades = read_judged_answers(raw), read_grades(raw)
+    pairs, left = read_pairs(raw)
+    gains, twice = _gains(grades, lower=options["grades"] == "lower")
+    for question, found in gains.items():
+        unknown = [answer for answer in found if answer not in judged]
+        if question not in questions or unknown:
+            raise BuildError(f"grades: question {question} or answer {unknown[:1]} has no text.")
+    positive = {question: found for question, found in gains.items() if any(found.values())}
+    known = {_key(pair.question, pair.answer) for pair in judged.values()}
+    more = [pair for pair in pairs if _key(pair.question, pair.answer) not in known]
+    left["pairs that are among the graded answers"] = len(pairs) - len(more)
+    left["questions without an answer that is at least related"] = len(gains) - len(positive)
+    return Built(
+        task="MedQuADLiveQARetrieval",
+        type="Retrieval",
+        licence=LICENCE,
+        note=_note(len(grades), twice, options),
+        queries={f"TQ{question}": questions[question] for question in positive},
+        corpus={pair.id: (pair.question, pair.answer) for pair in [*judged.values(), *more]},
+        qrels={f"TQ{question}": found for question, found in positive.items()},
+        prompt=PROMPT,
+        left_out=dict(left),
+        options=options,
+    )
+
+
+def _note(grades: int, twice: int, options: Mapping[str, str]) -> str:
+    return (
+        "Consumer health questions of TREC 2017 LiveQA (medical task) against the answers of MedQuAD, with "
+        f"{grades:,} grades by people: 1 incorrect, 2 related, 3 incomplete, 4 excellent, as gains 0, 1, 2, "
+        "3 "
+        f"(the track's own scale). {twice:,} answers have two different grades for one question; the "
+        f"{options['grades']} one counts. A document is an answer with the question of its page as title. "
+        "Answers that were not graded count as not relevant: judged@10 and condensed nDCG say how much that "
+        "matters. MedQuAD's answers from three MedlinePlus collections were removed by its authors; of those "
+        "only graded ones are here."
+    )
+
+
+def _gains(grades: Sequence[Grade], *, lower: bool) -> tuple[dict[str, dict[str, int]], int]:
+    """Gains 0 to 3 by question and answer, and the number of pairs with two different grades."""
+    gains: dict[str, dict[str, int]] = {}
+    twice: set[tuple[str, str]] = set()
+    for one in grades:
+        found, gain = gains.setdefault(one.question, {}), one.grade - 1
+        before = found.get(one.answer, gain)
+        if before != gain:
+            twice.add((one.question, one.answer))
+        found[one.answer] = min(before, gain) if lower else max(before, gain)
+    return gains, len(twice)
+
+
+def _key(question: str, answer: str) -> tuple[str, str]:
+    return in_one_line(question).lower(), in_one_line(answer).lower()

@@ -1,0 +1,284 @@
+"""MedTE's training pairs out of the raw files of its ten sources, as its paper or its code takes them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mar_st.files import finished
+from medteb_mteb.curation.files.folder import alone, read_json, write_json
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.relatives import medquad
+from medteb_mteb.curation.relatives.exams import medmcqa, medqa
+from medteb_mteb.curation.relatives.raw import (
+    Raw,
+    clean,
+    in_one_line,
+    parse_csv,
+    parse_json,
+    parse_jsonl,
+    read_text,
+)
+from medteb_mteb.editions import sha256_of
+from medteb_mteb.english.snapshot import FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["FORMS", "SOURCES", "build_pairs", "first_sentence", "note_fields"]
+
+logger = logging.getLogger(__name__)
+
+#: Pairs as the paper describes them, or as the authors' code makes them.
+FORMS = ("paper", "code")
+MANIFEST = "pairs.json"
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a text: up to a mark that ends one, before a capital letter or a number."""
+    return re.split(r"(?<=[.!?])\s+(?=[A-Z0-9(])", in_one_line(text), maxsplit=1)[0]
+
+
+def _titled(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
+    """Title, and the first sentence of the abstract (paper) or all of it (code)."""
+    for path in raw.find("*.jsonl*", needed="JSON lines with title and abstract"):
+        for row in parse_jsonl(path):
+            title, abstract = in_one_line(_text(row, "title")), in_one_line(_text(row, "abstract", "content"))
+            yield title, first_sentence(abstract) if form == "paper" else abstract
+
+
+def _text(row: dict[str, Any], *names: str) -> str:
+    found = next((row[name] for name in names if isinstance(row.get(name), str)), "")
+    return str(found)
+
+
+#: Headings of MIMIC-IV's discharge notes that end a section.
+_HEADINGS = (
+    "Chief Complaint|Major Surgical or Invasive Procedure|History of Present Illness|Past Medical History|"
+    "Social History|Family History|Physical Exam|Pertinent Results|Brief Hospital Course|"
+    "Medications on Admission|Discharge Medications|Discharge Disposition|Facility|Discharge Diagnosis|"
+    "Discharge Condition|Discharge Instructions|Followup Instructions"
+)
+
+
+def note_fields(note: str) -> dict[str, str]:
+    """The sections of a discharge note by heading; the first of each.
+
+    Args:
+        note: Text of a note of MIMIC-IV-Note.
+    """
+    parts = re.split(rf"(?im)^\s*({_HEADINGS})\s*:", note)
+    fields: dict[str, str] = {}
+    for heading, text in zip(parts[1::2], parts[2::2], strict=True):
+        fields.setdefault(heading.title().replace(" Of ", " of ").replace(" Or ", " or "), in_one_line(text))
+    return fields
+
+
+def _mimic(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
+    """History and chief complaint (paper); diagnosis, and complaint with history (code)."""
+    path = raw.one("discharge.csv*", "discharge notes of MIMIC-IV-Note (PhysioNet, credentials)")
+    for row in parse_csv(read_text(path), str(path), ("text",)):
+        fields = note_fields(row["text"])
+        complaint, history = fields.get("Chief Complaint", ""), fields.get("History of Present Illness", "")
+        if form == "paper":
+            yield history, complaint
+        else:
+            both = f"Chief Complaint: {complaint} History of Present Illness: {history}"
+            yield fields.get("Discharge Diagnosis", ""), both if complaint and history else ""
+
+
+def _trials(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
+    """Official title and detailed description, of pages of the API or of Trial2Vec's table."""
+    del form
+    pages, tables = raw.find("*.json*"), raw.find("*.csv")
+    if not pages and not tables:
+        raise BuildError(f"{raw.folder} has no *.json pages of ClinicalTrials.gov's API v2, and no *.csv.")
+    for path in pages:
+        for study in parse_json(path, dict).get("studies") or ():
+            section = study.get("protocolSection", {}) if isinstance(study, dict) else {}
+            try:
+                title = section["identificationModule"]["officialTitle"]
+                yield in_one_line(title), clean(section["descriptionModule"]["detailedDescription"])
+            except (KeyError, TypeError):
+                yield "", ""  # many studies have no detailed description
+    for path in tables:
+        for row in parse_csv(read_text(path), str(path), ("title", "description")):
+            yield in_one_line(row["title"]), clean(row["description"])
+
+
+def _medmcqa(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
+    """Question and explanation."""
+    del form
+    name = "train.json" if raw.has("train.json") else "dev.json"
+    yield from ((row["question"], row["explanation"]) for row in medmcqa(raw, name))
+
+
+def _medqa(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
+    """Question and text of the right option: the published files have not the paper's explanations."""
+    del form
+    name = "*train.jsonl" if raw.has("*train.jsonl") else "*test.jsonl"
+    yield from ((row["question"], row["options"][row["answer"]]) for row in medqa(raw, name))
+
+
+def _medquad(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
+    """Question and answer."""
+    del form
+    yield from ((pair.question, pair.answer) for pair in medquad.read_pairs(raw)[0])
+
+
+def _beir(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
+    """Query and relevant passage (paper), or title and text of every document (code)."""
+    path = raw.one("corpus.jsonl*", "a set in BEIR's layout: corpus.jsonl, queries.jsonl, qrels/*.tsv")
+    corpus = {
+        str(row.get("_id")): (in_one_line(_text(row, "title")), clean(_text(row, "text")))
+        for row in parse_jsonl(path)
+    }
+    if form == "code":
+        yield from corpus.values()
+        return
+    path = raw.one("queries.jsonl*", "the queries of a set in BEIR's layout")
+    queries = {str(row.get("_id")): in_one_line(_text(row, "text")) for row in parse_jsonl(path)}
+    for path in raw.find("*.tsv", needed="the qrels of a set in BEIR's layout"):
+        table = parse_csv(read_text(path), str(path), ("query-id", "corpus-id", "score"), delimiter="\t")
+        for row in table:
+            if not row["score"].lstrip("-").isdigit():
+                raise BuildError(f"{path}: score {row['score']!r} is no whole number.")
+            if int(row["score"]) > 0:
+                title, text = corpus.get(row["corpus-id"], ("", ""))
+                yield queries.get(row["query-id"], ""), f"{title}\n{text}".strip()
+
+
+@dataclass(frozen=True)
+class PairSource:
+    """A source of pairs.
+
+    Attributes:
+        read: Yields the pairs of its raw files in a form; a pair with an empty text is left out.
+        published: Number of its pairs in the paper.
+    """
+
+    read: Callable[[Raw, str], Iterator[tuple[str, str]]]
+    published: int
+
+
+#: By the names that the recipe `medte` gives its files.
+SOURCES: dict[str, PairSource] = {
+    "pubmed": PairSource(_titled, 572_300),
+    "biorxiv-medrxiv": PairSource(_titled, 231_400),
+    "mimic-iv": PairSource(_mimic, 311_400),
+    "clinical-trials": PairSource(_trials, 378_800),
+    "medmcqa": PairSource(_medmcqa, 151_000),
+    "medqa": PairSource(_medqa, 5_300),
+    "medquad": PairSource(_medquad, 8_500),
+    "trec-covid": PairSource(_beir, 129_200),
+    "nfcorpus": PairSource(_beir, 3_600),
+    "curev1": PairSource(_beir, 242_300),
+}
+
+
+def build_pairs(
+    source: Path | str,
+    out: Path | str,
+    *,
+    form: str = "paper",
+    against: Path | str | None = None,
+    say: Callable[[str], None] = logger.info,
+) -> dict[str, dict[str, Any]]:
+    """Write the pairs of every source whose folder is there, as the recipe `medte` reads them.
+
+    A source that was written before from the same raw files in the same form is kept, so the same call
+    continues where it was stopped.
+
+    Args:
+        source: Folder with a folder of raw files per source, named as in `SOURCES`.
+        out: Folder of the pairs: `<source>.jsonl` with `query` and `positive`.
+        form: One of `FORMS`.
+        against: Root of editions with a snapshot of English MedTEB, whose texts must not be in the pairs; a
+            pair whose second text is a cell of it is dropped, as in the authors' code.
+        say: Receives a line per source.
+
+    Returns:
+        By source: number of pairs, of those left out by reason, of the published ones, digests.
+
+    Raises:
+        BuildError: No source is there, a raw file is malformed, or a written file was changed.
+    """
+    if form not in FORMS:
+        raise BuildError(f"form is one of {', '.join(FORMS)}; got {form!r}.")
+    source, out = Path(source).expanduser(), Path(out).expanduser()
+    there = [name for name in SOURCES if (source / name).is_dir()]
+    if not there:
+        raise BuildError(f"{source} has none of the folders {', '.join(SOURCES)}.")
+    tested = _cells(Path(against).expanduser()) if against is not None else frozenset()
+    with alone(out):
+        record = read_json(out / MANIFEST) if (out / MANIFEST).is_file() else {}
+        for name in there:
+            raw = Raw(source / name)
+            before = record.get(name)
+            if before is not None and _unchanged(out / f"{name}.jsonl", before, raw, form, len(tested)):
+                say(f"{name}: {before['pairs']:,} pairs (written before)")
+                continue
+            record[name] = _write(name, raw, out, form, tested)
+            write_json(out / MANIFEST, record)
+            say(f"{name}: {record[name]['pairs']:,} pairs, {record[name]['published']:,} in the paper")
+        return {name: record[name] for name in there}
+
+
+def _write(name: str, raw: Raw, out: Path, form: str, tested: frozenset[str]) -> dict[str, Any]:
+    left: Counter[str] = Counter()
+    seen: set[int] = set()
+    pairs = 0
+    path = out / f"{name}.jsonl"
+    with finished(path) as part, part.open("w", encoding="utf-8") as stream:
+        for query, positive in SOURCES[name].read(raw, form):
+            if not query or not positive:
+                left["pairs with an empty text"] += 1
+            elif positive in tested:
+                left["pairs whose second text is in the benchmark"] += 1
+            elif hash((query, positive)) in seen:
+                left["repeated pairs"] += 1
+            else:
+                seen.add(hash((query, positive)))
+                pairs += 1
+                stream.write(json.dumps({"query": query, "positive": positive}, ensure_ascii=False) + "\n")
+    if not pairs:
+        path.unlink()
+        raise BuildError(f"{raw.folder} gives no pair; left out: {dict(left) or 'nothing'}.")
+    return {
+        "pairs": pairs,
+        "published": SOURCES[name].published,
+        "form": form,
+        "tested": len(tested),
+        "left_out": dict(left),
+        "sha256": sha256_of(path),
+        "made_from": dict(sorted(raw.used.items())),
+    }
+
+
+def _unchanged(path: Path, before: dict[str, Any], raw: Raw, form: str, tested: int) -> bool:
+    same = before["form"] == form and before["tested"] == tested
+    for name, digest in before["made_from"].items():
+        file = raw.folder / name
+        same = same and (not file.suffix or (file.is_file() and sha256_of(file) == digest))
+    if same and (not path.is_file() or sha256_of(path) != before["sha256"]):
+        raise BuildError(f"{path} is not what was written. Delete it and {path.parent / MANIFEST}.")
+    return bool(same)
+
+
+def _cells(root: Path) -> frozenset[str]:
+    """Texts of all cells of a snapshot, as pairs have them."""
+    folder = root / FOLDER
+    files = sorted(folder.glob("*.csv"))
+    if not files:
+        raise BuildError(f"{folder} holds no files of English MedTEB to compare with.")
+    cells: set[str] = set()
+    for path in files:
+        for row in parse_csv(read_text(path), str(path), ()):
+            for cell in row.values():
+                cells |= {in_one_line(cell), clean(cell)}
+    return frozenset(cells - {""})

@@ -1,0 +1,364 @@
+"""Reads raw files as their sources publish them; every one of them is taken as hostile.
+
+Files are found by name in a folder, and may lie in `.gz`, `.zip` or `.tar.gz` files there. Sizes are limited
+before anything is unpacked, nothing is unpacked onto the disk, and XML may declare no entities.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+import re
+import tarfile
+import zipfile
+import zlib
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+from xml.etree import ElementTree as ET
+
+from mar_st.files import one_line
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.editions import leads_outside, sha256_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Protocol
+
+    class Readable(Protocol):
+        """A stream that is read in pieces."""
+
+        def read(self, size: int, /) -> bytes:
+            """Up to so many bytes."""
+            ...
+
+
+__all__ = ["Archive", "Raw", "clean", "in_one_line", "parse_csv", "parse_json", "parse_jsonl", "parse_xml"]
+
+#: Bytes of one file, and of all files that are read from one archive.
+MOST_BYTES = 2 << 30
+#: Members of an archive.
+MOST_MEMBERS = 200_000
+#: Decompressed bytes per compressed one beyond which an archive is taken for a bomb; text compresses by 3
+#: to 20.
+MOST_RATIO = 200
+_CHUNK = 1 << 20
+_ARCHIVE_ERRORS = (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, RuntimeError,
+                   NotImplementedError)  # fmt: skip
+
+
+class Raw:
+    """A folder of raw files.
+
+    Attributes:
+        folder: The folder, absolute.
+        used: sha256 of the files that were read, by their path in the folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Open a folder.
+
+        Raises:
+            BuildError: There is no such folder.
+        """
+        if not folder.is_dir():
+            raise BuildError(f"{folder}: no such folder; give the folder of the raw files.")
+        self.folder = folder.expanduser().resolve()
+        self.used: dict[str, str] = {}
+
+    def find(self, pattern: str, *, needed: str = "") -> list[Path]:
+        """Files anywhere in the folder whose name matches, by path; they count as read.
+
+        Args:
+            pattern: Name with `*`.
+            needed: What the file is and where it comes from; with it, finding none is an error.
+
+        Raises:
+            BuildError: There is none, or one is a link out of the folder.
+        """
+        found = sorted(path for path in self.folder.rglob(pattern) if path.is_file())
+        if needed and not found:
+            raise BuildError(f"{self.folder} has no {pattern}: {needed}.")
+        for path in found:
+            if leads_outside(path, self.folder):
+                raise BuildError(f"{path} is a symbolic link out of the folder.")
+            self.used[path.relative_to(self.folder).as_posix()] = sha256_of(path)
+        return found
+
+    def one(self, pattern: str, needed: str) -> Path:
+        """The one file of a name.
+
+        Raises:
+            BuildError: There is none, or more than one.
+        """
+        found = self.find(pattern, needed=needed)
+        if len(found) > 1:
+            names = " and ".join(path.relative_to(self.folder).as_posix() for path in found[:2])
+            raise BuildError(f"{self.folder} has several {pattern} ({names}); keep one.")
+        return found[0]
+
+    def as_archive(self, name: str) -> Archive:
+        """The folder itself in the place of an archive; one digest stands for all its files.
+
+        Args:
+            name: Name of what the folder holds.
+        """
+        digest = hashlib.sha256()
+        for path in sorted(self.folder.rglob("*.xml")):
+            if path.is_file() and not leads_outside(path, self.folder):
+                digest.update(f"{path.relative_to(self.folder).as_posix()} {sha256_of(path)}\n".encode())
+        self.used[name] = digest.hexdigest()
+        return Archive(self.folder)
+
+    def has(self, pattern: str) -> bool:
+        """Return True if there is a file of that name; it does not count as read."""
+        return any(path.is_file() for path in self.folder.rglob(pattern))
+
+
+class Archive:
+    """A `.zip` or `.tar.gz`, or a folder of the same files.
+
+    Args:
+        path: The archive or folder.
+        content: Bytes of a zip that lies in another archive, of which `path` is then the name.
+    """
+
+    def __init__(self, path: Path, content: bytes | None = None) -> None:
+        self.path = path
+        self._content = content
+        size = path.stat().st_size if content is None else len(content)
+        self._most = min(MOST_BYTES, max(size, 1) * MOST_RATIO)
+
+    def members(self, pattern: str) -> Iterator[tuple[str, bytes]]:
+        """Names and contents of the members whose path matches a regular expression, by path.
+
+        Raises:
+            BuildError: It cannot be read, or what it holds is too large.
+        """
+        wanted = re.compile(pattern)
+        if self._content is None and self.path.is_dir():
+            yield from self._of_folder(wanted)
+            return
+        try:
+            yield from self._packed(wanted)
+        except _ARCHIVE_ERRORS as error:
+            raise BuildError(f"{self.path} cannot be unpacked ({one_line(error, 150)}).") from error
+
+    def _of_folder(self, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]]:
+        for path in sorted(self.path.rglob("*")):
+            name = path.relative_to(self.path).as_posix()
+            if path.is_file() and wanted.search(name):
+                if leads_outside(path, self.path):
+                    raise BuildError(f"{path} is a symbolic link out of the folder.")
+                yield name, read_bytes(path)
+
+    def _packed(self, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]]:
+        found: dict[str, bytes] = {}
+        total = count = 0
+        source = self.path if self._content is None else io.BytesIO(self._content)
+        if zipfile.is_zipfile(source):
+            with zipfile.ZipFile(source) as packed:
+                self._count(len(packed.namelist()))
+                for name in sorted({name for name in packed.namelist() if wanted.search(name)}):
+                    with packed.open(name) as stream:
+                        data = limited(stream, self._most - total, f"{self.path}: {name}")
+                    total += len(data)
+                    yield name, data
+            return
+        # As a stream: one pass, no seeks. Not by tarfile's own gzip, which takes a cut file for a whole one.
+        opened: Any = gzip.open if self.path.suffix in (".gz", ".tgz") else open
+        with (
+            opened(self.path, "rb") as unpacked,
+            tarfile.open(fileobj=cast("Any", _Limited(unpacked, self._most, self.path)), mode="r|") as tar,
+        ):
+            for member in tar:
+                count += 1
+                self._count(count)
+                name = re.sub(r"^(\./)+", "", member.name)
+                if member.isfile() and wanted.search(name):
+                    inside = tar.extractfile(member)
+                    found[name] = inside.read() if inside is not None else b""
+        yield from sorted(found.items())
+
+    def _count(self, members: int) -> None:
+        if members > MOST_MEMBERS:
+            raise BuildError(f"{self.path} holds more than {MOST_MEMBERS:,} files; it is refused.")
+
+
+class _Limited:
+    """A stream that refuses to give more than so many bytes."""
+
+    def __init__(self, stream: Readable, most: int, path: Path) -> None:
+        self._stream, self._left, self._most, self._path = stream, most, most, path
+
+    def read(self, size: int) -> bytes:
+        """Bytes of the stream."""
+        data = self._stream.read(min(size, self._left + 1))
+        self._left -= len(data)
+        if self._left < 0:
+            raise BuildError(f"{self._path} unpacks to more than {self._most:,} bytes; it is refused.")
+        return data
+
+
+def limited(stream: Readable, most: int, what: str) -> bytes:
+    """All bytes of a stream.
+
+    Raises:
+        BuildError: There are more than allowed.
+    """
+    parts, total = [], 0
+    while part := stream.read(_CHUNK):
+        total += len(part)
+        if total > most:
+            raise BuildError(f"{what} has more than {most:,} bytes; it is refused.")
+        parts.append(part)
+    return b"".join(parts)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Content of a file; of a `.gz` file, unpacked.
+
+    Raises:
+        BuildError: It cannot be read, or is too large.
+    """
+    size = path.stat().st_size
+    try:
+        if path.suffix == ".gz":
+            with gzip.open(path, "rb") as stream:
+                return limited(stream, min(MOST_BYTES, max(size, 1) * MOST_RATIO), str(path))
+        with path.open("rb") as stream:
+            return limited(stream, MOST_BYTES, str(path))
+    except _ARCHIVE_ERRORS as error:
+        raise BuildError(f"{path} cannot be read ({one_line(error, 150)}).") from error
+
+
+def decode(data: bytes, what: str) -> str:
+    """UTF-8 text without a byte order mark.
+
+    Raises:
+        BuildError: It is not UTF-8.
+    """
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BuildError(f"{what} is not valid UTF-8 at byte {error.start + 1}.") from None
+
+
+def read_text(path: Path) -> str:
+    """Text of a file, which may be packed with gzip.
+
+    Raises:
+        BuildError: It cannot be read, is too large, or is not UTF-8.
+    """
+    return decode(read_bytes(path), str(path))
+
+
+def parse_json(path: Path, kind: type) -> Any:
+    """Content of a JSON file.
+
+    Args:
+        path: The file.
+        kind: `dict` or `list`, which the content must be.
+
+    Raises:
+        BuildError: It is not JSON, or of another kind.
+    """
+    content = _json(read_text(path), str(path))
+    if not isinstance(content, kind):
+        _unexpected(str(path), f"a JSON {'object' if kind is dict else 'list'}", content)
+    return content
+
+
+def parse_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    """Objects of a JSON lines file; empty lines are skipped.
+
+    Raises:
+        BuildError: A line holds no JSON object.
+    """
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if line.strip():
+            row = _json(line, f"{path}:{number}")
+            if not isinstance(row, dict):
+                _unexpected(f"{path}:{number}", "a JSON object", row)
+            yield row
+
+
+def _json(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BuildError(f"{what} is not valid JSON ({one_line(error, 150)}).") from None
+
+
+def _unexpected(what: str, expected: str, found: Any) -> NoReturn:
+    raise BuildError(f"{what}: expected {expected}, got {repr(found)[:60]}.")
+
+
+def parse_csv(text: str, what: str, columns: tuple[str, ...], delimiter: str = ",") -> list[dict[str, str]]:
+    """Rows of a table with a header.
+
+    Args:
+        text: The table.
+        what: Its name in errors.
+        columns: Columns that there must be.
+        delimiter: Between two cells.
+
+    Raises:
+        BuildError: A column is missing, or a row has another number of cells than the header.
+    """
+    csv.field_size_limit(1 << 24)  # the default, 128 KiB, is less than some answers and notes
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    rows: list[dict[str, str]] = []
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        if missing := [name for name in columns if name not in header]:
+            raise BuildError(f"{what}: no column {', '.join(missing)}; got {', '.join(header)[:200]}.")
+        for cells in reader:
+            if not cells:
+                continue
+            if len(cells) != len(header):
+                raise BuildError(
+                    f"{what}:{reader.line_num}: {len(cells)} cells; the header has {len(header)}."
+                )
+            rows.append(dict(zip(header, cells, strict=True)))
+    except csv.Error as error:
+        raise BuildError(f"{what}:{reader.line_num}: {one_line(error, 150)}.") from None
+    return rows
+
+
+class _NoDoctype(ET.TreeBuilder):
+    """Builds a tree, and refuses the declarations that entities need."""
+
+    def doctype(self, *_: str | None) -> None:
+        """Refuse the declaration."""
+        raise BuildError("declares a document type, which could hold entities")
+
+
+def parse_xml(data: bytes, what: str) -> ET.Element:
+    """Root of an XML document that has no document type, and so no entities of its own.
+
+    Raises:
+        BuildError: It is not XML, or has a document type.
+    """
+    parser = ET.XMLParser(target=_NoDoctype())  # noqa: S314 -- without declarations nothing expands
+    try:
+        parser.feed(data)
+        root: ET.Element = parser.close()
+    except BuildError as error:
+        raise BuildError(f"{what} {error}; it is refused.") from None
+    except (ET.ParseError, ValueError, LookupError) as error:
+        raise BuildError(f"{what} is not valid XML ({one_line(error, 150)}).") from None
+    return root
+
+
+def in_one_line(text: str | None) -> str:
+    """A text without line breaks and repeated blanks; None counts as empty."""
+    return " ".join((text or "").split())
+
+
+def clean(text: str | None) -> str:
+    """A text with its paragraphs: blanks at both ends of lines and repeated ones go; None counts as empty."""
+    lines = (in_one_line(line) for line in (text or "").replace("\r\n", "\n").split("\n"))
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()

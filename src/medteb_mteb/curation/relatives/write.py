@@ -1,0 +1,192 @@
+"""Writes what was built as an edition: a folder in the Hub layout with a card and a manifest."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from mar_st.files import move_folder, sync_folder
+from medteb_mteb.curation.files.folder import alone, write_text
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.editions import MANIFEST_NAME, EditionError, load_edition, verify, write_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from medteb_mteb.editions import Edition
+
+__all__ = ["Built", "write_built"]
+
+#: Name of the editions that are built from raw files.
+EDITION, VERSION = "raw", "1"
+
+
+@dataclass(frozen=True)
+class Built:
+    """A data set made of raw files.
+
+    Attributes:
+        task: Name of the task.
+        type: Type of the task, in mteb's words.
+        licence: What the source states; `not specified` where it states nothing.
+        note: What the data are and how they differ from the published ones, for the card and the manifest.
+        queries: Texts by id, in order.
+        corpus: Title and text by id, in order.
+        qrels: Grades by query and document.
+        candidates: Documents to rank by query; empty for retrieval.
+        rows: Rows of a task that is no retrieval.
+        prompt: Instruction for queries.
+        left_out: Number of records left out, by reason.
+        options: Options of the build.
+    """
+
+    task: str
+    type: str
+    licence: str
+    note: str
+    queries: Mapping[str, str] = field(default_factory=dict)
+    corpus: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    qrels: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    candidates: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    rows: Sequence[Mapping[str, Any]] = ()
+    prompt: str = ""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def counts(self) -> dict[str, int]:
+        """Number of records by kind, for the manifest."""
+        if self.rows:
+            return {"pairs": len(self.rows)}
+        pairs = sum(map(len, self.qrels.values()))
+        return {"queries": len(self.queries), "corpus": len(self.corpus), "qrels": pairs}
+
+    def check(self) -> None:
+        """Check that there is something to score.
+
+        Raises:
+            BuildError: There is not.
+        """
+        if not self.rows and not (self.queries and self.corpus and self.qrels):
+            raise BuildError(
+                f"{self.task}: the raw files hold nothing to build from: {len(self.queries)} queries with a "
+                f"positive, {len(self.corpus)} documents."
+            )
+
+
+def write_built(built: Built, out: Path, used: Mapping[str, str]) -> tuple[Edition, bool]:
+    """Write a set to `out/<task>`, aside and then moved.
+
+    Args:
+        built: The set.
+        out: Root of editions, as `MEDTEB_DATA`.
+        used: sha256 of the raw files by name.
+
+    Returns:
+        The edition, and True if it was there already.
+
+    Raises:
+        BuildError: Another edition is there, or nothing can be written.
+    """
+    built.check()
+    with alone(out):
+        target = out / built.task
+        part = Path(tempfile.mkdtemp(prefix=f".{built.task}-", dir=out)) / built.task
+        try:
+            part.mkdir()
+            left_out = {reason: number for reason, number in built.left_out.items() if number}
+            _write_tables(built, part)
+            write_text(part / "README.md", _card(built, used))
+            made = write_manifest(
+                part,
+                task=built.task,
+                name=EDITION,
+                version=VERSION,
+                licence=built.licence,
+                counts=built.counts(),
+                type=built.type,
+                languages=["eng-Latn"],
+                domains=["Medical", "Written"],
+                description=built.note,
+                prompt={"query": built.prompt} if built.type in ("Retrieval", "Reranking") else built.prompt,
+                left_out=left_out,
+                options=dict(built.options),
+                made_from=dict(sorted(used.items())),
+            )
+            if target.exists():
+                return _same(target, made), True
+            sync_folder(part)
+            move_folder(part, target)
+            return load_edition(target), False
+        except OSError as error:
+            raise BuildError(f"{target} cannot be written ({error.strerror}).") from error
+        finally:
+            shutil.rmtree(part.parent, ignore_errors=True)
+
+
+def _same(target: Path, made: Edition) -> Edition:
+    try:
+        there = load_edition(target)
+        verify(there)
+    except EditionError as error:
+        raise BuildError(f"{target} is not what was built: {error} Delete it and build it again.") from None
+    if there.digest != made.digest:
+        raise BuildError(
+            f"{target} holds another edition ({there.name} {there.version}, {there.digest[:12]}; this one is "
+            f"{made.digest[:12]}). Give another folder, or delete that one."
+        )
+    return there
+
+
+def _write_tables(built: Built, folder: Path) -> None:
+    if built.rows:
+        _write_jsonl(folder / "test.jsonl", built.rows)
+        return
+    corpus = ({"_id": key, "title": title, "text": text} for key, (title, text) in built.corpus.items())
+    _write_jsonl(folder / "corpus.jsonl", corpus)
+    _write_jsonl(folder / "queries.jsonl", ({"_id": k, "text": text} for k, text in built.queries.items()))
+    (folder / "qrels").mkdir()
+    lines = [f"{query}\t{d}\t{grade}" for query, found in built.qrels.items() for d, grade in found.items()]
+    write_text(folder / "qrels" / "test.tsv", "\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n")
+    if built.candidates:
+        rows = ({"query-id": query, "corpus-ids": list(found)} for query, found in built.candidates.items())
+        _write_jsonl(folder / "top_ranked.jsonl", rows)
+
+
+def _write_jsonl(path: Path, rows: Any) -> None:
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def _card(built: Built, used: Mapping[str, str]) -> str:
+    header = {"language": "en", "license": built.licence, "pretty_name": built.task}
+    counts = ", ".join(f"{number:,} {kind}" for kind, number in built.counts().items())
+    left = ", ".join(f"{number:,} {reason}" for reason, number in built.left_out.items() if number)
+    options = ", ".join(f"{name}={value}" for name, value in built.options.items())
+    return "\n".join(
+        [
+            "---",
+            yaml.safe_dump(header, sort_keys=False).rstrip(),
+            "---",
+            f"# {built.task}",
+            "",
+            built.note,
+            "",
+            f"{counts}. Left out: {left or 'nothing'}." + (f" Options: {options}." if options else ""),
+            "",
+            f"Built with `medteb build relatives {built.task}`; `{MANIFEST_NAME}` has the digests of the "
+            "data "
+            "and of the raw files:",
+            "",
+            *(f"- `{name}` {digest}" for name, digest in _shown(used)),
+            "",
+        ]
+    )
+
+
+def _shown(used: Mapping[str, str]) -> list[tuple[str, str]]:
+    return sorted(used.items())[:20]

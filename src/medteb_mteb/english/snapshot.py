@@ -1,0 +1,194 @@
+"""Snapshots: a folder with a CSV file per task, in the columns of the authors' scrapers.
+
+Columns are `text`, `label` (classification, clustering), `sentence1`, `sentence2`, `label` (pairs) and
+`query`, `corpus` (retrieval). `snapshot.json` is optional: it holds the options, and for each task the digest
+of the file, how it was made and how it differs from the published one. Files that a scraper wrote can be used
+without it.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from medteb_mteb.editions import leads_outside, sha256_of
+from medteb_mteb.folders.problems import FolderError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from medteb_mteb.english.table import EnglishTask
+
+__all__ = [
+    "COLUMNS",
+    "FOLDER",
+    "MANIFEST",
+    "Options",
+    "file_of",
+    "read_manifest",
+    "read_options",
+    "read_rows",
+    "revision_of",
+]
+
+#: Name of the folder in `$MEDTEB_DATA`.
+FOLDER = "MedTEB-eng"
+MANIFEST = "snapshot.json"
+COLUMNS = {
+    "CLS": ("text", "label"),
+    "CLU": ("text", "label"),
+    "PAIR": ("sentence1", "sentence2", "label"),
+    "RET": ("query", "corpus"),
+}
+#: Characters of one cell; notes and articles are long.
+_MOST_CELL = 1 << 24
+#: Values of `label` in pairs.
+_LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "False": 0, "True": 1}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where the paper and its code differ; the defaults are what the code does, but for the title.
+
+    Attributes:
+        title: `none`, or `No title`: the constant that the authors' wrapper puts before every document.
+        threshold: `test`: F1 of pairs at the best threshold for the very pairs (code); `train`: the
+            threshold is
+            chosen on 70 % of them and used on the others (paper).
+        classifier: `frozen`: a logistic regression on vectors of the model as it is (code); `fine-tuned`: of
+            the model fine-tuned on the train split (paper, which does not say how).
+    """
+
+    title: Literal["none", "No title"] = "none"
+    threshold: Literal["test", "train"] = "test"
+    classifier: Literal["frozen", "fine-tuned"] = "frozen"
+
+    @classmethod
+    def allowed(cls) -> dict[str, tuple[str, ...]]:
+        """Allowed values by option, the default first."""
+        return {
+            "title": ("none", "No title"),
+            "threshold": ("test", "train"),
+            "classifier": ("frozen", "fine-tuned"),
+        }
+
+    def relevant(self, kind: str) -> dict[str, str]:
+        """Options that change the scores of a type of task.
+
+        Args:
+            kind: `CLS`, `CLU`, `PAIR` or `RET`.
+        """
+        names = {"RET": ("title",), "PAIR": ("threshold",), "CLS": ("classifier",), "CLU": ()}[kind]
+        return {name: value for name, value in asdict(self).items() if name in names}
+
+
+def file_of(folder: Path, task: EnglishTask) -> Path:
+    """Path of a task's file in a snapshot, whether or not it is there."""
+    return folder / f"{task.name}.csv"
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Content of `snapshot.json`; empty without one.
+
+    Raises:
+        FolderError: It is malformed.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        return {"options": {}, "tasks": {}}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise FolderError(folder, [f"{MANIFEST} is not valid JSON ({str(error)[:100]})"]) from None
+    if not isinstance(content, dict) or not all(
+        isinstance(content.get(key), dict) for key in ("options", "tasks")
+    ):
+        raise FolderError(folder, [f"{MANIFEST}: expected an object with 'options' and 'tasks'"])
+    return content
+
+
+def read_options(folder: Path) -> Options:
+    """Options of a snapshot; the defaults where it says nothing.
+
+    Raises:
+        FolderError: `snapshot.json` is malformed, or has an option or a value that is not known.
+    """
+    given = read_manifest(folder)["options"]
+    for name, value in given.items():
+        known = Options.allowed().get(name)
+        if known is None or value not in known:
+            expected = (
+                f"one of {', '.join(known)}" if known else f"options are {', '.join(Options.allowed())}"
+            )
+            raise FolderError(folder, [f"{MANIFEST}: {name} is {value!r}; {expected}"])
+    return Options(**given)
+
+
+def revision_of(folder: Path, task: EnglishTask) -> str:
+    """sha256 (hex) of a task's file and the options that change its scores.
+
+    Raises:
+        FolderError: The file leads out of the folder, or is not the one that `snapshot.json` names.
+    """
+    path = file_of(folder, task)
+    if leads_outside(path, folder):
+        raise FolderError(folder, [f"{path.name} is a symbolic link out of the folder"])
+    digest = sha256_of(path)
+    recorded = read_manifest(folder)["tasks"].get(task.name)
+    if isinstance(recorded, dict) and recorded.get("sha256") != digest:
+        raise FolderError(folder, [f"{path.name} is not the file that {MANIFEST} names; it was changed"])
+    content = {"file": digest, "options": read_options(folder).relevant(task.type)}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def read_rows(folder: Path, task: EnglishTask) -> list[dict[str, Any]]:
+    """Rows of a task, in file order; rows with an empty cell are dropped, as the authors do.
+
+    Returns:
+        Rows with the columns of `COLUMNS`; labels of pairs are 0 or 1, others text.
+
+    Raises:
+        FolderError: A column is missing, a row is malformed, or too little is left to score.
+    """
+    path, columns = file_of(folder, task), COLUMNS[task.type]
+    csv.field_size_limit(_MOST_CELL)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FolderError(folder, [f"{path.name} cannot be read ({type(error).__name__})"]) from None
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    rows: list[dict[str, Any]] = []
+    try:
+        missing = [name for name in columns if name not in (reader.fieldnames or ())]
+        if missing:
+            found = ", ".join(reader.fieldnames or ())[:200]
+            raise FolderError(folder, [f"{path.name}: no column {', '.join(missing)}; got {found}"])
+        for row in reader:
+            if None in row or None in row.values():
+                raise FolderError(
+                    folder, [f"{path.name}:{reader.line_num}: another number of cells than the header"]
+                )
+            if all(row[name].strip() for name in columns):
+                rows.append({name: row[name] for name in columns})
+    except csv.Error as error:
+        raise FolderError(folder, [f"{path.name}:{reader.line_num}: {error}"]) from None
+    if task.type == "PAIR":
+        _number_labels(folder, path, rows)
+    if len(rows) < 2 or ("label" in columns and len({row["label"] for row in rows}) < 2):
+        raise FolderError(
+            folder, [f"{path.name}: {len(rows)} full rows, or one label alone, cannot be scored"]
+        )
+    return rows
+
+
+def _number_labels(folder: Path, path: Path, rows: list[dict[str, Any]]) -> None:
+    for number, row in enumerate(rows, start=1):
+        if row["label"].strip() not in _LABELS:
+            raise FolderError(
+                folder, [f"{path.name}: full row {number}: label {row['label'][:40]!r} is not 0 or 1"]
+            )
+        row["label"] = _LABELS[row["label"].strip()]

@@ -1,0 +1,108 @@
+"""The 51 tasks of English MedTEB, the published results, and the paper's averages.
+
+The code of the authors defines more tasks; which 51 are the paper's follows from its averages, which this
+module computes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["METRICS", "TYPES", "Averages", "EnglishTask", "averages", "english_tasks", "published_results"]
+
+#: Types of tasks as the paper abbreviates them, and in mteb's words.
+TYPES = {"CLS": "Classification", "CLU": "Clustering", "PAIR": "PairClassification", "RET": "Retrieval"}
+#: Scores that the paper reports: macro F1, V-measure, the best F1 of the similarities, nDCG@10.
+METRICS = {"CLS": "f1", "CLU": "v_measure", "PAIR": "max_f1", "RET": "ndcg_at_10"}
+
+
+@dataclass(frozen=True)
+class EnglishTask:
+    """A task of the paper.
+
+    Attributes:
+        number: Place in the list of 51.
+        name: Its exact name, which is also that of its CSV file.
+        type: `CLS`, `CLU`, `PAIR` or `RET`.
+        source: Where its texts come from.
+        needs: What it takes to make its data as published, in the words of `medteb_mteb.tasks.needs`.
+    """
+
+    number: int
+    name: str
+    type: str
+    source: str
+    needs: str
+
+
+@dataclass(frozen=True)
+class Averages:
+    """Averages as published.
+
+    Attributes:
+        types: Mean by type of task.
+        sources: Mean by source.
+        by_type: Mean of the means by type.
+        overall: Mean over all tasks.
+    """
+
+    types: Mapping[str, float]
+    sources: Mapping[str, float]
+    by_type: float
+    overall: float
+
+
+@lru_cache(maxsize=1)
+def _published() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(files(__package__).joinpath("published.json").read_text("utf-8"))
+    return content
+
+
+@lru_cache(maxsize=1)
+def english_tasks() -> Mapping[str, EnglishTask]:
+    """The 51 tasks by name, in the paper's order."""
+    return {row["name"]: EnglishTask(**row) for row in _published()["tasks"]}
+
+
+def published_results() -> dict[str, Averages]:
+    """The paper's tables IV and V by model: means by type and source, and both averages as printed."""
+    content = _published()
+    return {
+        model: Averages(
+            {kind: row[kind] for kind in TYPES}, content["sources"][model], row["by_type"], row["overall"]
+        )
+        for model, row in content["types"].items()
+    }
+
+
+def averages(scores: Mapping[str, float]) -> Averages:
+    """The paper's averages of the scores of all 51 tasks.
+
+    Args:
+        scores: Main score by name of the task.
+
+    Raises:
+        ValueError: A task is missing, or is none of the 51.
+    """
+    tasks = english_tasks()
+    if wrong := sorted(set(tasks) ^ set(scores)):
+        missing = [name for name in wrong if name in tasks]
+        what = f"{len(missing)} of 51 tasks have no score" if missing else "it is none of the 51 tasks"
+        raise ValueError(f"The averages are those of all tasks; {what} (such as {(missing or wrong)[0]}).")
+
+    def means(key: str) -> dict[str, float]:
+        groups: dict[str, list[float]] = {}
+        for task in tasks.values():
+            groups.setdefault(getattr(task, key), []).append(scores[task.name])
+        return {name: fmean(found) for name, found in groups.items()}
+
+    types = means("type")
+    return Averages(types, means("source"), fmean(types.values()), fmean(scores.values()))

@@ -1,0 +1,201 @@
+"""MedTE's pairs out of raw files of the published layouts."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+
+import pytest
+from tests.medteb_mteb.curation.relatives.raw_samples import SOURCES as REAL
+from tests.medteb_mteb.curation.relatives.raw_samples import write_medquad
+from tests.medteb_mteb.english.snapshots import write_csv
+
+from mar_st.data import read_source
+from mar_st.recipes.load import load_recipe
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.relatives.medte import SOURCES, build_pairs, first_sentence, note_fields
+
+NOTE = """
+Name: ___
+Chief Complaint:
+chest pain
+
+History of Present Illness:
+He felt pain
+on stairs.
+
+Past Medical History: none
+Discharge Diagnosis:
+Angina
+
+Discharge Instructions:
+Rest. History of Present Illness: not a heading here
+"""
+
+
+def write_lines(path, *rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+@pytest.fixture
+def raw(tmp_path):
+    """A folder per source, each with one or two pairs."""
+    folder = tmp_path / "raw"
+    article = {"title": "On fever", "abstract": "Fever is heat. It passes."}
+    write_lines(folder / "pubmed" / "a.jsonl", article, article, {"title": "No abstract", "abstract": None})
+    write_lines(folder / "biorxiv-medrxiv" / "b.jsonl", {"title": "On cells", "abstract": "Cells divide."})
+    (folder / "mimic-iv").mkdir()
+    with gzip.open(folder / "mimic-iv" / "discharge.csv.gz", "wt", encoding="utf-8", newline="") as stream:
+        csv.writer(stream).writerows([("note_id", "text"), ("1", NOTE), ("2", "no headings")])
+    study = {
+        "identificationModule": {"officialTitle": "A trial of tea"},
+        "descriptionModule": {"detailedDescription": "We give tea.\n\nEvery day."},
+    }
+    pages = {"studies": [{"protocolSection": study}, {"protocolSection": {"identificationModule": {}}}]}
+    (folder / "clinical-trials").mkdir()
+    (folder / "clinical-trials" / "page-1.json").write_text(json.dumps(pages), encoding="utf-8")
+    options = {"opa": "Skin", "opb": "Heart", "opc": "Liver", "opd": "Bone"}
+    exam = {"question": "Which organ beats?", "cop": 2, "exp": "The heart beats.", "id": "x", **options}
+    write_lines(folder / "medmcqa" / "train.json", exam)
+    exam = {"question": "What is given?", "options": {"A": "Tea", "B": "Aspirin"}, "answer_idx": "B"}
+    write_lines(folder / "medqa" / "train.jsonl", exam)
+    write_medquad(folder / "medquad")
+    for name in ("trec-covid", "nfcorpus", "curev1"):
+        write_lines(folder / name / "corpus.jsonl", {"_id": "d1", "title": "Masks", "text": "They help."})
+        write_lines(folder / name / "queries.jsonl", {"_id": "q1", "text": "Do masks help?"})
+        (folder / name / "qrels").mkdir()
+        (folder / name / "qrels" / "test.tsv").write_text(
+            "query-id\tcorpus-id\tscore\nq1\td1\t2\nq1\td1\t0\n"
+        )
+    return folder
+
+
+def pairs_of(folder, name):
+    lines = (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [tuple(json.loads(line).values()) for line in lines]
+
+
+def test_pairs_of_the_paper(raw, tmp_path):
+    found = build_pairs(raw, tmp_path / "out")
+    assert list(found) == list(SOURCES)
+    assert sum(one["published"] for one in found.values()) == 2_033_800
+    got = {name: pairs_of(tmp_path / "out", name) for name in found}
+    assert got["pubmed"] == [("On fever", "Fever is heat.")]
+    assert found["pubmed"]["left_out"] == {"repeated pairs": 1, "pairs with an empty text": 1}
+    assert got["mimic-iv"] == [("He felt pain on stairs.", "chest pain")]
+    assert got["clinical-trials"] == [("A trial of tea", "We give tea.\n\nEvery day.")]
+    assert got["medmcqa"] == [("Which organ beats?", "The heart beats.")]
+    assert got["medqa"] == [("What is given?", "Aspirin")]
+    assert ("What is asthma ?", "Asthma is a disease of the airways & lungs.") in got["medquad"]
+    assert got["nfcorpus"] == [("Do masks help?", "Masks\nThey help.")]
+
+
+def test_pairs_of_the_code(raw, tmp_path):
+    build_pairs(raw, tmp_path / "out", form="code")
+    assert pairs_of(tmp_path / "out", "pubmed") == [("On fever", "Fever is heat. It passes.")]
+    both = "Chief Complaint: chest pain History of Present Illness: He felt pain on stairs."
+    assert pairs_of(tmp_path / "out", "mimic-iv") == [("Angina", both)]
+    assert pairs_of(tmp_path / "out", "trec-covid") == [("Masks", "They help.")]
+
+
+def test_the_recipe_reads_them(raw, tmp_path, monkeypatch):
+    build_pairs(raw, tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    recipe = load_recipe("medte")
+    assert [entry.name for entry in recipe.data] == list(SOURCES)
+    assert [entry.expected_rows for entry in recipe.data] == [one.published for one in SOURCES.values()]
+    read = read_source(recipe.data[0], recipe.seed)
+    assert [(one.query, list(one.positives)) for one in read.triples] == [("On fever", ["Fever is heat."])]
+
+
+def test_texts_of_the_benchmark_are_left_out(raw, tmp_path):
+    name = "retrieval_medquad_dataset"
+    write_csv(
+        tmp_path / "d" / "MedTEB-eng" / f"{name}.csv",
+        ("query", "corpus"),
+        [("a", "Fever is heat."), ("b", "c")],
+    )
+    only = tmp_path / "only"
+    only.mkdir()
+    (raw / "pubmed").rename(only / "pubmed")
+    write_lines(only / "pubmed" / "c.jsonl", {"title": "Other", "abstract": "Colds pass."})
+    found = build_pairs(only, tmp_path / "out", against=tmp_path / "d")
+    assert found["pubmed"]["left_out"]["pairs whose second text is in the benchmark"] == 2
+    assert pairs_of(tmp_path / "out", "pubmed") == [("Other", "Colds pass.")]
+    with pytest.raises(BuildError, match="holds no files of English MedTEB to compare with"):
+        build_pairs(only, tmp_path / "out", against=tmp_path)
+
+
+def test_what_was_written_is_kept_and_what_changed_is_written_again(raw, tmp_path):
+    said = []
+    first = build_pairs(raw, tmp_path / "out")
+    assert build_pairs(raw, tmp_path / "out", say=said.append) == first
+    assert all(line.endswith("(written before)") for line in said)
+    write_lines(raw / "pubmed" / "a.jsonl", {"title": "New", "abstract": "Text."})
+    said.clear()
+    assert build_pairs(raw, tmp_path / "out", say=said.append)["pubmed"]["pairs"] == 1
+    assert [line for line in said if "written before" not in line] == [
+        "pubmed: 1 pairs, 572,300 in the paper"
+    ]
+    (tmp_path / "out" / "medqa.jsonl").write_text("changed")
+    with pytest.raises(BuildError, match=r"medqa\.jsonl is not what was written"):
+        build_pairs(raw, tmp_path / "out")
+
+
+def test_a_stopped_build_continues(raw, tmp_path):
+    whole = build_pairs(raw, tmp_path / "whole")
+    broken = raw / "medmcqa" / "train.json"
+    kept = broken.read_text()
+    broken.write_text("{")
+    with pytest.raises(BuildError, match="is not valid JSON"):
+        build_pairs(raw, tmp_path / "out")
+    assert not (tmp_path / "out" / "medmcqa.jsonl").exists()
+    broken.write_text(kept)
+    said = []
+    assert build_pairs(raw, tmp_path / "out", say=said.append) == whole
+    assert sum("written before" in line for line in said) == 4
+
+
+def test_sections_and_sentences():
+    fields = note_fields(NOTE)
+    assert fields["Discharge Diagnosis"] == "Angina"
+    assert fields["History of Present Illness"] == "He felt pain on stairs."
+    assert first_sentence("BACKGROUND: It rose by 3.5 mg. We stopped.") == "BACKGROUND: It rose by 3.5 mg."
+
+
+def test_the_command(raw, tmp_path, medteb):
+    code, out, err = medteb("build", "medte-pairs", raw, tmp_path / "out")
+    assert (code, err) == (0, "")
+    assert "medqa: 1 pairs, 5,300 in the paper" in out
+    assert "pubmed: left out: 1 repeated pairs" in out
+    code, _, err = medteb("build", "medte-pairs", tmp_path, tmp_path / "x")
+    assert code == 2
+    assert "has none of the folders pubmed, " in err
+    assert medteb("build", "medte-pairs", raw, tmp_path / "x", "--form", "both")[0] == 2
+
+
+def test_the_real_files_of_four_sources(tmp_path):
+    places = {
+        "medmcqa": "mirage/medmcqa/dev.json",
+        "medqa": "mirage/medqa/phrases_no_exclude_test.jsonl",
+        "medquad": "medquad/MedQuAD.tar.gz",
+        "clinical-trials": "trials/clinical_trial_mini.csv",
+    }
+    for name, place in places.items():
+        if not (REAL / place).is_file():
+            pytest.skip(f"no raw files of the sources at {REAL / place}")
+        (tmp_path / "raw" / name).mkdir(parents=True)
+        (tmp_path / "raw" / name / (REAL / place).name).symlink_to(REAL / place)
+    with pytest.raises(BuildError, match="symbolic link out of the folder"):
+        build_pairs(tmp_path / "raw", tmp_path / "out")
+    for name, place in places.items():
+        file = tmp_path / "raw" / name / (REAL / place).name
+        file.unlink()
+        file.write_bytes((REAL / place).read_bytes())
+    found = build_pairs(tmp_path / "raw", tmp_path / "out")
+    assert found["medmcqa"]["pairs"] == 2206
+    assert found["medqa"]["pairs"] == 1273
+    assert found["medquad"]["pairs"] == 16_359
+    assert found["clinical-trials"]["pairs"] == 99
