@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from medteb_mteb.commands.errors import UserError
+from medteb_mteb.commands.options import AsJson
 
 __all__ = ["build_medte_pairs", "build_relatives"]
 
@@ -23,7 +24,7 @@ def build_relatives(
         list[str] | None,
         typer.Option("-o", "--option", metavar="NAME=VALUE", help="Option of the set; may be repeated."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Build the data of a published English set from raw files.
 
@@ -94,7 +95,7 @@ def build_medte_pairs(
         Path | None,
         typer.Option(help="Root of editions with MedTEB-eng: pairs with a text of it are dropped."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write MedTE's training pairs from the raw files of its ten sources.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.relatives import bmretriever, medquad
+from medteb_mteb.curation.relatives import bmretriever, medquad, own_copies
 from medteb_mteb.curation.relatives.english import SNAPSHOT_TASKS, write_task
 from medteb_mteb.curation.relatives.raw import Raw
 from medteb_mteb.curation.relatives.write import write_built
@@ -43,10 +43,10 @@ SETS: Mapping[str, SetBuilder] = {
     "BioASQ500SnippetsRetrieval": SetBuilder(bmretriever.build_bioasq),
     "PubMedQA500Retrieval": SetBuilder(bmretriever.build_pubmedqa),
     "BIOSSES": SetBuilder(bmretriever.build_biosses),
-    "ICliniqRetrieval": SetBuilder(bmretriever.build_icliniq),
+    "ICliniqRetrieval": SetBuilder(own_copies.build_icliniq),
     "DiseaseOntologyRetrieval": SetBuilder(bmretriever.build_disease_ontology),
-    "RELISHReranking": SetBuilder(bmretriever.build_relish),
-    "DrugBankRetrieval": SetBuilder(bmretriever.build_drugbank),
+    "RELISHReranking": SetBuilder(own_copies.build_relish),
+    "DrugBankRetrieval": SetBuilder(own_copies.build_drugbank),
 }
 
 
