@@ -13,7 +13,7 @@ from medteb_mteb.curation.relatives.raw import (
     parse_json,
     read_text,
 )
-from medteb_mteb.curation.relatives.write import Built
+from medteb_mteb.curation.relatives.write import BuiltSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -36,7 +36,7 @@ TOPICS = "topics.beir-v1.0.0-bioasq.test.tsv.gz"
 QRELS = "qrels.beir-v1.0.0-bioasq.test.txt"
 
 
-def build_bioasq(raw: Raw, options: Mapping[str, str]) -> Built:
+def build_bioasq(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
     """`BioASQ500SnippetsRetrieval`: BEIR's 500 BioASQ topics over the snippets of gold documents.
 
     Args:
@@ -68,7 +68,7 @@ def build_bioasq(raw: Raw, options: Mapping[str, str]) -> Built:
     left["topics without a document"] = len(queries) - len(qrels)
     left["gold documents without a snippet"] = len(gold - set(corpus))
     every = {pmid for found in relevant.values() for pmid in found}
-    return Built(
+    return BuiltSet(
         task="BioASQ500SnippetsRetrieval",
         type="Retrieval",
         licence="not specified",
@@ -152,7 +152,7 @@ def _trec_qrels(path: Path) -> dict[str, list[str]]:
     return found
 
 
-def build_pubmedqa(raw: Raw, options: Mapping[str, str]) -> Built:
+def build_pubmedqa(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
     """`PubMedQA500Retrieval`: the 500 test questions of PubMedQA over abstracts without their conclusions.
 
     Args:
@@ -187,7 +187,7 @@ def build_pubmedqa(raw: Raw, options: Mapping[str, str]) -> Built:
     if empty := [query for query, text in queries.items() if not text]:
         raise BuildError(f"test_set.json: {empty[0][1:]} has no QUESTION.")
     added = " and the artificial ones (PQA-A)" if artificial else ""
-    return Built(
+    return BuiltSet(
         task="PubMedQA500Retrieval",
         type="Retrieval",
         licence="mit",
@@ -204,7 +204,7 @@ def build_pubmedqa(raw: Raw, options: Mapping[str, str]) -> Built:
     )
 
 
-def build_biosses(raw: Raw, options: Mapping[str, str]) -> Built:
+def build_biosses(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
     """`BIOSSES`: 100 pairs of biomedical sentences with the mean of five people's scores, 0 to 4.
 
     Args:
@@ -228,7 +228,7 @@ def build_biosses(raw: Raw, options: Mapping[str, str]) -> Built:
         rows.append(
             {"sentence1": row["sentence1"].strip(), "sentence2": row["sentence2"].strip(), "score": score}
         )
-    return Built(
+    return BuiltSet(
         task="BIOSSES",
         type="STS",
         licence="not specified",
@@ -242,7 +242,7 @@ def build_biosses(raw: Raw, options: Mapping[str, str]) -> Built:
     )
 
 
-def build_disease_ontology(raw: Raw, options: Mapping[str, str]) -> Built:
+def build_disease_ontology(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
     """`DiseaseOntologyRetrieval`: names of diseases to their definitions, in the place of MeSH.
 
     Args:
@@ -275,7 +275,7 @@ def build_disease_ontology(raw: Raw, options: Mapping[str, str]) -> Built:
             queries[f"q{key}"] = name
             corpus[key] = ("", in_one_line(re.sub(r"\\(.)", r"\1", definition[1])))
             qrels[f"q{key}"] = {key: 1}
-    return Built(
+    return BuiltSet(
         task="DiseaseOntologyRetrieval",
         type="Retrieval",
         licence="cc0-1.0",

@@ -17,7 +17,7 @@ from medteb_mteb.english.snapshot import Options
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from medteb_mteb.curation.relatives.write import Built
+    from medteb_mteb.curation.relatives.write import BuiltSet
     from medteb_mteb.editions import Edition
 
 __all__ = ["SETS", "SetBuilder", "build_set", "build_snapshot_task", "chosen_options"]
@@ -32,7 +32,7 @@ class SetBuilder:
         options: Allowed values by option; the first one is the default.
     """
 
-    make: Callable[[Raw, Mapping[str, str]], Built]
+    make: Callable[[Raw, Mapping[str, str]], BuiltSet]
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 

@@ -23,7 +23,7 @@ from medteb_mteb.curation.relatives.raw import (
     parse_xml,
     read_bytes,
 )
-from medteb_mteb.curation.relatives.write import Built
+from medteb_mteb.curation.relatives.write import BuiltSet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.relatives.raw import Raw
 
 __all__ = [
+    "AnswerPair",
     "Grade",
-    "Pair",
     "build_live_qa",
     "read_grades",
     "read_judged_answers",
@@ -56,7 +56,7 @@ _JUDGED = re.compile(r"Question: (?P<question>.*?)\nURL: (?P<url>\S*)\nAnswer: (
 
 
 @dataclass(frozen=True)
-class Pair:
+class AnswerPair:
     """A question of a page and the page's answer.
 
     Attributes:
@@ -85,7 +85,7 @@ class Grade:
     grade: int
 
 
-def read_pairs(raw: Raw) -> tuple[list[Pair], Counter[str]]:
+def read_pairs(raw: Raw) -> tuple[list[AnswerPair], Counter[str]]:
     """The pairs of all collections that have an answer, each text once.
 
     Returns:
@@ -95,7 +95,7 @@ def read_pairs(raw: Raw) -> tuple[list[Pair], Counter[str]]:
     Raises:
         BuildError: There is no MedQuAD, or a page cannot be read.
     """
-    pairs: list[Pair] = []
+    pairs: list[AnswerPair] = []
     left: Counter[str] = Counter()
     seen: set[tuple[str, str]] = set()
     for name, data in _medquad(raw).members(r"(^|/)\d+_\w+_QA(_XML)?/[^/]+\.xml$"):
@@ -108,7 +108,9 @@ def read_pairs(raw: Raw) -> tuple[list[Pair], Counter[str]]:
                 left["repeated pairs"] += 1
             else:
                 seen.add(_key(question, answer))
-                pairs.append(Pair(f"{collection}/{page}-{pair.get('pid') or len(pairs)}", question, answer))
+                pairs.append(
+                    AnswerPair(f"{collection}/{page}-{pair.get('pid') or len(pairs)}", question, answer)
+                )
     if not pairs:
         raise BuildError(f"{raw.folder} holds no MedQuAD answers; expected {ANSWERS}.")
     return pairs, left
@@ -139,14 +141,14 @@ def read_grades(raw: Raw) -> list[Grade]:
     return grades
 
 
-def read_judged_answers(raw: Raw) -> dict[str, Pair]:
+def read_judged_answers(raw: Raw) -> dict[str, AnswerPair]:
     """The graded answers by id, with the question under which their source answers.
 
     Raises:
         BuildError: They are missing, or a row is malformed.
     """
     name, data = _in_zip(raw, r"Answers-retrieved-from-MedQuAD\.csv$")
-    found: dict[str, Pair] = {}
+    found: dict[str, AnswerPair] = {}
     for row in parse_csv(decode(data, name), name, ("AnswerID", "Answer")):
         parts = _JUDGED.match(row["Answer"])
         if parts is None:
@@ -154,7 +156,7 @@ def read_judged_answers(raw: Raw) -> dict[str, Pair]:
         question = re.sub(r"\s*\(Also called:.*\Z", "", parts["question"], flags=re.DOTALL)
         # Every text ends in a bracket that its source does not have.
         answer = re.sub(r"\)\s*\Z", "", parts["answer"])
-        pair = Pair(row["AnswerID"], in_one_line(question), clean(answer))
+        pair = AnswerPair(row["AnswerID"], in_one_line(question), clean(answer))
         if found.setdefault(pair.id, pair) != pair:  # an answer has a row for each grade
             raise BuildError(f"{name}: a second, other text of {pair.id}.")
     return found
@@ -203,7 +205,7 @@ def read_live_questions(raw: Raw, form: str = "original") -> dict[str, str]:
     return questions
 
 
-def build_live_qa(raw: Raw, options: Mapping[str, str]) -> Built:
+def build_live_qa(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
     """`MedQuADLiveQARetrieval`: LiveQA questions, MedQuAD's answers, grades as gains 0 to 3.
 
     Args:
@@ -228,7 +230,7 @@ def build_live_qa(raw: Raw, options: Mapping[str, str]) -> Built:
     more = [pair for pair in pairs if _key(pair.question, pair.answer) not in known]
     left["pairs that are among the graded answers"] = len(pairs) - len(more)
     left["questions without an answer that is at least related"] = len(gains) - len(positive)
-    return Built(
+    return BuiltSet(
         task="MedQuADLiveQARetrieval",
         type="Retrieval",
         licence=LICENCE,

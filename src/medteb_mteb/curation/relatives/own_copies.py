@@ -15,7 +15,7 @@ from medteb_mteb.curation.relatives.raw import (
     parse_xml,
     read_bytes,
 )
-from medteb_mteb.curation.relatives.write import Built
+from medteb_mteb.curation.relatives.write import BuiltSet
 from medteb_mteb.folders.problems import Problems
 from medteb_mteb.folders.rows import iter_rows
 
@@ -36,7 +36,7 @@ DRUG_PROMPT = "Given a drug, retrieve passages for its definition"
 ARTICLE_PROMPT = "Given an article, retrieve Pubmed articles that are relevant to this article"
 
 
-def build_icliniq(raw: Raw, options: Mapping[str, str]) -> Built:
+def build_icliniq(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
     """`ICliniqRetrieval`: patients' questions on iCliniq to their doctors' answers.
 
     Args:
@@ -66,7 +66,7 @@ def build_icliniq(raw: Raw, options: Mapping[str, str]) -> Built:
     )
 
 
-def build_drugbank(raw: Raw, options: Mapping[str, str]) -> Built:
+def build_drugbank(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
     """`DrugBankRetrieval`: names of drugs to their descriptions, from a user's own licensed copy.
 
     Args:
@@ -104,7 +104,7 @@ def build_drugbank(raw: Raw, options: Mapping[str, str]) -> Built:
 
 def _one_to_one(
     pairs: Iterable[tuple[str, str]], *, task: str, note: str, licence: str, prompt: str
-) -> Built:
+) -> BuiltSet:
     """A set with one document per query. Equal documents are one; equal queries have all their documents."""
     left: Counter[str] = Counter()
     queries: dict[str, str] = {}
@@ -118,7 +118,7 @@ def _one_to_one(
         left["repeated documents"] += document in documents
         key = queries.setdefault(query, f"q{len(queries)}")
         qrels.setdefault(key, {})[documents.setdefault(document, f"d{len(documents)}")] = 1
-    return Built(
+    return BuiltSet(
         task=task,
         type="Retrieval",
         licence=licence,
@@ -131,7 +131,7 @@ def _one_to_one(
     )
 
 
-def build_relish(raw: Raw, options: Mapping[str, str]) -> Built:
+def build_relish(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
     """`RELISHReranking`: articles, each with candidates that authors graded 0, 1 or 2.
 
     Args:
@@ -168,7 +168,7 @@ def build_relish(raw: Raw, options: Mapping[str, str]) -> Built:
                 queries[f"q{key}"], qrels[f"q{key}"] = f"{title}\n{abstract}".strip(), grades
             else:
                 left["articles without a relevant candidate"] += 1
-    return Built(
+    return BuiltSet(
         task="RELISHReranking",
         type="Reranking",
         licence="not specified",

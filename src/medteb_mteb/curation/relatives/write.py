@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     from medteb_mteb.editions import Edition
 
-__all__ = ["Built", "write_built"]
+__all__ = ["BuiltSet", "write_built"]
 
 #: Name of the editions that are built from raw files.
 EDITION, VERSION = "raw", "1"
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltSet:
     """A data set made of raw files.
 
     Attributes:
@@ -79,7 +79,7 @@ class Built:
             )
 
 
-def write_built(built: Built, out: Path, used: Mapping[str, str]) -> tuple[Edition, bool]:
+def write_built(built: BuiltSet, out: Path, used: Mapping[str, str]) -> tuple[Edition, bool]:
     """Write a set to `out/<task>`, aside and then moved.
 
     Args:
@@ -143,7 +143,7 @@ def _same(target: Path, made: Edition) -> Edition:
     return there
 
 
-def _write_tables(built: Built, folder: Path) -> None:
+def _write_tables(built: BuiltSet, folder: Path) -> None:
     if built.rows:
         _write_jsonl(folder / "test.jsonl", built.rows)
         return
@@ -162,7 +162,7 @@ def _write_jsonl(path: Path, rows: Any) -> None:
     write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
-def _card(built: Built, used: Mapping[str, str]) -> str:
+def _card(built: BuiltSet, used: Mapping[str, str]) -> str:
     header = {"language": "en", "license": built.licence, "pretty_name": built.task}
     counts = ", ".join(f"{number:,} {kind}" for kind, number in built.counts().items())
     left = ", ".join(f"{number:,} {reason}" for reason, number in built.left_out.items() if number)
