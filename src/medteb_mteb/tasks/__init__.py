@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from medteb_mteb.abstasks.local_copy import DataUnavailableError
 from medteb_mteb.tasks.cmirb import CMIRB_TASKS
+from medteb_mteb.tasks.english import ENGLISH_TASKS
 from medteb_mteb.tasks.nano import NANO_TASKS
 from medteb_mteb.tasks.of_mteb import REPLACED as OF_MTEB
 from medteb_mteb.tasks.of_mteb import CMedQAv1Local, CMedQAv2Local
-from medteb_mteb.tasks.english import ENGLISH_TASKS
 from medteb_mteb.tasks.relatives import RELATIVES, REPLACED_BIOSSES
 from medteb_mteb.tasks.reranking import MedTEBReranking
 from medteb_mteb.tasks.retrieval import MedTEBRetrieval
