@@ -13,7 +13,8 @@ A database (see `curation.llm.database`) that holds digests and letters, and no 
 Earlier versions wrote a row per grade: tables `judgements` (digest of (settings, query, passage), the
 settings, the grade, a checksum), `places` and `dated`, in the order of digests. They are still read.
 
-Entries of the log and rows of `judgements` have their own checksums: `judge.repair` recovers intact ones."""
+Entries of the log and rows of `judgements` have their own checksums: `judge.repair` recovers intact ones.
+"""
 
 from __future__ import annotations
 
