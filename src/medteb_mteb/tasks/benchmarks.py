@@ -133,14 +133,10 @@ BMRETRIEVER_ENG = EditionBenchmark(
     task_names=relatives.BMRETRIEVER_SETS,
     description=(
         "The eleven evaluation sets of BMRetriever: five of mteb's, and six that `medteb build relatives` "
-        "makes "
-        "of raw files. Openly different from the paper: BioASQ's corpus (snippets of gold documents), "
-        "PubMedQA's "
-        "corpus (the labelled abstracts, unless PQA-A is added) and the Disease Ontology in the place of "
-        "MeSH. "
-        "The paper averages only its first four (NFCorpus, SciFact, SCIDOCS, TREC-COVID) and first five "
-        "(with "
-        "BIOSSES) sets."
+        "makes of raw files. Openly different from the paper: BioASQ's corpus (snippets of gold documents), "
+        "PubMedQA's corpus (the labelled abstracts, unless PQA-A is added) and the Disease Ontology in the "
+        "place of MeSH. The paper averages only its first four (NFCorpus, SciFact, SCIDOCS, TREC-COVID) and "
+        "first five (with BIOSSES) sets."
     ),
     reference=relatives.BMRETRIEVER,
     citation=relatives.BMRETRIEVER_CITATION,
@@ -153,11 +149,9 @@ MEDTEB_ENG_V1 = EditionBenchmark(
     task_names=tuple(english_tasks()),
     description=(
         "English MedTEB: 51 tasks of classification, clustering, pair classification and retrieval, "
-        "averaged over "
-        "tasks and by type as published. No data are published: they come from a snapshot, the folder "
-        "MedTEB-eng "
-        "in $MEDTEB_DATA. 26 tasks need MIMIC-IV, six others an LLM. Compare scores only where the dataset "
-        "revisions agree."
+        "averaged over tasks and by type as published. No data are published: they come from a snapshot, "
+        "the folder MedTEB-eng in $MEDTEB_DATA. 26 tasks need MIMIC-IV, six others an LLM. Compare scores "
+        "only where the dataset revisions agree."
     ),
     reference=english.REFERENCE,
     citation=english.CITATION,
