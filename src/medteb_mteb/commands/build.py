@@ -34,7 +34,7 @@ class _PipelineByDefault(typer.core.TyperGroup):
 
 build_app = typer.Typer(
     cls=_PipelineByDefault,
-    help="Build a benchmark from a pipeline file, a Nano set, or the data of a published set.",
+    help="Build a benchmark, a Nano set, or a published set.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -97,7 +97,7 @@ def build_medte_pairs(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write MedTE's training pairs from the raw files of its ten sources.
+    """Write MedTE's training pairs from raw files of ten sources.
 
     The sources that are there are read; the same command continues where it was stopped. Train on them with
     `mar train medte`.

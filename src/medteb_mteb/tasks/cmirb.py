@@ -12,6 +12,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from datasets import load_dataset
 from mteb.abstasks.retrieval_dataset_loaders import RetrievalDatasetLoader
 from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.timing import TimingStack
@@ -112,8 +113,6 @@ class _Loader(RetrievalDatasetLoader):
     """mteb's loader for qrels whose columns are named as in C-MTEB."""
 
     def _load_dataset_split(self, config: str, num_proc: int | None) -> Dataset:
-        from datasets import load_dataset  # lazy: datasets
-
         found = load_dataset(
             self.hf_repo, config, split=self._get_split(config), revision=self.revision, num_proc=num_proc
         )

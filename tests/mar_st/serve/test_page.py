@@ -256,14 +256,14 @@ def test_the_page_speaks_chinese_and_english(serve, visit):
 
 
 def test_the_page_says_when_there_is_no_good_match(serve, visit, tmp_path):
-    from mar_st.index.effort import keep
+    from mar_st.index import Index
     from tests.mar_st.serve.servers import make_index
 
     index = make_index(tmp_path, DOCUMENTS)
     plain = visit(serve(index).url)
     ask(plain, "胡言乱语")
     assert plain.inner_text("#match") == ""  # nothing was calibrated, so nothing is claimed
-    keep(index, "matches", FakeEncoder.identity, {"threshold": 0.9, "false_reject": 0.05})
+    Index.open(index).keep("matches", FakeEncoder.identity, {"threshold": 0.9, "false_reject": 0.05})
     page = plain.context.browser.new_page(locale="zh-CN")
     page.goto(serve(index).url)
     ask(page, "胡言乱语")

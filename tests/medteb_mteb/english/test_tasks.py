@@ -1,3 +1,5 @@
+"""The tasks of English MedTEB over a snapshot folder (`medteb_mteb/tasks/english.py`)."""
+
 from __future__ import annotations
 
 import json

@@ -114,18 +114,20 @@ def test_a_moved_piece_of_mteb_is_named_and_mteb_left_alone(stock, monkeypatch, 
 
 
 def test_a_piece_of_another_kind_is_refused(stock, monkeypatch):
-    monkeypatch.setattr(import_module("mteb.get_tasks"), "TASK_LIST", [1])
-    with pytest.raises(RegistryError, match=r"has a list as mteb.get_tasks.TASK_LIST"):
-        registry.register()
+    with monkeypatch.context() as patch:
+        patch.setattr(import_module("mteb.get_tasks"), "TASK_LIST", [1])
+        with pytest.raises(RegistryError, match=r"has a list as mteb.get_tasks.TASK_LIST"):
+            registry.register()
 
 
 def test_a_taken_name_undoes_the_whole_registration(stock, monkeypatch):
     lookup = import_module("mteb.models.model_implementations").MODEL_REGISTRY
-    monkeypatch.setitem(lookup, "medteb/bm25-jieba", lookup["mteb/baseline-bm25s"])
-    before = snapshot()
-    with pytest.raises(RegistryError, match="'medteb/bm25-jieba' is registered with mteb already"):
-        registry.register()
-    assert snapshot() == before
+    with monkeypatch.context() as patch:
+        patch.setitem(lookup, "medteb/bm25-jieba", lookup["mteb/baseline-bm25s"])
+        before = snapshot()
+        with pytest.raises(RegistryError, match="'medteb/bm25-jieba' is registered with mteb already"):
+            registry.register()
+        assert snapshot() == before
 
 
 def test_tasks_at_run_time(stock):
