@@ -211,7 +211,6 @@ FRESH = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_pages_on_search_run(searching, tmp_path):
     for name in SEARCH:
