@@ -126,9 +126,17 @@ def _check_settings(content: dict[str, Any]) -> None:
     settings = [content["search"], *(effort["search"] for effort in content.get("efforts", {}).values())]
     if not all(type(value) is int and value >= 0 for one in settings for value in one.values()):
         raise _OddError("settings of searching are whole numbers")
-    thresholds = [match["threshold"] for match in content.get("matches", {}).values()]
-    if not all(isinstance(one, float) and math.isfinite(one) for one in thresholds):
+    if not has_thresholds(content.get("matches", {})):
         raise _OddError("thresholds of matches are numbers")
+
+
+def has_thresholds(matches: Any) -> bool:
+    """Return True if every entry of `matches` has a finite threshold."""
+    try:
+        thresholds = [match["threshold"] for match in matches.values()]
+    except (AttributeError, KeyError, TypeError):
+        return False
+    return all(isinstance(one, float) and math.isfinite(one) for one in thresholds)
 
 
 def finish_segment(folder: Path) -> dict[str, dict[str, Any]]:
@@ -159,7 +167,7 @@ def writing(folder: Path) -> Iterator[None]:
     """Keep other writers out.
 
     Raises:
-        IndexingError: There is no such folder, it holds symbolic links, or another process changes the index.
+        IndexingError: The folder does not exist or holds symbolic links, or another process is changing it.
     """
     from filelock import FileLock, Timeout  # lazy: filelock
 

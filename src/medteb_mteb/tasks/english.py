@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from datasets import Dataset, DatasetDict
@@ -95,9 +96,9 @@ class SnapshotTask(LocalCopy):
             self.take(read_rows(folder, self.of), read_options(folder))
         self.data_loaded = True
 
+    @abstractmethod
     def take(self, rows: list[dict[str, Any]], options: Options) -> None:
         """Make the data set of the rows."""
-        raise NotImplementedError
 
 
 class SnapshotClassification(SnapshotTask, AbsTaskClassification):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,6 +11,7 @@ import numpy as np
 from mar_st.index.base import Index, ScoredKeys, store
 from mar_st.index.documents import Stored
 from mar_st.index.errors import IndexingError
+from mar_st.index.manifest import has_thresholds
 from mar_st.index.milvus.client import connect, failures_of, is_lite, is_newer, parse_address
 from mar_st.index.milvus.expressions import of_filter, of_ids
 from mar_st.index.milvus.rows import PROPERTY, send
@@ -54,7 +54,9 @@ class MilvusIndex(Index):
         self.fields: dict[str, FieldType] = self.about["fields"]
         self.model = self.about["model"]
         self.settings, self.efforts = self.about.get("search", {}), {}
-        self.matches = _checked(self.about.get("matches", {}), name)
+        self.matches: dict[str, dict[str, Any]] = self.about.get("matches", {})
+        if not has_thresholds(self.matches):
+            raise IndexingError(f"The thresholds of matches in {name} are damaged. Build the index again.")
 
     @classmethod
     def connect(cls, target: str) -> Self:
@@ -234,19 +236,3 @@ class MilvusIndex(Index):
     def _named(self, ids: Sequence[str]) -> dict[str, Any]:
         """Arguments that choose documents by id; pymilvus splices its own `ids` into the text as they are."""
         return of_ids(list(ids), templates=self._templates).arguments
-
-
-def _checked(matches: Any, name: str) -> dict[str, dict[str, Any]]:
-    """Return the thresholds of good matches that a collection says it has.
-
-    Raises:
-        IndexingError: They are not numbers.
-    """
-    try:
-        thresholds = [match["threshold"] for match in matches.values()]
-    except (AttributeError, KeyError, TypeError):
-        thresholds = [None]
-    if not all(isinstance(one, float) and math.isfinite(one) for one in thresholds):
-        raise IndexingError(f"The thresholds of matches in {name} are damaged. Build the index again.")
-    found: dict[str, dict[str, Any]] = matches
-    return found

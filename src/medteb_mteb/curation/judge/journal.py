@@ -333,7 +333,7 @@ class Journal(Database[JudgeAccount]):
         """Write down the grades that are not known yet, in the request's entry or a new one.
 
         Returns:
-            The entry; None if there is no grade, and no entry any more.
+            The entry, or None if the request has no new grade; an entry that it had is deleted then.
         """
         known = self.grades(list(grades)) if grades else {}
         letters = bytes(

@@ -26,7 +26,7 @@ _LOG, _FRAME = 32, 24
 
 
 def file_bytes(stack: ExitStack, file: Path) -> Bytes:
-    """Return the bytes of a file, mapped while `stack` is open; none if there is no such file."""
+    """Return the bytes of a file, mapped while `stack` is open; `b""` if the file is missing or empty."""
     if not file.is_file() or not file.stat().st_size:
         return b""
     stream = stack.enter_context(file.open("rb"))

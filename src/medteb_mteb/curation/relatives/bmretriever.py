@@ -100,7 +100,7 @@ def _list(value: Any, path: Path) -> list[dict[str, Any]]:
 def _pmid(address: Any, path: Path) -> str:
     found = re.search(r"/pubmed/(\d+)/?\Z", str(address))
     if found is None:
-        raise BuildError(f"{path}: {str(address)[:80]!r} is no address of a PubMed document.")
+        raise BuildError(f"{path}: {str(address)[:80]!r} is not the address of a PubMed document.")
     return found[1]
 
 

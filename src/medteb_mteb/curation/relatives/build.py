@@ -67,7 +67,7 @@ def build_set(
         The edition, and True if it was there already.
 
     Raises:
-        BuildError: There is no such set or option, a raw file is missing or malformed, or another edition is
+        BuildError: The set or option is unknown, a raw file is missing or malformed, or another edition is
             there.
     """
     if name not in SETS:

@@ -147,7 +147,7 @@ def _beir(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
         table = parse_csv(read_text(path), str(path), ("query-id", "corpus-id", "score"), delimiter="\t")
         for row in table:
             if not row["score"].lstrip("-").isdigit():
-                raise BuildError(f"{path}: score {row['score']!r} is no whole number.")
+                raise BuildError(f"{path}: score {row['score']!r} is not a whole number.")
             if int(row["score"]) > 0:
                 title, text = corpus.get(row["corpus-id"], ("", ""))
                 yield queries.get(row["query-id"], ""), f"{title}\n{text}".strip()
