@@ -29,10 +29,10 @@ def test_every_precision_is_near_the_original(exported):
     assert listing.refused == {}
     reports = {name: variant.report for name, variant in listing.variants.items()}
     assert reports["openvino-fp32"]["cosine_min"] > 0.999999
-    # Without VNNI sums of 8-bit products saturate at 16 bits.
+    # Without VNNI sums of products of 8-bit activations saturate at 16 bits; with AVX2 it was .955.
     least = 0.98 if {"avx512_vnni", "avx_vnni"} & processor().flags else 0.9
     for name, report in reports.items():
-        assert report["cosine_min"] > (least if "int8" in name else 0.98), name
+        assert report["cosine_min"] > (least if name == "openvino-int8-calibrated" else 0.98), name
     assert reports["openvino-int8"]["bytes"] < reports["openvino-fp32"]["bytes"]
     for report in reports.values():
         assert report["p50_ms"] > 0
