@@ -61,6 +61,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--connections", type=int, default=128)
+    parser.add_argument(
+        "--max-connections", type=int, default=4096, help="of the server; the overload holds up to 4,000"
+    )
     parser.add_argument("--silent", type=int, default=10_000)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=10)
@@ -291,6 +294,8 @@ class Server:
     def __init__(self, index: str, encoder: str, arguments: argparse.Namespace, app: str = "mar") -> None:
         common = [index, "--encoder", encoder, "--timeout", str(arguments.timeout)]
         own = ["-m", "mar_st.cli", "serve", "--port", "0", "--workers", str(arguments.workers)]
+        if most := getattr(arguments, "max_connections", None):
+            own += ["--max-connections", str(most)]
         other = [str(Path(__file__).with_name("serve_stock.py")), "--app", app]
         self.process = subprocess.Popen(
             [sys.executable, *(own if app == "mar" else other), *common],

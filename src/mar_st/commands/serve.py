@@ -98,7 +98,7 @@ def serve(
     window_ms: Window = 1.0,
     max_queue: MaxQueue = 1024,
     timeout: Timeout = 10.0,
-    max_connections: MaxConnections = 4096,
+    max_connections: MaxConnections = 1024,
     shutdown_timeout: ShutdownTimeout = 30.0,
     log_queries: LogQueries = False,
     access_log: AccessLog = False,

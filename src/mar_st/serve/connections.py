@@ -110,7 +110,14 @@ class GuardedProtocol(HttpToolsProtocol):
         if not self._is_sibling:
             self.guard.accept(self)
         if len(self.connections) > self.guard.limits.most and not self.guard.make_room(self):
-            self.refuse(ApiError(503, "too_many_connections", "Too many connections. Try again later."))
+            self.refuse(
+                ApiError(
+                    503,
+                    "too_many_connections",
+                    "Too many connections. Try again later.",
+                    headers=[(b"retry-after", b"1")],
+                )
+            )
             self.guard.count("refused")
             return
         self.guard.await_head(self)

@@ -46,7 +46,7 @@ class ConnectionLimits:
         send_seconds: Time in which a caller must take `TAKEN` bytes of its answer, or all that is left.
     """
 
-    most: int = 4096
+    most: int = 1024
     head_seconds: float = 10.0
     send_seconds: float = 10.0
 

@@ -82,7 +82,7 @@ class ServeSettings:
     header_timeout: float = 10.0
     send_timeout: float = 10.0
     keep_alive: float = 60.0
-    max_connections: int = 4096
+    max_connections: int = 1024
     shutdown_timeout: float = 30.0
     log_queries: bool = False
     access_log: bool = False
