@@ -41,6 +41,21 @@ def test_silent_connections_make_room_and_are_ended(serve):
         one.close()
 
 
+def test_where_every_connection_has_a_request_another_caller_is_told_to_come_back(serve):
+    server = serve(max_connections=2, per_text=1.5)
+    busy = [connect(server) for _ in range(2)]
+    for one in busy:
+        one.sendall(post(b"/search", b'{"query": "q"}', b"Host: 127.0.0.1", JSON))
+    time.sleep(0.6)  # what waits for its head would make room
+    with connect(server) as another:
+        status, head, body = read_answer(another)
+        assert (status, b"too_many_connections" in body) == (503, True)
+        assert b"\r\nretry-after: 1\r\n" in head + b"\r\n"
+    assert [read_answer(one)[0] for one in busy] == [200, 200]
+    for one in busy:
+        one.close()
+
+
 def test_a_body_that_does_not_come_is_a_408(serve):
     server = serve(body_timeout=0.5)
     with connect(server) as one:
