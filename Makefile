@@ -4,8 +4,9 @@ VENV ?= .venv
 PIP_ARGS ?=
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 -rs
 
-.PHONY: run test slow fuzz lint types wheel docs format data clean
+.PHONY: run test thorough slow fuzz lint types wheel docs format data clean
 
 ## run: install, and score the teaching model, mar-zh and BM25 on the packaged data
 run: $(VENV)/.run
@@ -14,9 +15,13 @@ run: $(VENV)/.run
 
 ## test: install what the tests need and run them
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 -rs
+	$(PYTEST)
 
-## slow: the tests that take long; SLOW_ARGS chooses some of them
+## thorough: what CI runs after `make test`: more combinations, rebuilds, commands in processes of their own
+thorough: $(VENV)/.test
+	$(PYTEST) -m "thorough and not slow and not network and not gpu"
+
+## slow: the tests that take long, which CI does not run; SLOW_ARGS chooses some of them
 SLOW_ARGS ?=
 slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow -rs $(SLOW_ARGS)

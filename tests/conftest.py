@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from typing import Any
 
 # Before anything imports a library that reads these once, at import.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -110,6 +111,29 @@ WRITERS: dict[str, Callable[[Path], Path]] = {
     "Classification": write_classification,
     "Clustering": write_clustering,
 }
+
+
+def pytest_collection() -> None:
+    """Without a GPU, torch queues each seed with a stack trace: mteb sets thousands when it is imported."""
+    import torch
+
+    if not torch.cuda.is_available():
+        torch.cuda.random._lazy_call = lambda *call, **options: None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(name: str) -> Iterator[Any]:
+    """`thorough(but=[...])`: the parameters of these ids stay in the default suite."""
+    items = yield
+    for item in items if isinstance(items, list) else []:
+        for mark in [mark for mark in item.own_markers if mark.name == "thorough" and mark.kwargs]:
+            stay = {text.encode("unicode_escape").decode("ascii") for text in mark.kwargs["but"]}
+            known = {one.callspec.id for one in items}
+            if stay - known:
+                raise pytest.UsageError(f"{item.nodeid}: no parameters {sorted(stay - known)}")
+            if item.callspec.id in stay:
+                item.own_markers.remove(mark)
+    return items
 
 
 def pytest_collection_finish() -> None:

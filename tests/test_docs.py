@@ -74,6 +74,7 @@ def test_the_langchain_example_quotes_the_passage_that_answers():
     assert prompt.endswith("问题：做胃镜前能喝水吗")
 
 
+@pytest.mark.thorough
 def test_the_llamaindex_example_finds_the_passage_that_answers():
     (best, score), (_, second) = _main("llamaindex_retriever")
     assert best == "胃镜检查前的准备"

@@ -211,6 +211,7 @@ FRESH = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(1800)
 def test_the_pages_on_search_run(searching, tmp_path):
     for name in SEARCH:

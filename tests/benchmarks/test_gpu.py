@@ -61,6 +61,7 @@ def record(runner, name):
     return json.loads((runner.out / f"{name}.json").read_text())
 
 
+@pytest.mark.thorough
 def test_a_step_that_fails_hangs_or_crashes_is_lost_alone(runner):
     started = time.monotonic()
     assert runner("bad", "hang", "crash", "lacking", "good").run() == 0

@@ -32,6 +32,7 @@ def test_a_command_that_leaves_others_no_memory_is_stopped(tmp_path, monkeypatch
         measured.run([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "log")
 
 
+@pytest.mark.thorough(but=["1-1.0"])
 @pytest.mark.parametrize(("copies", "ratio"), [(1, 1.0), (2, 2.0)])
 def test_copies_while_loading_are_seen(copies, ratio):
     def load():
@@ -44,6 +45,7 @@ def test_copies_while_loading_are_seen(copies, ratio):
     assert found["own_mb"] == pytest.approx(100 * ratio, rel=0.15)
 
 
+@pytest.mark.thorough
 def test_pages_of_mapped_files_count_as_resident_and_not_as_own(tmp_path):
     path = tmp_path / "weights"
     torch.zeros(100 * MB // 4).numpy().tofile(path)

@@ -19,6 +19,7 @@ def texts():
     return shapes.packaged_texts()[:2000]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "kind", "size", "ids"),
     [

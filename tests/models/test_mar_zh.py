@@ -48,6 +48,7 @@ def test_plain_sentence_transformers_answers_questions(folder):
     assert scores.argmax(1).tolist() == list(range(len(QUESTIONS)))
 
 
+@pytest.mark.thorough
 def test_every_rung_answers_most_of_them(folder):
     names = query_encoders(folder)
     assert len(names) > 1

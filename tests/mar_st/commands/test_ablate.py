@@ -27,6 +27,7 @@ def command(monkeypatch, capsys):
     return call
 
 
+@pytest.mark.thorough
 def test_the_plan_of_the_shipped_study(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, err = command("ablate", "mini", "--plan")

@@ -39,6 +39,7 @@ def test_summary_and_files(app, gte_folder, queries, tmp_path):  # noqa: F811
     assert load_query_encoder(out).encode(["头疼"]).shape == (1, 32)
 
 
+@pytest.mark.thorough
 def test_json_is_alone_on_standard_output(app, gte_folder, tmp_path):  # noqa: F811
     arguments = [str(gte_folder), str(tmp_path / "out"), "--format", "openvino", "--threads", "1", "--json"]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)

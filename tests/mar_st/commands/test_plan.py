@@ -21,6 +21,7 @@ def command(monkeypatch, capsys):
     return call
 
 
+@pytest.mark.thorough
 def test_plan_prints_a_block_per_stage(command):
     code, out, _ = command("plan", "kale", "--gpu", "A100-40GB", "--world", "8")
     assert code == 0
@@ -31,6 +32,7 @@ def test_plan_prints_a_block_per_stage(command):
     assert "all stages:" in out.splitlines()[-1]
 
 
+@pytest.mark.thorough
 def test_plan_prints_the_setting_that_fits(command):
     code, out, _ = command("plan", "medte")
     (line,) = (line for line in out.splitlines() if line.startswith("  fits with"))
@@ -56,6 +58,7 @@ def test_plan_as_json_with_settings(command):
     assert content["stages"][1]["memory"]["peak"] > content["stages"][1]["memory"]["weights"]
 
 
+@pytest.mark.thorough
 def test_plan_measures(command):
     config = "stages.symmetric.max_steps=100"
     code, out, err = command(

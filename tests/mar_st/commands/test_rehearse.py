@@ -21,6 +21,7 @@ def command(monkeypatch, capsys, tmp_path):
     return call
 
 
+@pytest.mark.thorough
 def test_a_rehearsal_prints_a_line_per_stage_and_cleans_up(command, tmp_path):
     code, out, _ = command("train", "--rehearse", "--tiny", "mini-symmetric-query")
     assert code == 0
@@ -34,6 +35,7 @@ def test_a_rehearsal_prints_a_line_per_stage_and_cleans_up(command, tmp_path):
     assert list((tmp_path / "runs").iterdir()) == []
 
 
+@pytest.mark.thorough
 def test_a_named_folder_is_kept(command, tmp_path):
     code, _, _ = command("train", "--rehearse", "--tiny", "mini-symmetric-query", "--out", "kept")
     assert code == 0
@@ -48,6 +50,7 @@ def test_a_failure_is_exit_code_2_and_one_line(command, tmp_path):
     assert "gone.jsonl" in err
 
 
+@pytest.mark.thorough
 def test_tiny_alone_trains_to_the_end(command, tmp_path):
     settings = ["--set", "stages.symmetric.epochs=0.5"]
     code, _, _ = command("train", "--tiny", "mini-symmetric-query", *settings)

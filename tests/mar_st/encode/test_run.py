@@ -48,6 +48,7 @@ def test_vectors_are_those_of_the_model_in_the_order_of_the_corpus(
     folder.verify()
 
 
+@pytest.mark.thorough(but=["settings0-2e-06", "settings3-0.05"])
 @pytest.mark.parametrize(
     ("settings", "tolerance"),
     [
@@ -75,6 +76,7 @@ def test_forms_and_dimensions(
         np.testing.assert_allclose(folder[:], cut / np.linalg.norm(cut, axis=1, keepdims=True), atol=ATOL)
 
 
+@pytest.mark.thorough(but=["1"])
 @pytest.mark.parametrize("after", [0, 1, 4])
 def test_stopped_and_started_again_it_gives_the_same_files(
     model: Path, corpus: Path, tmp_path: Path, whole: dict[str, str], after: int, monkeypatch: Any

@@ -24,6 +24,7 @@ def test_the_order_of_formats():
     assert RUNTIMES.names() == ("native", "onnx", "openvino")
 
 
+@pytest.mark.thorough
 def test_a_new_format_is_written_and_measured(registering, gte_folder, tmp_path):
     finished = []
 

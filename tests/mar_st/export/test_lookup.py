@@ -139,6 +139,7 @@ def test_javascript_gives_the_vectors_of_numpy(page):
     np.testing.assert_allclose(found, load_query_encoder(page).encode(QUERIES), atol=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)")
 def test_the_page_searches_and_shows_texts_as_text(page):
     from playwright.sync_api import expect

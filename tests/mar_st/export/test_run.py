@@ -17,6 +17,7 @@ from mar_st.online.listing import Listing
 from tests.mar_st.export.conftest import TEXTS
 
 
+@pytest.mark.thorough
 def test_every_precision_is_near_the_original(exported):
     out, listing = exported
     assert Listing.read(out) == listing
@@ -92,6 +93,7 @@ def test_ndcg_is_the_one_of_the_definition():
     assert judge.ndcg(second) == pytest.approx((1 / np.log2(3) + 1) / 2)
 
 
+@pytest.mark.thorough
 def test_a_task_says_what_is_lost(gte_folder, tmp_path):
     task = tmp_path / "task"
     (task / "qrels").mkdir(parents=True)

@@ -83,6 +83,7 @@ def test_a_name_is_lost_until_its_folder_is_synced(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "last").iterdir()] == ["b"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["exact", pytest.param("hnsw", marks=pytest.mark.slow)])
 def test_an_update_is_there_or_not_after_a_power_cut(tmp_path: Path, kind: str) -> None:
     library = make_library(tmp_path / "library", count=60)

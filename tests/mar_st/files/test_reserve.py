@@ -70,6 +70,7 @@ def _on_a_disk_of(size: str, folder: Path, code: str) -> subprocess.CompletedPro
     return subprocess.run([*command, script], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.thorough(but=["exact-64k"])
 @pytest.mark.parametrize(
     ("kind", "size"), [("exact", "2m"), ("hnsw", "2m"), ("int8", "4m"), ("exact", "64k")]
 )

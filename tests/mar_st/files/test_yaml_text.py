@@ -23,6 +23,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused_is_said_in_one_line(name, tmp_path):
     with pytest.raises(YamlError) as found:

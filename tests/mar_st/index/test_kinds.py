@@ -52,6 +52,7 @@ def searchable(folder):
     return kind_of(folder[0])(folder[2])
 
 
+@pytest.mark.thorough(but=["hnsw", "hnsw-int8-16", "ivf-pq"])
 def test_scores_are_inner_products_by_falling_score(searchable, source):
     queries = clustered(30, DIM, seed=5)
     scores, rows = searchable.search(queries, 10)

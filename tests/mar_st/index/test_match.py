@@ -162,6 +162,7 @@ def test_a_threshold_outlives_changes(index, tmp_path):
     assert opened.match_of(Encoder("query-2")) == second
 
 
+@pytest.mark.thorough
 def test_milvus_keeps_the_threshold_that_a_folder_has(index, library, tmp_path, closed_channels):
     path = tmp_path / "index.db"
     target = f"milvus:{path}"

@@ -158,6 +158,7 @@ def test_a_deleted_document_has_no_text(tmp_path, address):
     assert milvus.document("d3") is None
 
 
+@pytest.mark.thorough(but=["lite-auto"])
 @pytest.mark.parametrize("kind", ["hnsw", "int8", "auto"])
 def test_searching_is_set_to_reach_the_recall(library, address, kind):
     target = address()

@@ -137,6 +137,7 @@ def test_documents_with_any_id_are_found_and_read(collection, index):
     assert [hits[0].text for hits in found] == [f"text {place}" for place in range(len(NAMES))]
 
 
+@pytest.mark.thorough(but=["templates"])
 def test_filters_on_any_value_find_it_alone(collection, index):
     for place, name in enumerate(NAMES):
         for where in ({"name": name}, {"name": [name, "nowhere"]}, {"number": 2**53 + 1 + place}):
@@ -148,6 +149,7 @@ def test_filters_on_any_value_find_it_alone(collection, index):
     assert len(everything[0]) == len(NAMES)
 
 
+@pytest.mark.thorough(but=["templates"])
 def test_deleting_an_id_deletes_it_alone(collection, index):
     count = len(index)
     for absent in ("zz'] or id != ['q", "nowhere", "x\ny", "x\\ny1", '"', "'", "{v1}"):

@@ -211,6 +211,7 @@ def test_many_threads_get_what_one_gets(searcher):
         assert list(pool.map(ask, jobs * 3)) == expected * 3
 
 
+@pytest.mark.thorough
 def test_an_open_index_imports_no_torch(folder):
     code = (
         "import sys, numpy as np\n"

@@ -84,6 +84,7 @@ def test_added_replaced_and_deleted_as_if_built_so(library, tmp_path):
     assert {path.name for path in (out / "segments").iterdir()} >= {Index.open(out).segments[0].folder.name}
 
 
+@pytest.mark.thorough(but=["exact", "hnsw", "binary"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_takes_changes(tmp_path, kind):
     library = make_library(tmp_path / "library", count=3000)
@@ -132,6 +133,7 @@ def test_small_segments_are_merged(library, tmp_path):
     assert sum(len(rows) for rows in Index.open(out).locate(names)) == 60
 
 
+@pytest.mark.thorough
 def test_words_are_weighed_over_all_segments(library, tmp_path):
     """BM25 after an addition is BM25 of an index built whole, up to the mean length."""
     out = indexed(library, tmp_path / "index")

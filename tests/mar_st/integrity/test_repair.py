@@ -44,6 +44,7 @@ def run(*arguments: object) -> Any:
     return CliRunner().invoke(app, ["verify", *map(str, arguments)])
 
 
+@pytest.mark.thorough(but=["flipped", "missing"])
 @pytest.mark.parametrize("damage", ["flipped", "missing", "cut", "manifest"])
 def test_vectors_are_encoded_again(vectors: Path, corpus: Path, damage: str) -> None:  # noqa: F811
     before = digests(vectors)
@@ -79,6 +80,7 @@ def test_vectors_are_not_repaired_from_another_corpus(vectors: Path, corpus: Pat
         repair(verify(vectors), corpus)
 
 
+@pytest.mark.thorough(but=["exact", "ivf-pq"])
 @pytest.mark.parametrize("kind", ["exact", "int8", "hnsw", "binary", "ivf-pq"])
 def test_an_index_is_built_again_from_its_vectors(tmp_path: Path, kind: str) -> None:
     import faiss
@@ -124,6 +126,7 @@ class Teacher:
         return np.array([[len(text), 1.0, 2.0] for text in texts], dtype=np.float32)
 
 
+@pytest.mark.thorough(but=["flipped", "missing"])
 @pytest.mark.parametrize("damage", ["flipped", "keys", "no keys", "header", "missing", "older"])
 def test_teacher_vectors_are_checked_and_computed_again(tmp_path: Path, damage: str) -> None:
     store, texts = TeacherStore(tmp_path / "store", shard=3), ["a" * size for size in range(1, 11)]

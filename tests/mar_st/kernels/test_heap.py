@@ -56,6 +56,7 @@ def churned(how: str) -> tuple[float, float]:
     return fresh, given
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not heap.trim(), reason="no glibc")
 def test_freed_memory_is_kept_until_it_is_released() -> None:
     fresh, given = churned("keep")

@@ -227,6 +227,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.thorough(but=["2-options3", "5-options0", "7-options2", "2-options1"])
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("size", [1, 2, 5, 7])
 def test_gradcache_equals_plain(mar, size, options):

@@ -63,6 +63,15 @@ def step(make, *, spans=True, **limits):
     return value.detach(), gradients, shapes
 
 
+@pytest.mark.thorough(
+    but=[
+        "asym-limits0-True",
+        "distill-limits1-False",
+        "stored-limits0-True",
+        "alignment-limits1-False",
+        "frozen-limits1-True",
+    ]
+)
 @pytest.mark.parametrize("spans", [True, False])
 @pytest.mark.parametrize("limits", [{"mini_batch_tokens": BUDGET}, {"mini_batch_size": 3}])
 @pytest.mark.parametrize("make", [alignment, stored, asym, frozen, distill])

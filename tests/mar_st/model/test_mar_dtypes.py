@@ -52,6 +52,7 @@ def assert_close(found, exact):
     assert ((found * exact).sum(axis=1) / norms > 0.999).all()
 
 
+@pytest.mark.thorough(but=["query_dtype1-document_dtype0-False"])
 @pytest.mark.parametrize("renormalise", [True, False])
 @pytest.mark.parametrize("document_dtype", DTYPES)
 @pytest.mark.parametrize("query_dtype", [torch.float32, torch.bfloat16])
@@ -75,6 +76,7 @@ def test_stored_dtypes_encode_everywhere(
         assert_close(loaded.encode_queries(TEXTS), exact.encode_queries(TEXTS))
 
 
+@pytest.mark.thorough(but=["stored0-dtype2"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
 def test_a_dtype_can_be_asked_for(query_source, document_source, exact, stored, dtype, tmp_path):
@@ -148,6 +150,7 @@ def test_folders_of_the_old_form_load(query_source, document_source, exact, tmp_
     assert_close(only.encode_corpus(TEXTS), exact[1])
 
 
+@pytest.mark.thorough
 def test_stock_training_leaves_the_cut_as_it_is(query_source, document_source, tmp_path):
     build(query_source, document_source, torch.float32, torch.float32).save_pretrained(str(tmp_path / "mar"))
     model = SentenceTransformer(str(tmp_path / "mar"), device="cpu")

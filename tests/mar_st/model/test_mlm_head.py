@@ -69,6 +69,7 @@ def test_encoders_and_causal_models_have_no_head(tmp_path):
     assert source_head(str(tmp_path / "qwen3")) is None
 
 
+@pytest.mark.thorough
 def test_pre_training_starts_from_the_head_and_continues_from_its_own(tmp_path, query_source):
     config, tokenizer = query_source
     torch.manual_seed(0)

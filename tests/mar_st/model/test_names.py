@@ -109,6 +109,7 @@ def _pairs(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.thorough(but=["mar-mini-mar mine", "mar-mini-MAR"])
 @pytest.mark.parametrize("entry", ENTRIES)
 @pytest.mark.parametrize("name", [*NAMES, "medteb/mar-0.3b-4b", "mar-0.3b-8b", "medteb/other", "MedTEB/mar"])
 def test_the_hub_is_not_asked_for_a_name_of_this_project(entry, name, online, tmp_path):

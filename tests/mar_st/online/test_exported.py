@@ -28,6 +28,7 @@ def original(gte_folder):  # noqa: F811
     return load_query_encoder(gte_folder)
 
 
+@pytest.mark.thorough
 def test_vectors_are_the_originals(encoder, original):
     vectors = encoder.encode(TEXTS)
     assert vectors.dtype == np.float32

@@ -91,6 +91,7 @@ TRAININGS = [
 ]
 
 
+@pytest.mark.thorough(but=["full"])
 @pytest.mark.parametrize("training", TRAININGS)
 def test_memory_of_a_pass_is_what_a_real_pass_takes(training):
     shape, rows, length = _shape("Qwen/Qwen3-4B", layers=6), 5, 24
@@ -111,6 +112,7 @@ def test_memory_of_a_pass_is_what_a_real_pass_takes(training):
     assert pass_memory(shape, rows, length, training) == pytest.approx(live.peak - before, rel=0.05)
 
 
+@pytest.mark.thorough(but=["frozen"])
 @pytest.mark.parametrize("training", TRAININGS)
 def test_depth_is_read_off_a_line(training):
     shape = _shape("google/gemma-2b", layers=7)
@@ -119,12 +121,14 @@ def test_depth_is_read_off_a_line(training):
     assert pass_memory(shape, 6, 16, training) == pytest.approx(whole, rel=0.02)
 
 
+@pytest.mark.thorough
 def test_more_rows_need_more_memory():
     shape = _shape("google/gemma-2b", layers=3)
     few, many = (pass_memory(shape, rows, 16, Training("full")) for rows in (6, 60))
     assert many > 3 * few
 
 
+@pytest.mark.thorough
 def test_checkpointing_and_frozen_passes_need_less():
     shape = _shape(NAMES[0], layers=8)
     full, checkpointed, frozen = (

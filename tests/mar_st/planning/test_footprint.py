@@ -33,6 +33,7 @@ STAGES = {
 }  # fmt: skip
 
 
+@pytest.mark.thorough(but=["frozen"])
 @pytest.mark.parametrize("kind", STAGES)
 def test_memory_of_a_stage_is_what_training_it_takes(recipe, tmp_path, kind):
     """Weights, gradients, AdamW moments and activations, by an account of all tensors of a run."""
@@ -49,6 +50,7 @@ def test_memory_of_a_stage_is_what_training_it_takes(recipe, tmp_path, kind):
     assert planned["activations"] > planned["weights"] / 5  # all parts matter here
 
 
+@pytest.mark.thorough
 def test_more_devices_need_less_memory_each(recipe):
     alone = recipe.model_copy(update={"stages": recipe.stages[:1]})
     assert plan(alone, world=4).memory < plan(alone).memory
@@ -67,6 +69,7 @@ LOSSES = {
 }  # fmt: skip
 
 
+@pytest.mark.thorough(but=["3000-16-infonce", "1000-256-dims", "1000-256-distill"])
 @pytest.mark.parametrize("kind", LOSSES)
 @pytest.mark.parametrize(("rows", "dim"), [(3000, 16), (1000, 256)])
 def test_memory_of_a_loss_is_what_it_allocates(kind, rows, dim, monkeypatch):

@@ -22,6 +22,7 @@ def _steps_done(folder):
     return max(row["step"] for row in rows)
 
 
+@pytest.mark.thorough
 def test_steps_are_those_of_a_run(recipe, tmp_path):
     planned = plan(recipe)
     out = tmp_path / "run"

@@ -19,6 +19,7 @@ from mar_st.rehearsal.tiny import RETRIEVAL, shrink
 CONFIGS = Path(str(files("mar_st") / "configs"))
 
 
+@pytest.mark.thorough
 def test_published_recipes():
     found = plan(load_recipe("mar-0.3b-4b"), device="A100-40GB", world=32)
     stages = {stage.name: stage for stage in found.stages}
@@ -60,6 +61,7 @@ def forward_flops_of(name, length):
 FLEETS = [("H100", 1), ("H100", 8), ("A100-40GB", 1)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", _marked(recipe_names(), quick={"medte"}))
 def test_every_stage_of_a_shipped_recipe_fits_or_is_told_how(name):
     """The change that is printed is applied as it stands, and then the stage fits."""
@@ -94,6 +96,7 @@ def test_deepspeed_is_planned_with():
         plan(recipe, world=8, deepspeed=CONFIGS / "zero2.json")
 
 
+@pytest.mark.thorough
 def test_a_stage_that_only_an_adapter_makes_fit_is_not_changed_into_one():
     recipe = load_recipe("medical-embedder-4b", ["stages.document-init.lora_r=null"])
     (stage,) = plan(recipe, device="A100-40GB").stages
@@ -103,12 +106,14 @@ def test_a_stage_that_only_an_adapter_makes_fit_is_not_changed_into_one():
         fitted(recipe, DEVICES["A100-40GB"], Launch())
 
 
+@pytest.mark.thorough
 def test_stages_that_do_not_fit_are_named():
     whole = load_recipe("ablations/finetune-only", ["stages.query-init.mini_batch_tokens=null"])
     assert plan(whole, device="H100").stages[0].fits is False
     assert plan(load_recipe("ablations/finetune-only"), device="H100").stages[0].fits is True
 
 
+@pytest.mark.thorough(but=["kale"])
 @pytest.mark.parametrize("name", _marked(recipe_names(), quick={"kale", "bmretriever-410m", "medte"}))
 def test_every_shipped_recipe_can_be_planned(name):
     recipe = load_recipe(name)
@@ -120,6 +125,7 @@ def test_every_shipped_recipe_can_be_planned(name):
     json.dumps(found.to_json())
 
 
+@pytest.mark.thorough
 def test_an_encoder_merged_in_float32_stays_in_float32():
     found = plan(load_recipe("mar-0.3b-4b", ["stages.document-init.lora_merge_dtype=float32"]))
     held = {s.name: s.parameters["document"]["dtype"] for s in found.stages if "document" in s.parameters}

@@ -32,6 +32,7 @@ def _one_stage(dtype=None):
     return recipe.model_copy(update={"data": recipe.data[1:]})
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "name",
@@ -118,6 +119,7 @@ def test_every_family_passes_a_tiny_rehearsal_in_bfloat16(query, document, tmp_p
     assert stored["joint"] == {"F32", "BF16"}
 
 
+@pytest.mark.thorough
 def test_a_rehearsal_in_bfloat16_computes_in_it(tmp_path):
     recipe = _one_stage("bfloat16")
     assert (recipe.precision, recipe.query.dtype) == ("bf16", "bfloat16")
@@ -166,6 +168,7 @@ def test_a_loss_that_is_not_finite_is_told(tmp_path):
         rehearse(recipe, tmp_path / "run")
 
 
+@pytest.mark.thorough
 def test_a_stage_that_does_not_resume_is_told(tmp_path, monkeypatch):
     import mar_st.stages.trainer as stages
 
@@ -174,6 +177,7 @@ def test_a_stage_that_does_not_resume_is_told(tmp_path, monkeypatch):
         rehearse(_one_stage(), tmp_path / "run")
 
 
+@pytest.mark.thorough
 def test_a_model_that_does_not_load_is_told(tmp_path, monkeypatch):
     def broken(path):
         raise OSError("no weights")

@@ -115,6 +115,7 @@ def test_a_fitted_setting_is_kept_when_a_run_is_resumed(tmp_path):
     assert _ready(own, marker, None)[0].stages[0].mini_batch_size == 4
 
 
+@pytest.mark.thorough
 def test_a_fitted_run_records_its_changes_and_is_resumed_without_fit(recipe_file, tmp_path, monkeypatch):
     recipe, out = load_recipe(recipe_file, ["stages.query-init.epochs=0.4"]), tmp_path / "run"
     peak = plan(recipe).stages[0].memory["peak"] / 2**30

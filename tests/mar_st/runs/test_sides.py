@@ -77,6 +77,7 @@ def _query_weights(folder):
     return load_file(folder / "query_0_Transformer/model.safetensors")
 
 
+@pytest.mark.thorough
 def test_layers_of_the_document_as_trained_so_far(recipe, tmp_path):
     built = recipe(
         "stages.align.learning_rate=1e-12",  # leaves the weights where they were
@@ -98,6 +99,7 @@ def test_layers_of_the_document_as_trained_so_far(recipe, tmp_path):
     np.testing.assert_allclose(plain.encode_query(["头疼"]), mar.encode_queries(["头疼"]), atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_layers_of_the_document_keep_their_pooling_through_stages(recipe, tmp_path):
     built = recipe(
         dim=24,
@@ -109,6 +111,7 @@ def test_layers_of_the_document_keep_their_pooling_through_stages(recipe, tmp_pa
     assert mar.encode_queries(["头疼"]).shape == (1, 24)
 
 
+@pytest.mark.thorough
 def test_a_projection_is_trained_from_the_first_joining_stage(recipe, tmp_path):
     query = {
         "max_length": 24,
@@ -159,6 +162,7 @@ def test_raw_dot_products(recipe, tmp_path):
     assert abs(float(np.linalg.norm(model.encode(["头疼"]))) - 1) > 0.05
 
 
+@pytest.mark.thorough(but=["lasttoken"])
 @pytest.mark.parametrize("mode", ["mean", "lasttoken"])
 def test_pooling_of_a_random_encoder(recipe, tmp_path, mode):
     query = {
@@ -193,6 +197,7 @@ def test_retromae_gets_the_query_side(recipe, tmp_path, monkeypatch):
     assert (settings.folder, prompts) == (tmp_path / "out/01-pretrain", {"query": "检索："})
 
 
+@pytest.mark.thorough(but=["document"])
 @pytest.mark.parametrize("teacher", ["document", "folder"])
 def test_distill_gets_its_teacher(recipe, tmp_path, monkeypatch, encoder_folder, teacher):
     stage = _Stage(monkeypatch, "distill")
@@ -213,6 +218,7 @@ def test_distill_gets_its_teacher(recipe, tmp_path, monkeypatch, encoder_folder,
     assert student.get_embedding_dimension() == 16
 
 
+@pytest.mark.thorough(but=["document"])
 @pytest.mark.parametrize("teacher", ["document", "folder", "cross-encoder"])
 def test_joint_gets_its_teacher(recipe, tmp_path, monkeypatch, encoder_folder, teacher):
     taught_by = []
@@ -234,6 +240,7 @@ def test_joint_gets_its_teacher(recipe, tmp_path, monkeypatch, encoder_folder, t
         np.testing.assert_allclose(given.predict(pairs), scoring.predict(pairs), atol=1e-6)
 
 
+@pytest.mark.thorough(but=["True"])
 @pytest.mark.parametrize("renormalise", [True, False])
 def test_prefixes_are_renormalised_where_the_model_is(recipe, tmp_path, monkeypatch, renormalise):
     """With a cut after the normalisation `document-init` scores prefixes as the finished model scores."""
@@ -267,6 +274,7 @@ def test_pre_training_comes_first(recipe, tmp_path):
     assert not any(torch.equal(before[name], after[name]) for name in before if "proj.weight" in name)
 
 
+@pytest.mark.thorough
 def test_a_student_of_the_document_side(recipe, tmp_path):
     distill = {**FAST, "stage": "distill", "name": "distill", "temperature": 0.1, "negatives": 0}
     out = tmp_path / "out"
@@ -295,6 +303,7 @@ def test_missing_models_are_noticed_before_training(recipe, tmp_path, settings, 
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.thorough
 def test_only_what_is_trained_is_float32(recipe, tmp_path):
     """Weights stored in half precision: full training in them would lose its small updates."""
     from mar_st.runs.sides import Sides
@@ -320,6 +329,7 @@ def test_only_what_is_trained_is_float32(recipe, tmp_path):
             assert found == [torch.float32, wanted], (stage, precision)
 
 
+@pytest.mark.thorough
 def test_dtype_and_attention_of_a_backbone_reach_every_load(recipe, tmp_path):
     from mar_st.runs.sides import Sides
 

@@ -65,6 +65,7 @@ def short_run(recipe_file, tmp_path_factory):
     return out, overrides
 
 
+@pytest.mark.thorough(but=["stages.2.epochs=1-kept1", "storage_dtype=float16-kept4"])
 @pytest.mark.parametrize(
     ("override", "kept"),
     [
@@ -85,6 +86,7 @@ def test_a_change_reruns_its_stage_and_what_follows(short_run, recipe_file, tmp_
     assert weights(out / "model") != weights(before / "model")
 
 
+@pytest.mark.thorough
 def test_changed_data_are_noticed(finished, recipe_file, tmp_path):
     out, data = tmp_path / "run", tmp_path / "triples.jsonl"
     original = recipe_file.with_name("triples.jsonl").read_text(encoding="utf-8")
@@ -102,6 +104,7 @@ def test_the_folder_of_another_recipe_is_refused(finished, recipe_file):
         train(load_recipe(recipe_file, ["name=other"]), finished)
 
 
+@pytest.mark.thorough
 def test_a_run_up_to_a_stage(recipe_file, finished, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(finished / "01-query-init", out / "01-query-init")
@@ -119,6 +122,7 @@ def test_a_run_up_to_a_stage(recipe_file, finished, tmp_path):
     assert train(recipe, out, until="query-init", resume=True, say=silent) == out / "01-query-init" / "model"
 
 
+@pytest.mark.thorough
 def test_runs_share_a_store(recipe_file, finished, tmp_path, monkeypatch):
     monkeypatch.setenv("MAR_STAGES", str(tmp_path / "store"))
     first, second = tmp_path / "first", tmp_path / "second"
@@ -144,6 +148,7 @@ def test_runs_share_a_store(recipe_file, finished, tmp_path, monkeypatch):
     assert sum(map(len, weights(second / "model").values())) < 0.6 * sum(map(len, stored.values()))
 
 
+@pytest.mark.thorough
 def test_a_stage_in_the_hands_of_another_run_is_waited_for(recipe_file, tmp_path):
     import threading
 
@@ -203,6 +208,7 @@ def test_truncation_survives_joint_training(finished):
     assert torch.equal(weight, INERT * torch.eye(32, 48))
 
 
+@pytest.mark.thorough
 def test_joint_with_lora_is_merged(unfinished, recipe_file):
     pytest.importorskip("peft", reason="LoRA needs the train extra")
     out = unfinished("04-joint")
@@ -238,6 +244,7 @@ def test_two_processes_train_one_run(recipe_file, tmp_path):
 # -- symmetric recipes --
 
 
+@pytest.mark.thorough(but=["query-document"])
 @pytest.mark.parametrize(("absent", "side"), [("document", "query"), ("query", "document")])
 def test_one_backbone_gives_a_symmetric_model(recipe_file, tmp_path, absent, side):
     content = yaml.safe_load(recipe_file.read_text(encoding="utf-8"))

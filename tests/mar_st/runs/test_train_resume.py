@@ -40,6 +40,7 @@ RESUMED = [
 ]
 
 
+@pytest.mark.thorough(but=["joint"])
 @pytest.mark.parametrize(("stage", "overrides"), RESUMED)
 def test_resumed_equals_uninterrupted(
     finished, unfinished, recipe_file, monkeypatch, tmp_path, stage, overrides
@@ -74,6 +75,7 @@ def test_resumed_equals_uninterrupted(
     assert rows == [json.loads(line)["step"] for line in (expected / stage / "metrics.jsonl").open()]
 
 
+@pytest.mark.thorough
 def test_a_run_killed_after_its_last_step_has_only_to_save(finished, unfinished, recipe_file, monkeypatch):
     out = unfinished("04-joint")
 
@@ -90,6 +92,7 @@ def test_a_run_killed_after_its_last_step_has_only_to_save(finished, unfinished,
     assert len(steps[0].read_text().splitlines()) == len(steps[1].read_text().splitlines())
 
 
+@pytest.mark.thorough
 def test_a_checkpoint_cut_off_while_it_was_written_is_passed_over(
     finished, unfinished, recipe_file, monkeypatch
 ):

@@ -92,6 +92,7 @@ def test_colours_have_enough_contrast(scheme):
     assert contrast("#777", "#fff") == pytest.approx(4.48, abs=0.01)
 
 
+@pytest.mark.thorough
 @NO_BROWSER
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_visible_elements_have_the_colours_of_the_style_sheet(serve, visit, scheme):
@@ -129,6 +130,7 @@ def rgb(colour):
     return "rgb({}, {}, {})".format(*(int(digits[place : place + 2], 16) for place in (0, 2, 4)))
 
 
+@pytest.mark.thorough
 @NO_BROWSER
 def test_everything_is_reached_with_the_keyboard_in_the_order_it_is_seen(serve, visit):
     page = visit(serve().url)
@@ -156,6 +158,7 @@ def test_everything_is_reached_with_the_keyboard_in_the_order_it_is_seen(serve, 
     expect(page.locator("h1")).to_have_text("Medical literature search")
 
 
+@pytest.mark.thorough
 @NO_BROWSER
 def test_a_screen_reader_is_told_what_there_is(serve, visit):
     server = serve()

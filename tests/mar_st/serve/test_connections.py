@@ -19,6 +19,7 @@ from mar_st.serve.metrics import Metrics
 from tests.mar_st.serve.sockets import JSON, connect, post, read_all, read_answer, with_server
 
 
+@pytest.mark.thorough
 def test_silent_connections_make_room_and_are_ended(serve):
     server = serve(max_connections=40, header_timeout=2.0)
     silent = [connect(server) for _ in range(150)]
@@ -56,6 +57,7 @@ def test_where_every_connection_has_a_request_another_caller_is_told_to_come_bac
         one.close()
 
 
+@pytest.mark.thorough
 def test_a_body_that_does_not_come_is_a_408(serve):
     server = serve(body_timeout=0.5)
     with connect(server) as one:
@@ -126,6 +128,7 @@ def test_pipelined_requests_are_answered_in_order(lasting):
     assert found.endswith(b'{"status":"ready"}')
 
 
+@pytest.mark.thorough
 def test_a_request_that_came_in_time_is_answered_by_a_server_that_was_held_up():
     """libuv runs timers after it has handled what it polled, and before it polls again."""
 
@@ -297,6 +300,7 @@ def test_connections_that_come_together_are_taken_together():
     assert made[-1] - made[0] < 2
 
 
+@pytest.mark.thorough
 def test_a_burst_on_full_queues_is_refused_and_every_connection_lives(serve):
     server = serve(per_text=0.05, max_queue=8, max_batch=1, timeout=5.0)
     first = [connect(server) for _ in range(12)]

@@ -7,6 +7,8 @@ import logging
 import threading
 import time
 
+import pytest
+
 from mar_st.online.waiting import EncodeRequest
 from tests.mar_st.serve.fakes import FakeEncoder, hits_of
 
@@ -47,6 +49,7 @@ def test_one_failing_caller_fails_alone(client, caplog):
     assert "ValueError" in caplog.text or "RuntimeError" in caplog.text
 
 
+@pytest.mark.thorough
 def test_a_slow_encoder_is_a_504_and_a_full_queue_a_429(make_client):
     encoder = FakeEncoder()
     client = make_client(encoder=encoder, timeout=3.0, max_queue=2, max_batch=1)

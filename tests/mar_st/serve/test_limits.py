@@ -56,6 +56,7 @@ def timed(client, *bodies):
     return asyncio.run(run())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("by_vector", [False, True])
 def test_the_longest_query_delays_no_other_request(make_client, searcher, by_vector):
     client = make_client(searcher, searcher.encoder)

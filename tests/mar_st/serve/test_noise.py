@@ -42,6 +42,7 @@ RAW = [
 ]
 
 
+@pytest.mark.thorough
 def test_whatever_is_sent_the_log_stays_short(serve):
     server = serve()
     before = len(server.log)

@@ -54,6 +54,7 @@ def schemathesis(server, examples, keys=()):
     assert not any("ERROR" in line for line in server.log), server.log
 
 
+@pytest.mark.thorough
 def test_requests_that_follow_the_document_and_others(serve):
     schemathesis(serve(max_k=50, max_texts=8), 2)
 

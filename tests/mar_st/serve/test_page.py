@@ -44,6 +44,7 @@ def test_a_search_shows_hits_with_scores_legs_marks_and_time(serve, visit):
     expect(page.locator("#status.bad")).to_contain_text("没有字段")
 
 
+@pytest.mark.thorough
 def test_text_of_documents_is_never_markup(serve, visit, tmp_path):
     from tests.mar_st.serve.servers import make_index
 
@@ -56,6 +57,7 @@ def test_text_of_documents_is_never_markup(serve, visit, tmp_path):
     assert page.title() == "医学文献检索"
 
 
+@pytest.mark.thorough
 def test_a_key_is_asked_for(serve, visit):
     server = serve(api_keys=[KEY])
     page = visit(server.url, refusals=True)
@@ -68,6 +70,7 @@ def test_a_key_is_asked_for(serve, visit):
     assert page.locator("#hits li").count() == 6
 
 
+@pytest.mark.thorough
 def test_on_a_phone_nothing_is_cut_off_and_controls_are_labelled(serve, visit):
     server = serve()
     page = visit(server.url, width=360, height=740)
@@ -84,6 +87,7 @@ def test_on_a_phone_nothing_is_cut_off_and_controls_are_labelled(serve, visit):
     assert page.locator("button[type=submit]").bounding_box()["height"] >= 44
 
 
+@pytest.mark.thorough
 def test_the_page_of_the_api(serve, visit):
     page = visit(f"{serve().url}/docs")
     assert page.locator("section").count() >= 6
@@ -105,6 +109,7 @@ def library(serve, tmp_path):
     return serve(make_index(tmp_path, [LONG, "<b>感冒</b>多喝水", "English only"], prefix="a/../&#?=% "))
 
 
+@pytest.mark.thorough
 def test_a_document_is_read_in_full_and_the_focus_comes_back(library, visit):
     page = visit(library.url)
     ask(page, LONG[:20])
@@ -137,6 +142,7 @@ def test_a_document_is_read_in_full_and_the_focus_comes_back(library, visit):
     expect(page.locator("#document")).to_be_hidden()
 
 
+@pytest.mark.thorough
 def test_an_address_holds_the_search_its_filter_and_the_document(library, visit):
     page = visit(library.url)
     page.click("#more summary")
@@ -163,6 +169,7 @@ def test_an_address_holds_the_search_its_filter_and_the_document(library, visit)
     assert "?" not in other.url.split("#")[0]
 
 
+@pytest.mark.thorough
 def test_back_and_forward_go_through_searches_and_documents(library, visit):
     page = visit(library.url)
     ask(page, "感冒")
@@ -186,6 +193,7 @@ def test_back_and_forward_go_through_searches_and_documents(library, visit):
     expect(page.locator("#hits li")).to_have_count(0)
 
 
+@pytest.mark.thorough
 def test_an_error_leaves_no_old_hits(serve, visit):
     server = serve()
     page = visit(server.url, refusals=True)
@@ -225,6 +233,7 @@ def test_an_error_leaves_no_old_hits(serve, visit):
     expect(hits).to_have_count(0)
 
 
+@pytest.mark.thorough
 def test_the_page_speaks_chinese_and_english(serve, visit):
     server = serve()
     page = visit(server.url, locale="en-US")
@@ -255,6 +264,7 @@ def test_the_page_speaks_chinese_and_english(serve, visit):
     assert "条数" not in left
 
 
+@pytest.mark.thorough
 def test_the_page_says_when_there_is_no_good_match(serve, visit, tmp_path):
     from mar_st.index import Index
     from tests.mar_st.serve.servers import make_index
@@ -277,6 +287,7 @@ def test_the_page_says_when_there_is_no_good_match(serve, visit, tmp_path):
     expect(page.locator("#match")).to_be_empty()
 
 
+@pytest.mark.thorough
 def test_a_shared_search_waits_for_the_key(serve, visit):
     server = serve(api_keys=[KEY])
     page = visit(f"{server.url}/#q=头疼&where=department%3D内科", refusals=True)

@@ -60,6 +60,7 @@ def test_a_lone_server_leaves_one_line(serve, tmp_path):
     assert "has 0 bytes" in line
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_an_end_of_another_kind_leaves_no_line(serve, tmp_path, how):
     index = make_index(tmp_path, DOCUMENTS)

@@ -69,6 +69,7 @@ def test_a_stock_openai_client_and_searches(serve, index):
         assert (unknown.status_code, unknown.json()["error"]["param"]) == (400, "where")
 
 
+@pytest.mark.thorough
 def test_stock_clients_name_the_side_by_the_model(serve):
     server = serve(document_encoder="fake")
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
@@ -81,6 +82,7 @@ def test_stock_clients_name_the_side_by_the_model(serve):
             client.models.retrieve("text-embedding-3-small")
 
 
+@pytest.mark.thorough
 def test_a_query_never_reaches_the_log(serve):
     server = serve(access_log=True, max_body=2000)
     secret = "绝密病情"
@@ -155,6 +157,7 @@ def run_hammer(server, queries, callers=16):
     return finish
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_stop_under_load_loses_nothing_that_was_accepted(serve, index, workers):
     server = serve(seconds=0.05, workers=workers)
@@ -172,6 +175,7 @@ def test_a_stop_under_load_loses_nothing_that_was_accepted(serve, index, workers
         assert [hit["id"] for hit in httpx.Response(200, content=body).json()["hits"]] == wanted[query]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_hot_swap_under_load(serve, tmp_path, workers):
     old, new = tmp_path / "old", tmp_path / "new"
@@ -251,6 +255,7 @@ def test_hot_swap_under_load(serve, tmp_path, workers):
     assert server.stop() == 0
 
 
+@pytest.mark.thorough
 def test_a_folder_is_watched(serve, tmp_path):
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
@@ -268,6 +273,7 @@ def test_a_folder_is_watched(serve, tmp_path):
         time.sleep(0.2)
 
 
+@pytest.mark.thorough
 def test_overload_is_turned_away_and_the_others_are_in_time(serve):
     server = serve(per_text=0.02, timeout=2.0, max_queue=20, max_batch=4)  # 50 queries a second
     finish = run_hammer(server, [f"问题{number}" for number in range(50)], callers=80)
@@ -319,6 +325,7 @@ def child_pids(pid):
                 continue
 
 
+@pytest.mark.thorough
 def test_workers_end_with_their_parent(serve):
     server = serve(workers=2)
     children = [int(name) for name in child_pids(server.process.pid)]

@@ -68,6 +68,7 @@ def test_who_does_not_read_is_ended():
     with_server(client, app, send_seconds=1.0)
 
 
+@pytest.mark.thorough
 def test_who_reads_slowly_gets_all():
     app = LargeApp()
 
@@ -85,6 +86,7 @@ def test_who_reads_slowly_gets_all():
     with_server(client, app, send_seconds=1.0)
 
 
+@pytest.mark.thorough
 def test_who_does_not_read_gets_no_further_work_done():
     app = LargeApp()
 
@@ -160,6 +162,7 @@ def memory(server):
     return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
 
 
+@pytest.mark.thorough(but=["False-many", "True-one without end"])
 @pytest.mark.parametrize("trailer", [b"a: b\r\n" * 10_000, b"a" * 60_000], ids=["many", "one without end"])
 @pytest.mark.parametrize("key", [True, False])
 def test_trailers_have_the_limit_of_a_head(lasting, trailer, key):
@@ -183,6 +186,7 @@ def test_trailers_have_the_limit_of_a_head(lasting, trailer, key):
     assert server.search("x").status_code == 401
 
 
+@pytest.mark.thorough
 def test_short_trailers_are_read_past(lasting):
     server = lasting()
     with connect(server) as one:
@@ -239,6 +243,7 @@ def test_a_head_that_comes_at_once_has_the_same_limit(lasting, size, status, tra
         assert one.recv(100).startswith(b"HTTP/1.1 %d" % status)
 
 
+@pytest.mark.thorough
 def test_callers_who_leave_while_their_requests_wait_leave_no_line_in_the_log(serve):
     server = serve(seconds=0.4)
     body = b'{"query": "x"}'

@@ -84,6 +84,7 @@ def without_times(answer):
     return status, content
 
 
+@pytest.mark.thorough(but=["curl"])
 @pytest.mark.parametrize("form", [JAVA, CURL], ids=["java", "curl"])
 def test_each_endpoint_answers_as_to_a_plain_request(server, form):
     said = len(server.log)
@@ -130,6 +131,7 @@ def test_a_chunked_body_is_read(server):
         assert answers(connection, 1)[0][0] == 200
 
 
+@pytest.mark.thorough
 def test_an_upgrade_does_not_bypass_key_or_size_limits(serve):
     server = serve(api_keys=[KEY], max_body=1000)
     with connect(server) as connection:
@@ -204,6 +206,7 @@ public class Post {
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("java") is None, reason="no java")
 def test_a_stock_java_client(server, tmp_path):
     (tmp_path / "Post.java").write_text(JAVA_PROGRAM, encoding="utf-8")

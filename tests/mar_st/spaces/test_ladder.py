@@ -114,6 +114,7 @@ def test_all_rungs_are_in_one_folder_that_plain_sentence_transformers_loads(tmp_
     assert not (tmp_path / "out.run").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("choice", "places_of"),
     [("last", {1: [2], 2: [1, 2]}), ("first", {1: [0], 2: [0, 1]}), ("spread", {1: [0], 2: [0, 2]})],
@@ -155,6 +156,7 @@ def test_a_rung_starts_from_the_teachers_layers_without_dropout(
     )
 
 
+@pytest.mark.thorough
 def test_the_rungs_come_near_to_the_teacher(tmp_path, files, teacher, task):
     found = []
     for out, options in (("start", replace(FAST, learning_rate=1e-9)), ("out", replace(FAST, epochs=8))):
@@ -172,6 +174,7 @@ class StopError(Exception):
     pass
 
 
+@pytest.mark.thorough
 def test_resumed_equals_uninterrupted(tmp_path, files, teacher, monkeypatch):
     options = replace(FAST, save_steps=3)
     _align(tmp_path, files, "1,2", out="whole", options=options)
@@ -217,6 +220,7 @@ def test_a_teacher_that_lacks_unused_weights_is_the_same_each_time(tmp_path, tea
     assert first.identity("query") == second.identity("query")
 
 
+@pytest.mark.thorough
 def test_vectors_and_a_given_student_make_rungs(tmp_path, files, teacher):
     folder = tmp_path / "index"
     folder.mkdir()
@@ -242,6 +246,7 @@ def test_vectors_and_a_given_student_make_rungs(tmp_path, files, teacher):
         _align(tmp_path, files, "1,full", out="other", teacher="index", queries=None, texts=None)
 
 
+@pytest.mark.thorough
 def test_an_index_of_the_teacher_takes_every_rung_of_a_cut_space(tmp_path, files, teacher):
     _align(tmp_path, files, "1,full", options=replace(FAST, dim=16, epochs=0.5))
     result = SentenceTransformer(str(tmp_path / "out"), device="cpu")
@@ -277,6 +282,7 @@ def test_rungs_are_sorted_and_defaults_must_be_there(tmp_path, files, teacher, t
         _align(tmp_path, files, "1,2", evaluate=(str(tmp_path / "nowhere"),))
 
 
+@pytest.mark.thorough
 def test_the_lookup_rung_is_fitted_to_the_teacher(tmp_path, files, teacher, task):
     del teacher
     _align(tmp_path, files, "lookup,1", evaluate=(task,), default="1")
@@ -293,6 +299,7 @@ def test_the_lookup_rung_is_fitted_to_the_teacher(tmp_path, files, teacher, task
     np.testing.assert_allclose(plain.encode_query(QUERIES), every.encode_queries(QUERIES), atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_an_endpoint_is_asked_once_for_all_rungs(tmp_path, files):
     pytest.importorskip("openai", reason="the openai client is not installed")
     server = Fake()

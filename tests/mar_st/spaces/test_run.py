@@ -45,6 +45,7 @@ def _align(tmp_path, files, teacher="teacher", out="out", **changes):
     return align_space(spec, tmp_path / out, options=options, **arguments)
 
 
+@pytest.mark.thorough(but=["vectors"])
 @pytest.mark.parametrize("kind", ["model", "query only", "vectors"])
 def test_an_index_of_the_teacher_takes_the_result(tmp_path, files, teacher, kind, caplog):
     del teacher
@@ -65,6 +66,7 @@ def test_an_index_of_the_teacher_takes_the_result(tmp_path, files, teacher, kind
         assert again.space == space_of(tmp_path / "teacher")
 
 
+@pytest.mark.thorough
 def test_a_model_gets_a_query_encoder_and_keeps_its_documents(tmp_path, files, teacher):
     manifest = _align(tmp_path, files, options=LONG)
     result = SentenceTransformer(str(tmp_path / "out"), device="cpu")
@@ -85,6 +87,7 @@ def test_a_model_gets_a_query_encoder_and_keeps_its_documents(tmp_path, files, t
     np.testing.assert_allclose(loaded.encode_corpus(DOCUMENTS), teacher.encode_document(DOCUMENTS), atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_the_held_out_texts_are_not_trained_on(tmp_path, files, teacher, monkeypatch):
     seen = []
     original = module.align_to
@@ -95,6 +98,7 @@ def test_the_held_out_texts_are_not_trained_on(tmp_path, files, teacher, monkeyp
     assert texts[0] < set(QUERIES)
 
 
+@pytest.mark.thorough
 def test_dimensions_are_cut_for_both_sides(tmp_path, files, teacher):
     manifest = _align(tmp_path, files, options=Options(**{**vars(FAST), "dim": 16, "epochs": 1}))
     assert (manifest["dim"], manifest["full_dim"]) == (16, 64)
@@ -105,6 +109,7 @@ def test_dimensions_are_cut_for_both_sides(tmp_path, files, teacher):
     assert result.encode_query(QUERIES).shape == (40, 16)
 
 
+@pytest.mark.thorough
 def test_a_given_student_keeps_its_pooling_and_gets_a_projection(tmp_path, files, teacher):
     torch.manual_seed(4)
     small = load_encoder((make_config("gte", 16), make_tokenizer("query")), "query", pooling="mean")
@@ -141,6 +146,7 @@ def test_a_folder_of_vectors_is_enough(tmp_path, files, teacher):
         _align(tmp_path, files, teacher="index", queries=None, options=Options(**{**vars(FAST), "seed": 1}))
 
 
+@pytest.mark.thorough
 def test_lengths_other_than_one_are_a_dot_product_space(tmp_path, files, teacher):
     folder = tmp_path / "index"
     folder.mkdir()
@@ -156,6 +162,7 @@ def test_lengths_other_than_one_are_a_dot_product_space(tmp_path, files, teacher
     np.testing.assert_allclose(np.linalg.norm(result.encode_queries(QUERIES), axis=1), 1, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_an_endpoint_is_asked_once(tmp_path, files):
     pytest.importorskip("openai", reason="the openai client is not installed")
     server = Fake()
@@ -177,6 +184,7 @@ def test_an_endpoint_is_asked_once(tmp_path, files):
     assert MAR.from_pretrained(tmp_path / "out", device="cpu").routes == ("query",)
 
 
+@pytest.mark.thorough
 def test_refinement_moves_queries_to_their_documents(tmp_path, files, teacher):
     options = Options(
         **{**vars(FAST), "refine_epochs": 8, "refine_learning_rate": 3e-3, "refine_batch_size": 8}
@@ -235,6 +243,7 @@ def test_killed_and_resumed_gives_the_same_weights(tmp_path, files, teacher, mon
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+@pytest.mark.thorough
 def test_a_finished_one_is_kept_and_an_unfinished_one_is_not_mixed(tmp_path, files, teacher, monkeypatch):
     options = Options(**{**vars(FAST), "epochs": 1})
     first = _align(tmp_path, files, options=options)
@@ -249,6 +258,7 @@ def test_a_finished_one_is_kept_and_an_unfinished_one_is_not_mixed(tmp_path, fil
         _align(tmp_path, files, out="other", options=options)
 
 
+@pytest.mark.thorough
 def test_students_of_one_space_make_a_family(tmp_path, files, teacher):
     options = Options(**{**vars(FAST), "epochs": 1})
     _align(tmp_path, files, options=options)

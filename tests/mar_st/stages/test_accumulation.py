@@ -82,6 +82,7 @@ def _records(folder):
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
+@pytest.mark.thorough(but=["align-fields4-rows4"])
 @pytest.mark.parametrize(
     ("train", "fields", "rows"),
     [
@@ -102,6 +103,7 @@ def test_gradients_of_the_passes_add_up_to_those_of_one(tmp_path, taken, train, 
         assert second[name] == pytest.approx(first[name], rel=1e-3)
 
 
+@pytest.mark.thorough
 def test_passes_of_retromae_are_weighted_by_their_targets(tmp_path, taken):
     """The check above is not vacuous: the mean over passes has other gradients."""
     whole, _ = taken(retromae, tmp_path / "whole")
@@ -119,6 +121,7 @@ def test_passes_of_retromae_are_weighted_by_their_targets(tmp_path, taken):
     assert _distance(parts, whole) > 0.1
 
 
+@pytest.mark.thorough
 def test_rows_are_compared_within_a_pass(tmp_path, taken):
     """InfoNCE of two passes is the mean of that of two batches; GradCache within a pass changes nothing."""
     rows = source().triples[:8]
@@ -132,6 +135,7 @@ def test_rows_are_compared_within_a_pass(tmp_path, taken):
     assert _distance(halves, whole) > 1e-2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fields", [{"mini_batch_size": 3}, {"gradient_accumulation": 2}])
 def test_a_resumed_run_of_several_passes_gives_the_same_weights(tmp_path, monkeypatch, fields):
     fields = {"max_steps": 6, "save_steps": 2, **fields}

@@ -103,6 +103,7 @@ def _live(mar, sources, stage, settings, prompts):
     )
 
 
+@pytest.mark.thorough
 def test_cached_teacher_equals_live_teacher(query_source, document_source, sources, tmp_path):
     stage = _stage()
     cached = _train(query_source, document_source, tmp_path / "a", sources, stage, train_align)
@@ -113,6 +114,7 @@ def test_cached_teacher_equals_live_teacher(query_source, document_source, sourc
     assert any((cached[name] - other[name]).abs().max() > 1e-3 for name in cached)
 
 
+@pytest.mark.thorough
 def test_the_store_is_reused_and_found_beside_the_run(
     query_source, document_source, sources, tmp_path, monkeypatch
 ):
@@ -133,6 +135,7 @@ def test_the_store_is_reused_and_found_beside_the_run(
         _train(query_source, document_source, tmp_path / "empty", sources, _stage(), train_align)
 
 
+@pytest.mark.thorough
 def test_the_document_route_does_not_run_in_the_loop(mar, sources, tmp_path, monkeypatch):
     calls = []
     mar.route_modules("document")[0].register_forward_hook(lambda *args: calls.append(1))
@@ -164,6 +167,7 @@ def test_several_vectors_per_row(mar, tmp_path):
     np.testing.assert_array_equal(row["label"][0].numpy(), vectors[[1, 8]])
 
 
+@pytest.mark.thorough
 def test_gradcache_trains_the_same_weights(query_source, document_source, sources, tmp_path):
     query_source[0].hidden_dropout_prob = query_source[0].attention_probs_dropout_prob = 0.0
     stage = _stage(max_steps=6)
@@ -174,6 +178,7 @@ def test_gradcache_trains_the_same_weights(query_source, document_source, source
         torch.testing.assert_close(weight, cached[name], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.thorough(but=["True"])
 @pytest.mark.parametrize("renormalise", [True, False])
 def test_targets_are_the_space_as_it_is(
     query_source, document_source, sources, tmp_path, monkeypatch, renormalise
@@ -259,6 +264,7 @@ def test_vectors_of_different_prompts_do_not_mix_in_the_store(mar, sources, tmp_
     assert len(list(tmp_path.rglob("vectors.npy"))) == 3
 
 
+@pytest.mark.thorough(but=["True"])
 @pytest.mark.parametrize("renormalise", [True, False])
 def test_raw_vectors_are_those_before_the_normalisation(
     query_source, document_source, sources, tmp_path, monkeypatch, renormalise
@@ -316,6 +322,7 @@ def test_a_second_text_is_drawn_beside_each_row(mar, sources, tmp_path, monkeypa
         train_align(mar, sources[2:3], stage, _settings(tmp_path), {})
 
 
+@pytest.mark.thorough
 def test_kale_trains_on_raw_vectors_and_second_texts(mar, sources, tmp_path):
     stage = _stage(
         texts="queries", text_weights=[0.6, 0.2], vectors="raw", epochs=3,

@@ -54,6 +54,7 @@ def _tool(folder, name):
     path.chmod(0o755)
 
 
+@pytest.mark.thorough
 def test_training_continues_without_a_compiler(tmp_path, no_compilers, caplog):
     plain, asked = encoder(), encoder()
     train_contrastive(plain, [source()], stage("contrastive"), settings(tmp_path, name="plain"), {})

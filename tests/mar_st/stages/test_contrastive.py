@@ -55,6 +55,7 @@ def _ranks(model):
     return (scores > np.diag(scores)[:, None]).sum(axis=1)
 
 
+@pytest.mark.thorough(but=["fields0"])
 @pytest.mark.parametrize(
     "fields",
     [
@@ -117,6 +118,7 @@ def test_negatives_of_the_stage_come_before_those_of_the_data(tmp_path, given, w
             _train(tmp_path, sources=without, negatives=wanted)
 
 
+@pytest.mark.thorough
 def test_gradcache_trains_the_same_weights(tmp_path):
     start = weights(encoder())
     plain = weights(_train(tmp_path / "a", dims=[16, 4], both_directions=True))
@@ -141,6 +143,7 @@ def test_lora_trains_the_transformer_alone_and_is_merged(tmp_path):
     np.testing.assert_allclose(loaded.encode(texts), model.encode(texts), atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_an_update_of_bfloat16_weights_is_kept_where_asked(tmp_path):
     found = {}
     for dtype in ("stored", "float32"):
@@ -168,6 +171,7 @@ def test_lora_targets_are_honoured(tmp_path):
         _train(tmp_path, model=model, lora_r=2, lora_targets=("v_proj", "dense"))
 
 
+@pytest.mark.thorough
 def test_a_model_that_does_not_normalise_learns_dot_products(tmp_path):
     """BMRetriever: Pythia, LoRA, raw dot products at temperature 1."""
     model = encoder("gpt_neox", 32, normalise=False)
@@ -181,6 +185,7 @@ def test_a_model_that_does_not_normalise_learns_dot_products(tmp_path):
     assert lengths.min() > 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fields", [{}, {"lora_r": 2, "lora_dropout": 0.0}])
 def test_the_weights_left_lie_between_both_ends(tmp_path, fields):
     kind = ("qwen3", 32)

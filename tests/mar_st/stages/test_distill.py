@@ -54,6 +54,7 @@ def _divergence(student, teacher):
     return float((logs[0].exp() * (logs[0] - logs[1])).sum(dim=1).mean())
 
 
+@pytest.mark.thorough(but=["None"])
 @pytest.mark.parametrize("size", [None, 3])
 def test_the_student_takes_over_the_scores_of_a_wider_teacher(tmp_path, size):
     teacher = _teacher()
@@ -177,6 +178,7 @@ def test_each_side_is_asked_with_its_own_prompts(tmp_path, given, monkeypatch):
         assert given["prompts"] == {"qa": dict.fromkeys(columns, own) if own else {}}
 
 
+@pytest.mark.thorough
 def test_gradcache_trains_the_same_weights(tmp_path):
     start = weights(encoder())
     plain, cached, other = (
@@ -187,6 +189,7 @@ def test_gradcache_trains_the_same_weights(tmp_path):
     assert apart(plain, other, start) > 0.1
 
 
+@pytest.mark.thorough
 def test_a_folder_is_a_teacher_as_the_recipe_names_it(tmp_path):
     teacher = _teacher()
     teacher.save_pretrained(str(tmp_path / "teacher"), create_model_card=False)
@@ -207,6 +210,7 @@ def test_a_teacher_with_other_scores_is_refused(tmp_path):
         train_distill(encoder(), None, [source()], stage("distill"), settings(tmp_path), {})
 
 
+@pytest.mark.thorough
 def test_the_scope_matters(tmp_path):
     start = weights(encoder())
     group, batch = (weights(_train(tmp_path / scope, kl_scope=scope)) for scope in ("group", "batch"))
@@ -226,6 +230,7 @@ def test_a_cross_encoder_teaches_by_its_logits(tmp_path, given):
     assert given["loss"].teacher_temperature == 1.0
 
 
+@pytest.mark.thorough
 def test_scores_of_a_cross_encoder_are_computed_once(tmp_path, monkeypatch):
     asked = []
     encode = CrossEncoderTeacher.encode

@@ -67,6 +67,7 @@ def _size(model, route):
     return sum(parameter.numel() for module in modules for parameter in module.parameters())
 
 
+@pytest.mark.thorough(but=["query-3", "document-None"])
 @pytest.mark.parametrize("size", [None, 3])
 @pytest.mark.parametrize("frozen", [None, "query", "document"])
 def test_a_frozen_side_keeps_its_weights_and_has_no_optimiser_state(tmp_path, optimised, frozen, size):
@@ -78,6 +79,7 @@ def test_a_frozen_side_keeps_its_weights_and_has_no_optimiser_state(tmp_path, op
     assert optimised == {3e-3: sum(_size(model, route) for route in trained)}
 
 
+@pytest.mark.thorough
 def test_a_thawed_side_is_trained_again(tmp_path):
     model = mar().requires_grad_(False)
     before = weights(model)
@@ -141,6 +143,7 @@ def test_every_field_reaches_the_loss(tmp_path, monkeypatch):
     assert given["loss"].gather_across_devices is False
 
 
+@pytest.mark.thorough(but=["True"])
 @pytest.mark.parametrize("renormalise", [True, False])
 def test_gradcache_trains_the_same_weights(tmp_path, renormalise):
     sources = [source(), source("sts", symmetric=True)]
@@ -183,6 +186,7 @@ def combinations():
         yield pytest.param(losses[name], renormalise, size, marks=marks, id=f"{name}-{renormalise}-{size}")
 
 
+@pytest.mark.thorough(but=["plain-True-3"])
 @pytest.mark.parametrize(("fields", "renormalise", "size"), list(combinations()))
 def test_reading_frozen_documents_trains_what_encoding_them_does(
     tmp_path, monkeypatch, fields, renormalise, size
@@ -263,6 +267,7 @@ def test_the_kl_is_zero_where_queries_and_documents_are_the_teachers(tmp_path, m
     assert divergence(both) > 1e-3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("fields", [{}, {"kl_scope": "batch", "dims": [16, 4], "both_directions": True}])
 def test_gradcache_trains_the_same_weights_with_a_teacher(tmp_path, fields):
     start = weights(mar())
@@ -275,6 +280,7 @@ def test_gradcache_trains_the_same_weights_with_a_teacher(tmp_path, fields):
     assert apart(plain, other, start) > 0.05
 
 
+@pytest.mark.thorough
 def test_stored_vectors_teach_a_second_run(tmp_path, monkeypatch):
     first = weights(_train(tmp_path, kl_weight=1.0))
     assert (tmp_path / "teacher-store").is_dir()

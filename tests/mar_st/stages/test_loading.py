@@ -72,6 +72,7 @@ def test_workers_change_no_weight_and_a_killed_run_resumes(tmp_path, monkeypatch
     assert not equal(expected, weights(encoder(0.2)))
 
 
+@pytest.mark.thorough
 def test_workers_read_stored_vectors(tmp_path):
     texts = [f"{a}{b}怎么办" for a in WORDS for b in WORDS]
     sources = [Source(Data(name="texts", path="-", form="texts", role="query"), texts=texts)]

@@ -50,6 +50,7 @@ def trained(folder, dropout=0.2, entry=None, save_steps=1000, **fields):
     return weights(model)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kill", [2, 7])
 def test_a_killed_run_resumes_to_the_same_weights(tmp_path, monkeypatch, kill):
     expected = trained(tmp_path / "whole")
@@ -65,6 +66,7 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path, monkeypatch, kill):
     assert equal(trained(tmp_path / "killed"), expected)
 
 
+@pytest.mark.thorough(but=["0"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_each_epoch_trains_on_other_positives(tmp_path, monkeypatch, workers):
     found = records_of(monkeypatch)
@@ -77,6 +79,7 @@ def test_each_epoch_trains_on_other_positives(tmp_path, monkeypatch, workers):
     assert negatives == {text for triple in TRIPLES for text in triple.negatives}
 
 
+@pytest.mark.thorough
 def test_where_there_is_nothing_to_choose_the_weights_are_those_of_one_draw(tmp_path):
     only = [Triple(t.query, t.positives, t.negatives[:1]) for t in PAIRS]
     redrawn = trained(tmp_path / "redrawn", entry=one(only))
@@ -117,6 +120,7 @@ def test_stored_scores_are_those_of_the_drawn_pairs(tmp_path):
             np.testing.assert_allclose(row["label"].numpy(), expected, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_reading_frozen_documents_trains_what_encoding_them_does(tmp_path, monkeypatch):
     def run(name):
         model, made = mar(), stage("joint", freeze="document", **OPTIONS)

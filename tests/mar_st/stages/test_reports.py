@@ -51,6 +51,7 @@ def short(recipe_file):
     return load_recipe(recipe_file, ["stages.query-init.max_steps=2", "stages.document-init.max_steps=2"])
 
 
+@pytest.mark.thorough
 def test_trackers_hear_of_every_stage(short, tmp_path, trackers, monkeypatch):
     ended = []
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(run=object(), finish=lambda: ended.append(1)))
@@ -60,6 +61,7 @@ def test_trackers_hear_of_every_stage(short, tmp_path, trackers, monkeypatch):
     assert len(ended) == 2  # or the second stage would be drawn into the first one's run
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [Heard, Heard()])
 def test_callbacks_hear_of_every_stage(short, tmp_path, trackers, kind):
     train(short, tmp_path / "run", say=silent, until="document-init", callbacks=[kind])

@@ -52,6 +52,7 @@ def test_the_loss_falls_and_vectors_change(query_source, tmp_path):
     assert {key.partition(".")[0] for key in load_file(tmp_path / HEAD)} == {"decoder", "head"}
 
 
+@pytest.mark.thorough
 def test_an_interrupted_run_gives_the_same_weights(query_source, tmp_path, monkeypatch):
     whole = _train(_model(query_source), tmp_path / "whole")
     from mar_st.stages.trainer import StageTrainer
@@ -74,6 +75,7 @@ def test_an_interrupted_run_gives_the_same_weights(query_source, tmp_path, monke
     assert all(torch.equal(one[key], two[key]) for key in one)
 
 
+@pytest.mark.thorough
 def test_pre_training_continues_from_a_saved_head(query_source, tmp_path):
     model = _train(_model(query_source), tmp_path / "first")
     saved = load_file(tmp_path / "first" / HEAD)

@@ -112,6 +112,7 @@ def test_batches_without_a_mask_are_refused():
         TokenDropout(encoder(), 0.5, seed=1, epoch=lambda: 0)(batch, "query", ["x"])
 
 
+@pytest.mark.thorough(but=["None"])
 @pytest.mark.parametrize("mini_batch_size", [None, 4])
 def test_training_with_it_is_other_training_and_the_same_with_gradcache(tmp_path, mini_batch_size):
     found = []

@@ -31,6 +31,7 @@ from tests.mar_st.stages.trainer_helpers import (
 # -- optimisation settings --
 
 
+@pytest.mark.thorough
 def test_steps_follow_max_steps_or_epochs(tmp_path, monkeypatch):
     steps = spied(monkeypatch, lambda state, kwargs: state.global_step)
     train(tmp_path / "a", max_steps=6)
@@ -48,6 +49,7 @@ def test_a_stage_draws_its_loss(tmp_path):
     assert plot.read_bytes()[1:4] == b"PNG"
 
 
+@pytest.mark.thorough(but=["cosine-shape2"])
 @pytest.mark.parametrize(
     ("schedule", "shape"),
     [
@@ -62,6 +64,7 @@ def test_schedules_after_the_warm_up(tmp_path, monkeypatch, schedule, shape):
     assert rates == pytest.approx([value * 1e-3 for value in shape], abs=1e-9)
 
 
+@pytest.mark.thorough
 def test_weight_decay_and_gradient_norm_reach_the_optimizer(tmp_path, monkeypatch):
     def take(state, kwargs):
         return {group["weight_decay"] for group in kwargs["optimizer"].param_groups}
@@ -111,6 +114,7 @@ def test_two_learning_rates_reach_the_optimizer(tmp_path, monkeypatch):
     assert groups[0] == {2e-3: sizes["query"], 7e-4: sizes["document"]}
 
 
+@pytest.mark.thorough(but=["encoder"])
 @pytest.mark.parametrize("model", [encoder, asymmetric])
 def test_checkpointed_activations_give_the_same_weights(tmp_path, monkeypatch, model):
     used = spied(monkeypatch, lambda state, kwargs: checkpointed(kwargs["model"]))
@@ -123,6 +127,7 @@ def test_checkpointed_activations_give_the_same_weights(tmp_path, monkeypatch, m
     assert not any(checkpointed(saving))
 
 
+@pytest.mark.thorough
 def test_checkpointing_serves_lora_and_leaves_a_frozen_route_alone(tmp_path, monkeypatch):
     pytest.importorskip("peft", reason="LoRA needs the train extra")
 
@@ -142,6 +147,7 @@ def test_checkpointing_serves_lora_and_leaves_a_frozen_route_alone(tmp_path, mon
     assert all(torch.allclose(trained[0][name], trained[1][name], atol=1e-6) for name in trained[0])
 
 
+@pytest.mark.thorough
 def test_a_frozen_route_has_no_dropout(tmp_path):
     """A frozen encoder gives the vectors that it would give for an index."""
     vectors = []

@@ -58,6 +58,7 @@ def scores(monkeypatch):
     return made
 
 
+@pytest.mark.thorough
 def test_evaluation_at_the_start_in_between_and_at_the_end(tmp_path, scores):
     evaluation = Evaluation(path="dev", every=4)
     model = train(tmp_path / "a", model=encoder(0.2), settings={"evaluation": evaluation}, max_steps=10)
@@ -104,6 +105,7 @@ def judged(folder, save_steps=1000, **fields):
     return train(folder, model=encoder(0.2), settings=settings, max_steps=12)
 
 
+@pytest.mark.thorough
 def test_the_weights_with_the_best_score_are_kept(tmp_path, monkeypatch, course):
     at = {}
 
@@ -119,6 +121,7 @@ def test_the_weights_with_the_best_score_are_kept(tmp_path, monkeypatch, course)
     assert not equal(at[4], at[12])
 
 
+@pytest.mark.thorough
 def test_a_stage_ends_when_patience_does(tmp_path, course):
     judged(tmp_path / "a", patience=2)
     assert course[0].steps == [0, 2, 4, 6, 8]
@@ -135,6 +138,7 @@ def kills():
             yield pytest.param(setting, kill, marks=marks, id=f"{'-'.join(setting)}-{kill}")
 
 
+@pytest.mark.thorough(but=["patience-3"])
 @pytest.mark.parametrize(("fields", "kill"), list(kills()))
 def test_patience_and_the_best_weights_outlive_a_kill(tmp_path, monkeypatch, course, fields, kill):
     expected = weights(judged(tmp_path / "whole", save_steps=3, **fields))
@@ -148,6 +152,7 @@ def test_patience_and_the_best_weights_outlive_a_kill(tmp_path, monkeypatch, cou
     assert course[2].steps[-1] == course[0].steps[-1]
 
 
+@pytest.mark.thorough
 def test_a_kill_after_the_last_evaluation_ends_in_the_same_step(tmp_path, monkeypatch, course):
     fields = {"patience": 2, "keep": "best", "save_steps": 4}
     expected = weights(judged(tmp_path / "whole", **fields))
@@ -179,6 +184,7 @@ def killed_after(step, monkeypatch):
     monkeypatch.setattr(MetricsFile, "on_step_end", on_step_end, raising=False)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kill", [4, *(pytest.param(step, marks=pytest.mark.slow) for step in (1, 9))])
 def test_a_killed_run_of_mixed_length_groups_resumes_to_the_same_weights(tmp_path, monkeypatch, scores, kill):
     data = {"a": pairs(24), "b": pairs(20, salt=5)}
@@ -203,6 +209,7 @@ def test_a_killed_run_of_mixed_length_groups_resumes_to_the_same_weights(tmp_pat
     assert steps[0] == steps[1]
 
 
+@pytest.mark.thorough
 def test_tokenizing_ahead_gives_the_same_weights(tmp_path, monkeypatch):
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
     plain = train(tmp_path / "a", max_steps=3)
@@ -229,6 +236,7 @@ class BadGradient(BadLoss):
     only_gradient = True
 
 
+@pytest.mark.thorough(but=["BadLoss-loss is nan"])
 @pytest.mark.parametrize(("loss", "what"), [(BadLoss, "loss is nan"), (BadGradient, "gradient norm is nan")])
 def test_a_bad_step_stops_the_run_and_keeps_its_batch(tmp_path, monkeypatch, loss, what):
     seen = records_of(monkeypatch)
@@ -252,12 +260,14 @@ def test_a_bad_step_stops_the_run_and_keeps_its_batch(tmp_path, monkeypatch, los
     assert read_metrics(tmp_path / "metrics.jsonl")[-1]["step"] == 20
 
 
+@pytest.mark.thorough
 def test_the_checkpoint_of_another_stage_is_refused(tmp_path):
     train(tmp_path, settings={"save_steps": 2})
     with pytest.raises(MarError, match="holds other parameters"):
         train(tmp_path, loss=lambda model: AsymInfoNCELoss(model, learnable_temperature=True))
 
 
+@pytest.mark.thorough
 def test_stages_in_bf16_follow_each_other_on_one_model(tmp_path):
     seen = []
 

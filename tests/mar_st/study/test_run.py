@@ -123,6 +123,7 @@ def test_a_second_run_does_nothing(run, trained, done):
     assert (done / "timings.json").read_bytes() == timings
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("missing", ["costs", "timings"])
 def test_a_missing_cost_or_timing_is_measured_again(run, trained, done, missing):
     before = _bytes(done)
@@ -170,6 +171,7 @@ def test_a_killed_study_gives_the_same_table(run, trained, finished_study, study
     assert _bytes(study_folder / "out") == _bytes(finished_study[0] / "out")
 
 
+@pytest.mark.thorough
 def test_a_changed_row_trains_its_own_stages(run, trained, change, done):
     before = {path: path.stat().st_mtime_ns for path in (done / "scores/full").rglob("*.json")}
     assert before
@@ -185,6 +187,7 @@ def test_a_changed_row_trains_its_own_stages(run, trained, change, done):
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
 
+@pytest.mark.thorough
 def test_a_changed_task_is_scored_again(run, trained, done, study_folder):
     before = json.loads((done / "table.json").read_text(encoding="utf-8"))
     qrels = study_folder / "faq/qrels/test.tsv"
@@ -204,6 +207,7 @@ def test_a_prompt_that_no_row_has_is_told_before_anything_is_trained(run, traine
     assert trained == []
 
 
+@pytest.mark.thorough
 def test_a_row_that_fails_keeps_the_others(run, change, monkeypatch, study_folder):
     change(seeds=[1])
     original = runner.train_stage
@@ -227,6 +231,7 @@ def test_a_row_that_fails_keeps_the_others(run, change, monkeypatch, study_folde
     )
 
 
+@pytest.mark.thorough
 def test_a_run_of_another_process_is_left_to_it(run, trained, change, study_folder):
     change(seeds=[1])
     folder = study_folder / "out/runs/no-joint/1"
@@ -240,6 +245,7 @@ def test_a_run_of_another_process_is_left_to_it(run, trained, change, study_fold
     assert len(trained) == 4
 
 
+@pytest.mark.thorough
 def test_the_last_process_writes_the_table(trained, change, study_folder):
     study, out = load_study(change(seeds=[1])), study_folder / "out"
     folder = out / "runs/no-joint/1"
@@ -299,6 +305,7 @@ def test_the_plan_says_what_is_trained(finished_study, study_folder, tmp_path):
     assert {stage.state for stage in again} == {"shared", "finished"}
 
 
+@pytest.mark.thorough
 def test_studies_may_share_a_store(run, trained, change, done, study_folder):
     content = yaml.safe_load((study_folder / "study.yaml").read_text(encoding="utf-8"))
     change(rows=content["rows"][:2], seeds=[2])
@@ -318,6 +325,7 @@ def test_the_plot_is_the_same_bytes_for_the_same_table(finished_study, tmp_path)
     assert first.startswith(b"\x89PNG")
 
 
+@pytest.mark.thorough
 def test_without_matplotlib_the_plot_is_left_out_and_said(run, done, monkeypatch):
     import sys
 
@@ -347,6 +355,7 @@ def test_a_stage_with_its_own_seed_is_shared_by_all_seeds(study_folder, change):
     assert [stage.state for stage in planned if stage.name == "document-init"] == ["train"] + ["shared"] * 5
 
 
+@pytest.mark.thorough
 def test_documents_are_encoded_once_for_rows_with_one_document_encoder(study_folder, change, monkeypatch):
     _seeded(study_folder)
     rows = [
@@ -393,6 +402,7 @@ def test_finished_models_and_bm25_stand_beside_trained_rows(done, study_folder, 
     assert "bm25" in (study_folder / "out/table.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.thorough
 def test_a_changed_prompt_scores_a_finished_model_again(done, study_folder, change):
     row = {"name": "as-it-is", "model": str(study_folder / "out/runs/full/1/model")}
     scores = []

@@ -86,6 +86,7 @@ def test_unknown_studies_name_the_known_ones(tmp_path):
         load_study(broken)
 
 
+@pytest.mark.thorough
 def test_shipped_studies_have_possible_recipes(tmp_path):
     assert "mini" in study_names()
     for name in study_names():

@@ -36,6 +36,7 @@ def expected():
     return [word for word in tokenizer.lcut(TEXT.lower()) if words.normalise(word)]
 
 
+@pytest.mark.thorough
 def test_a_planted_dictionary_is_not_read(folders, expected):
     assert words.words(TEXT) == expected
     kept = folders[0] / "jieba.cache"
@@ -46,6 +47,7 @@ def test_a_planted_dictionary_is_not_read(folders, expected):
     assert kept.stat().st_mtime_ns == before.st_mtime_ns
 
 
+@pytest.mark.thorough(but=["the file"])
 @pytest.mark.parametrize("how", ["the file", "the folder above"])
 def test_a_cache_that_others_may_write_is_not_read(folders, expected, how):
     cache, temporary = folders

@@ -54,6 +54,7 @@ def cut_recipe(recipe_file, source, tmp_path):
     return load
 
 
+@pytest.mark.thorough
 def test_every_stage_sees_the_cut_encoder(cut_recipe, tmp_path, monkeypatch):
     said, calls, cut = [], [], backbones.trim
     monkeypatch.setattr(backbones, "trim", lambda *a, **k: calls.append(a) or cut(*a, **k))
@@ -71,6 +72,7 @@ def test_every_stage_sees_the_cut_encoder(cut_recipe, tmp_path, monkeypatch):
         assert np.isfinite(loaded.encode_query(["头疼吃什么药"])).all()
 
 
+@pytest.mark.thorough
 def test_a_cut_that_was_killed_is_made_again(cut_recipe, tmp_path, monkeypatch):
     train(cut_recipe(), tmp_path / "whole", say=silent, until="query-init")
 
@@ -88,6 +90,7 @@ def test_a_cut_that_was_killed_is_made_again(cut_recipe, tmp_path, monkeypatch):
     assert not list((tmp_path / "run" / "vocabulary").glob("*.part"))
 
 
+@pytest.mark.thorough
 def test_runs_of_one_store_share_the_cut(cut_recipe, tmp_path, monkeypatch):
     calls, cut = [], backbones.trim
     monkeypatch.setattr(backbones, "trim", lambda *a, **k: calls.append(a) or cut(*a, **k))

@@ -41,6 +41,7 @@ def enough(folder, prompts=(), texts=OURS):
 ONE_OF_A_KIND = ("bert", "xlm-roberta", "qwen3", "gemma")
 
 
+@pytest.mark.thorough(but=["qwen3-dtype4", "bert-dtype0", "xlm-roberta-dtype1"])
 @pytest.mark.parametrize(
     ("family", "dtype"),
     [(family, torch.float32) for family in FAMILIES] + [(family, torch.bfloat16) for family in ONE_OF_A_KIND],
@@ -146,6 +147,7 @@ def test_a_sentence_transformers_folder_keeps_everything_else(tmp_path):
     assert cut.prompts == model.prompts
 
 
+@pytest.mark.thorough
 def test_the_encoders_of_a_mar(tmp_path):
     query = encoder_folder(tmp_path / "query", "bert")
     document = encoder_folder(tmp_path / "document", "qwen3")

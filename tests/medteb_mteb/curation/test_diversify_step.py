@@ -110,6 +110,7 @@ module.run(Killed, *sys.argv[2:])
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("index", ["ivf", pytest.param("exact", marks=pytest.mark.slow)])
 def test_killed_and_resumed_is_uninterrupted(source, vectors, tmp_path, index):
     run(Diversify, source, vectors, tmp_path / "whole", index)

@@ -93,6 +93,7 @@ def test_from_texts_to_editions_and_triples(succeed, texts, tmp_path):
     assert len(source.triples) == found["triples"]
 
 
+@pytest.mark.thorough
 def test_an_audit_finds_what_the_qrels_miss(succeed, texts, tmp_path):
     folder = tmp_path / "clinic"
     folder.mkdir()

@@ -46,6 +46,7 @@ def scored(name, model):
     return result.scores["test"][0]
 
 
+@pytest.mark.thorough
 def test_what_is_there_is_run_and_the_rest_is_listed(snapshot, tmp_path, medteb, encoder_folder):
     snapshot(CLS, CLU, PAIR, RET)
     models = ("-m", "mar-mini", "-m", encoder_folder)
@@ -161,6 +162,7 @@ def test_f1_by_a_threshold_of_train_pairs():
     assert f1_by_train_threshold(similarities, labels, train, test) == 1
 
 
+@pytest.mark.thorough
 def test_fine_tuning_changes_a_copy(snapshot, encoder_folder, monkeypatch):
     from mteb.models import SentenceTransformerEncoderWrapper
     from sentence_transformers import SentenceTransformer

@@ -37,6 +37,15 @@ def evaluate(model, folder, predictions, main_score=None):
     return task, result.task_results[0].get_score()
 
 
+@pytest.mark.thorough(
+    but=[
+        "Classification-accuracy",
+        "Retrieval-ndcg_at_10",
+        "Reranking-map_at_1000",
+        "PairClassification-max_ap",
+        "STS-cosine_spearman",
+    ]
+)
 @pytest.mark.parametrize(
     ("kind", "main_score"),
     [

@@ -96,6 +96,7 @@ def test_benchmarks():
 OTHERS = ("NanoCMTEB(reranking)", "NanoMedical", "NanoMedical(reranking)")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["NanoCMTEB", *(pytest.param(n, marks=pytest.mark.slow) for n in OTHERS)])
 def test_a_benchmark_runs_end_to_end_and_its_rankings_score_the_same(
     copies, tmp_path, encoder_folder, medteb, name
@@ -138,6 +139,7 @@ def test_a_benchmark_runs_end_to_end_and_its_rankings_score_the_same(
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
+@pytest.mark.thorough(but=["Reranking-reranking_hybrid-101"])
 @pytest.mark.parametrize(
     ("suffix", "name", "size"),
     [

@@ -18,6 +18,7 @@ def changed(number, **grades):
     } | grades
 
 
+@pytest.mark.thorough(but=["0-ok"])
 @pytest.mark.parametrize(("number", "verdict"), [(0, "ok"), (5, "warning"), (9, "fail")])
 def test_alpha_decides(look, write_judgements, number, verdict):
     path = write_judgements("judged", one=TRUE, two=changed(number))
@@ -43,6 +44,7 @@ def test_one_judge_and_none_are_not_known(look, write_judgements):
     assert (found.verdict, found.reason) == ("not known", "all labels are of one kind")
 
 
+@pytest.mark.thorough
 def test_each_judge_is_compared_with_itself(look, write_judgements):
     first = write_judgements("first", steady=TRUE, moody=TRUE, once=TRUE)
     again = write_judgements("second", steady=TRUE, moody=changed(5))

@@ -104,6 +104,7 @@ def test_around_identifiers_nothing_is_touched(finder, sentences):
         assert masked.endswith(kept)
 
 
+@pytest.mark.thorough
 def test_anonymising_twice_changes_nothing(sentences):
     step = Anonymise()
     for sentence in sentences:

@@ -176,6 +176,7 @@ def test_a_new_version_adds_labels_and_changes_none(built, go, system, endpoint)
     assert {p.name: p.read_bytes() for p in again.edition.path.rglob("*") if p.is_file()} == before
 
 
+@pytest.mark.thorough
 def test_links_out_of_an_edition_are_not_copied(built, go, system, tmp_path):
     (tmp_path / "secret").write_text("secret")
     strange = tmp_path / "strange" / built.name
@@ -186,6 +187,7 @@ def test_links_out_of_an_edition_are_not_copied(built, go, system, tmp_path):
     assert (new.path / "README.md").is_file()
 
 
+@pytest.mark.thorough
 def test_versions_follow_each_other(go, system):
     first = go([system()], "first", depth=1).edition
     second = go([system()], "second", folder=first.path, depth=5, version="2.0.0")
@@ -225,6 +227,7 @@ def test_editions_that_cannot_be_extended(built, go, system, tmp_path):
         go([system()], folder=built.parent / "MedTEBReranking")
 
 
+@pytest.mark.thorough
 def test_the_command_prints_scores_before_and_after(built, panel, system, tmp_path, medteb, monkeypatch):
     monkeypatch.chdir(tmp_path)
     system()

@@ -50,6 +50,7 @@ def clean(make_input, make_server, endpoint, judges_of, content):
     return make
 
 
+@pytest.mark.thorough(but=["refusal", "invalid"])
 @pytest.mark.parametrize("kind", [*LINE, *ANSWER])
 def test_one_kind_of_fault(clean, make_server, endpoint, judges_of, content, kind):
     source, expected = clean(2, 12)
@@ -126,6 +127,7 @@ def kill_at(arrivals, pid):
     return arrived
 
 
+@pytest.mark.thorough(but=["0.0-False"])
 @pytest.mark.parametrize(("rate", "idempotent"), [(0.0, True), (0.1, True), (0.0, False)])
 def test_killed_at_any_moment(clean, make_server, endpoint, judges_of, content, rate, idempotent):
     source, expected = clean(4, 20)
@@ -240,6 +242,7 @@ def test_the_reserve_is_given_back_when_the_disk_is_full(
     assert sum(server.sold.values()) == report.judges[0].bought > 0
 
 
+@pytest.mark.thorough
 def test_ctrl_c_waits_for_the_answers_under_way(clean, make_server, endpoint, judges_of, content):
     source, expected = clean(3, 20)
     context = multiprocessing.get_context("fork")

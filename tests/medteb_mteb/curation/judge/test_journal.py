@@ -129,6 +129,7 @@ def filled(path, count=3000):
             settle(journal, range(start, start + 10), grade="SABCD"[start // 10 % 5])
 
 
+@pytest.mark.thorough(but=["5-1024-True", "all but data-4096-True", "1-4096-False"])
 @pytest.mark.parametrize("older", [False, True])
 @pytest.mark.parametrize("size", [1024, 4096])
 @pytest.mark.parametrize("page", [0, 1, 5, "all but data"])

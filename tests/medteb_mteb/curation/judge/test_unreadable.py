@@ -164,6 +164,7 @@ def test_a_journal_of_an_earlier_version_is_taken_over(make_input, make_server, 
     assert run(source, config, out="other").judges[0].known == 3
 
 
+@pytest.mark.thorough
 def test_labels_count_the_judges_that_were_asked(make_input, make_server, endpoint, judges_of):
     source, server = make_input(4, 3), endpoint()
     bad = source.rows("queries")[1]["text"]

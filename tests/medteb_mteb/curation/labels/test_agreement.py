@@ -95,6 +95,7 @@ def random_judgements(noise, seed=0, queries=40):
     return found
 
 
+@pytest.mark.thorough
 def test_the_report_falls_with_noise_and_counts_pairs():
     none, some, much = (agreement(random_judgements(noise)) for noise in (0.0, 0.3, 1.0))
     assert (none.judges, none.pairs, none.complete) == (["丙", "乙", "甲"], 200, 200)

@@ -32,6 +32,7 @@ def times(count, answer):
     return special
 
 
+@pytest.mark.thorough(but=["Retry-After"])
 @pytest.mark.parametrize("header", ["Retry-After", "Retry-After-Ms", "date"])
 def test_a_pause_that_is_asked_for_is_kept(ask, prompts, server, header):
     def special(call):
@@ -60,6 +61,7 @@ def test_an_attempt_is_the_same_bytes_under_the_same_key(ask, prompts, server):
     assert len(server.headers) == 4
 
 
+@pytest.mark.thorough(but=["answer3-no such model", "answer8-garbage-no-choices", "answer4-out of money"])
 @pytest.mark.parametrize(
     ("answer", "message"),
     [

@@ -41,6 +41,7 @@ def bought_once(server, count=COUNT):
     return set(server.sold.values()) == {2} and sum(server.sold.values()) == count
 
 
+@pytest.mark.thorough(but=["429", "empty"])
 @pytest.mark.parametrize("kind", [*LINE, *WRITTEN])
 def test_one_kind_of_fault(clean, ask, write, kind):
     asked, answers = clean
@@ -68,6 +69,7 @@ def _killed(asked, llm, path, read, pid, retry):
     generate(asked, llm, path, version="1", read=read, retry_failed=retry, show_progress=False)
 
 
+@pytest.mark.thorough(but=["0.0-True"])
 @pytest.mark.parametrize(("rate", "idempotent"), [(0.0, True), (0.05, True), (0.0, False)])
 def test_killed_at_any_moment(clean, ask, write, read, tmp_path, rate, idempotent):
     asked, answers = clean
@@ -108,6 +110,7 @@ def test_killed_at_any_moment(clean, ask, write, read, tmp_path, rate, idempoten
     db.close()
 
 
+@pytest.mark.thorough(but=["fail-False"])
 @pytest.mark.parametrize(
     ("step", "before"),
     [

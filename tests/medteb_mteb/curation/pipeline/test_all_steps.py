@@ -157,6 +157,7 @@ def test_an_llm_may_be_in_a_file_of_its_own(write, server, quiet, tmp_path):
     assert quiet(write(server, steps=steps, llm="llm.yaml")).complete
 
 
+@pytest.mark.thorough
 def test_the_example_builds_as_it_stands(endpoint, quiet, texts, tmp_path):
     """`examples/build.yaml`, but for the address of the server."""
     (tmp_path / "synonyms.tsv").write_text(
@@ -187,6 +188,7 @@ def test_the_example_builds_as_it_stands(endpoint, quiet, texts, tmp_path):
     assert counts["sources"][0]["dropped"][TEST] > 0
 
 
+@pytest.mark.thorough
 def test_a_build_that_trains_on_its_test_fails(write, server, tmp_path, medteb):
     """Texts are aligned on before the test is made, and the test is kept all the same."""
     steps = [
@@ -212,6 +214,7 @@ def test_a_build_that_trains_on_its_test_fails(write, server, tmp_path, medteb):
     assert "The test is empty" in err
 
 
+@pytest.mark.thorough
 def test_damaged_journals_are_repaired_and_little_is_asked_again(every, quiet, endpoint, tmp_path, medteb):
     with rule_judges.serving(endpoint) as url:
         path = every(url)

@@ -102,6 +102,7 @@ def test_a_build_is_what_its_commands_are(quiet, medteb, write, server, tmp_path
         assert (tmp_path / "build" / name).read_bytes() == (tmp_path / "by-hand" / name).read_bytes(), name
 
 
+@pytest.mark.thorough
 def test_the_editions_of_a_build_are_named(medteb, write, server, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, err = medteb("build", write(server), "-q")
@@ -110,6 +111,7 @@ def test_the_editions_of_a_build_are_named(medteb, write, server, tmp_path, monk
     assert (tmp_path / "build/data/train/triples.jsonl").is_file()
 
 
+@pytest.mark.thorough
 def test_step_by_step_is_at_once_and_nothing_is_asked_again(quiet, write, endpoint, tmp_path):
     with rule_judges.serving(endpoint) as url:
         assert quiet(write(url, out="whole", name="whole.yaml")).complete
@@ -167,6 +169,7 @@ def test_killed_while_it_judges_it_ends_with_the_same_bytes(quiet, write, endpoi
     assert {n for n in whole if whole[n] != killed.get(n)} == set()
 
 
+@pytest.mark.thorough
 def test_a_build_stopped_at_its_budget_resumes_with_a_larger_one(quiet, write, server, tmp_path):
     path = write(server, judge={"budget_tokens": 4000})
     report = quiet(path)
@@ -177,6 +180,7 @@ def test_a_build_stopped_at_its_budget_resumes_with_a_larger_one(quiet, write, s
     assert quiet(write(server)).complete
 
 
+@pytest.mark.thorough
 def test_a_change_is_refused_and_rebuilt_on_request(quiet, write, endpoint, tmp_path):
     with rule_judges.serving(endpoint) as url:
         quiet(write(url))
@@ -220,12 +224,14 @@ def test_a_run_beside_the_file_is_a_retriever_and_its_change_is_noticed(quiet, w
         quiet(write(steps=steps))
 
 
+@pytest.mark.thorough
 def test_irrelevant_settings_may_change(quiet, write, server):
     quiet(write(server))
     report = quiet(write(server, judge={"concurrency": 2, "timeout": 30.0}))
     assert {step.fate for step in report.steps} == {"kept"}
 
 
+@pytest.mark.thorough
 def test_a_forecast_bounds_what_is_asked_and_is_exact_once_pools_are_there(quiet, write, endpoint, tmp_path):
     priced = {"price_in": 1.0, "price_out": 4.0}
     with rule_judges.serving(endpoint) as url:
@@ -252,6 +258,7 @@ def test_a_forecast_bounds_what_is_asked_and_is_exact_once_pools_are_there(quiet
     assert after["steps"][2]["writes"]["items"] == 48
 
 
+@pytest.mark.thorough
 def test_a_forecast_says_what_has_changed(quiet, medteb, write, server):
     quiet(write(server))
     code, out, _ = medteb("build", write(server, steps=changed(STEPS, "pool", size=6)), "--dry-run")
@@ -261,6 +268,7 @@ def test_a_forecast_says_what_has_changed(quiet, medteb, write, server):
     assert "in all about" in out
 
 
+@pytest.mark.thorough
 def test_failures_are_retried_and_later_steps_rebuilt(quiet, write, endpoint, monkeypatch, tmp_path):
     answer = rule_judges.ANSWERS["rule-words"]
 
@@ -282,6 +290,7 @@ def test_failures_are_retried_and_later_steps_rebuilt(quiet, write, endpoint, mo
     assert (tmp_path / "build/labels.old-1").is_dir()
 
 
+@pytest.mark.thorough
 def test_a_build_killed_between_a_step_and_its_record_resumes(quiet, write, server, tmp_path):
     path = write(server)
     quiet(path)
@@ -294,6 +303,7 @@ def test_a_build_killed_between_a_step_and_its_record_resumes(quiet, write, serv
     assert files(tmp_path / "build") == whole
 
 
+@pytest.mark.thorough
 def test_the_common_folder_follows_its_steps(quiet, write, server, tmp_path):
     path = write(server)
     quiet(path)

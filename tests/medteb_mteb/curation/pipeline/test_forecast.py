@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import rule_judges
 
 from medteb_mteb.curation import pipeline as building
@@ -38,6 +39,7 @@ def test_two_columns_of_one_file_are_two_inputs(write, tmp_path):
     assert (found["queries"].tokens, found["documents"].tokens) == (5 * 12, 5 * 320)
 
 
+@pytest.mark.thorough
 def test_a_file_inside_a_step_that_is_not_there_is_reckoned_with(write, quiet, endpoint):
     inside = {**ASKED, "documents": "assemble/MedTEBRetrieval/corpus.jsonl"}
     with rule_judges.serving(endpoint) as url:
@@ -60,6 +62,7 @@ def test_editions_that_nothing_may_come_near_to_are_not_counted_as_texts(write, 
     assert planned(write(steps=steps, llm=llm), "triples").charges[0].requests > 0
 
 
+@pytest.mark.thorough
 def test_failed_requests_count_if_they_are_retried(write, quiet, endpoint, monkeypatch):
     asked = {**ASKED, "documents": "documents"}
     with rule_judges.serving(endpoint) as url:

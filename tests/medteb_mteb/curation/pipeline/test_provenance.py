@@ -40,6 +40,7 @@ def read(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.thorough
 def test_a_build_describes_its_editions(write, quiet, server, tmp_path, medteb):
     build, data = tmp_path / "build", tmp_path / "build" / "data"
     assert quiet(write(server, steps=STEPS)).complete
@@ -90,6 +91,7 @@ def test_a_build_describes_its_editions(write, quiet, server, tmp_path, medteb):
     assert {p: p.read_bytes() for p in data.rglob("*") if p.is_file()} == before
 
 
+@pytest.mark.thorough
 def test_one_source_has_one_licence(write, quiet, server):
     steps = [{**STEPS[0], "sources": [{**HUATUO, "licence": "mit"}]}, *STEPS[1:]]
     with pytest.raises(BuildError, match=r"'huatuo' is given as .*mit.* and as .*apache-2\.0"):

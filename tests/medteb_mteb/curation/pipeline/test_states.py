@@ -93,6 +93,7 @@ def dies(monkeypatch):
     return call
 
 
+@pytest.mark.thorough
 def test_killed_before_any_record_it_comes_to_the_same(quiet, write, endpoint, tmp_path, dies):
     with rule_judges.serving(endpoint) as url:
         path = write(url)
@@ -195,6 +196,7 @@ def test_killed_between_answers_asked_again_and_their_manifest(quiet, write, end
     assert not any(one["failed"] for one in manifest["judges"].values())
 
 
+@pytest.mark.thorough
 def test_retrying_keeps_files_that_were_edited(quiet, write, endpoint):
     with rule_judges.serving(endpoint) as url:
         quiet(write(url, steps=STEPS[:4]))
@@ -203,6 +205,7 @@ def test_retrying_keeps_files_that_were_edited(quiet, write, endpoint):
             quiet(smaller, retry_failed=True)
 
 
+@pytest.mark.thorough
 def test_another_file_of_the_same_step_is_another_input(quiet, write, endpoint):
     def after(task):
         return {"step": "dedup", "name": "last", "in": f"assemble/{task}/corpus.jsonl"}
@@ -213,6 +216,7 @@ def test_another_file_of_the_same_step_is_another_input(quiet, write, endpoint):
             quiet(write(url, steps=[*STEPS[:6], after("MedTEBReranking")]))
 
 
+@pytest.mark.thorough
 def test_a_step_that_could_not_be_done_may_be_changed(quiet, write, endpoint, tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "queries.jsonl").read_text("utf-8").splitlines()]
     (tmp_path / "training.jsonl").write_text(
@@ -243,6 +247,7 @@ def test_a_folder_holds_more_than_its_texts(quiet, write, tmp_path):
         quiet(path)
 
 
+@pytest.mark.thorough
 def test_the_common_folder_holds_what_the_file_says(quiet, write, endpoint, tmp_path):
     data = tmp_path / "build" / "data"
     with rule_judges.serving(endpoint) as url:
@@ -292,6 +297,7 @@ def test_damaged_records_are_told(medteb, write, tmp_path, content):
         assert "build.json is damaged" in err
 
 
+@pytest.mark.thorough
 def test_a_full_disk_while_publishing_is_told(quiet, write, endpoint, monkeypatch, tmp_path):
     from medteb_mteb.curation.pipeline import publish
 

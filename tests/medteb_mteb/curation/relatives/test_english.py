@@ -108,6 +108,7 @@ def test_malformed_questions_are_one_clear_error(tmp_path, changes):
         build_snapshot_task(MEDMCQA, raw, tmp_path / "data")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "source", "rows", "positive"),
     [

@@ -176,6 +176,7 @@ def test_the_command(raw, tmp_path, medteb):
     assert medteb("build", "medte-pairs", raw, tmp_path / "x", "--form", "both")[0] == 2
 
 
+@pytest.mark.thorough
 def test_the_real_files_of_four_sources(tmp_path):
     places = {
         "medmcqa": "mirage/medmcqa/dev.json",

@@ -150,6 +150,7 @@ def test_candidates_keep_their_grades(built):
     assert edition.extra["left_out"] == {"articles without a relevant candidate": 1}
 
 
+@pytest.mark.thorough(but=["BIOSSES"])
 @pytest.mark.parametrize("name", sorted(SETS))
 def test_a_set_is_built_by_command_twice_alike_and_scored(
     name, tmp_path, monkeypatch, medteb, encoder_folder
@@ -239,6 +240,7 @@ def test_malformed_raw_files_are_one_clear_error(name, file, content, message, t
     assert not (tmp_path / "data" / name).exists()
 
 
+@pytest.mark.thorough
 def test_the_real_grades_of_medquad():
     (folder,) = real("medquad")
     raw = Raw(folder)
@@ -254,6 +256,7 @@ def test_the_real_grades_of_medquad():
     assert not any(pair.answer.endswith(") ") for pair in answers.values())
 
 
+@pytest.mark.thorough
 def test_the_real_sets_have_the_documented_sizes(tmp_path):
     bioasq, anserini, ontology, biosses = real("mirage/bioasq", "anserini", "do", "biosses")
     (tmp_path / "raw").mkdir()

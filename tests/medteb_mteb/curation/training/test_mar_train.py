@@ -50,6 +50,7 @@ def texts(tmp_path, write):
     return tmp_path
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("one_thread")
 def test_a_model_is_trained_on_all_three(texts):
     with rules.serving(rules.Endpoint()) as url:

@@ -29,6 +29,7 @@ def test_private_texts_are_refused(given, tmp_path, make):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.thorough
 def test_a_budget_stops_and_a_larger_one_resumes(given, tmp_path, content, sort, make):
     endpoint = FaultEndpoint(answer=sort)
     with serving(sort) as url:
