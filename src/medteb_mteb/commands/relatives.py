@@ -1,4 +1,4 @@
-"""`medteb build relatives`: the data of published English sets, from the raw files of their sources."""
+"""`medteb build fetch` and `relatives`: data of published English sets, from open APIs and raw files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from medteb_mteb.commands.errors import UserError
-from medteb_mteb.commands.options import AsJson
+from medteb_mteb.commands.options import AsJson, Quiet
 
-__all__ = ["build_medte_pairs", "build_relatives"]
+__all__ = ["build_fetch", "build_medte_pairs", "build_relatives"]
 
 
 def build_relatives(
@@ -74,6 +74,62 @@ def _tell_snapshot(
     )
     typer.echo(f"  differs from the published data: {found['differs']}")
     typer.echo(f"score models on it: MEDTEB_DATA={out} medteb run -t {name} -m MODEL")
+
+
+def build_fetch(
+    source: Annotated[str, typer.Argument(help="wikipedia, pmc, pubmed or clinical-trials.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of the responses; frozen when complete.")],
+    contact: Annotated[
+        str | None,
+        typer.Option(
+            help="Your e-mail address or web page, which the servers' operators require; default: "
+            "$MEDTEB_CONTACT.",
+        ),
+    ] = None,
+    task: Annotated[
+        list[str] | None,
+        typer.Option("-t", "--task", help="Task to fetch for; may be repeated; default: all of the source."),
+    ] = None,
+    most: Annotated[
+        int | None,
+        typer.Option(
+            help="Most pages of a category, articles of a term, or studies; default: as published.",
+            min=1,
+        ),
+    ] = None,
+    per_second: Annotated[
+        float | None, typer.Option(help="Most requests per second; default: what the operators allow.")
+    ] = None,
+    address: Annotated[str | None, typer.Option(help="Address of a mirror of the API.")] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fetch what an open API publishes, for tasks of English MedTEB.
+
+    Writes every response to FOLDER as it comes; the same command continues a fetch that was stopped. When all
+    are there, FOLDER/fetched.json lists them with their digests, and nothing is fetched into FOLDER any more.
+    Build the tasks from it with `medteb build relatives TASK FOLDER DATA`. $NCBI_API_KEY is used for pmc and
+    pubmed if it is set.
+    """
+    from medteb_mteb.curation.relatives.fetch import fetch_source  # lazy: yaml
+
+    found = fetch_source(
+        source,
+        folder,
+        contact=contact,
+        tasks=task or (),
+        most=most,
+        per_second=per_second,
+        address=address,
+        say=lambda line: None if quiet else typer.echo(line, err=True),
+    )
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False, indent=2))
+        return
+    typer.echo(
+        f"{source}  {found['sha256'][:12]}  {found['responses']:,} responses"
+        f"{'  (fetched before)' if found['fetched_before'] else ''}"
+    )
 
 
 def _split(option: str) -> tuple[str, str]:

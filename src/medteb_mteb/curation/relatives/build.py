@@ -91,7 +91,8 @@ def build_snapshot_task(
         name: Name of the task, one of `SNAPSHOT_TASKS`.
         source: Folder of the raw files.
         out: Root of editions.
-        options: Options of the whole snapshot; those that are not given stay as they are there.
+        options: Options of the task, and of the whole snapshot; of the latter those that are not given stay
+            as they are there.
 
     Returns:
         The file, what `snapshot.json` says of it, and True if it was there already.
@@ -100,9 +101,11 @@ def build_snapshot_task(
         BuildError: As `build_set`.
         FolderError: The snapshot that is there is malformed.
     """
-    given = options or {}
-    chosen_options(name, Options.allowed(), given)
-    return write_task(name, Raw(Path(source).expanduser()), Path(out).expanduser(), given)
+    given, known = options or {}, SNAPSHOT_TASKS[name].options
+    chosen = chosen_options(name, {**Options.allowed(), **known}, given)
+    shared = {option: value for option, value in given.items() if option not in known}
+    own = {option: chosen[option] for option in known}
+    return write_task(name, Raw(Path(source).expanduser()), Path(out).expanduser(), shared, own)
 
 
 def chosen_options(

@@ -1,17 +1,19 @@
-"""Files of a snapshot of English MedTEB: those tasks that raw files of public repositories are enough for."""
+"""Files of a snapshot of English MedTEB: tasks that public repositories and open APIs are enough for."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mar_st.files import finished
 from medteb_mteb.curation.files.folder import alone, write_json
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.relatives import exams, medquad
+from medteb_mteb.curation.relatives import exams, medquad, scraped
+from medteb_mteb.curation.relatives.fetch import SOURCES
+from medteb_mteb.curation.relatives.fetch.tables import PMC_TERMS, TRIAL_FIELDS, WIKI_CATEGORIES
 from medteb_mteb.editions import sha256_of
 from medteb_mteb.english.snapshot import COLUMNS, FOLDER, MANIFEST, Options, file_of, read_manifest
 from medteb_mteb.english.table import english_tasks
@@ -33,29 +35,71 @@ class SnapshotBuilder:
     """How a task's rows are made.
 
     Attributes:
-        make: Makes the rows of the raw files.
+        make: Makes the rows of the raw files and the options.
         differs: How they differ from the published ones.
         licence: What the source states.
+        options: Allowed values by option of the task; the first one is the default.
     """
 
-    make: Callable[[Raw], Sequence[Mapping[str, Any]]]
+    make: Callable[[Raw, Mapping[str, str]], Sequence[Mapping[str, Any]]]
     differs: str
     licence: str
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def _medquad_rows(raw: Raw) -> list[dict[str, str]]:
+def _medquad_rows(raw: Raw, options: Mapping[str, str]) -> list[dict[str, str]]:
+    del options
     pairs, _ = medquad.read_pairs(raw)
     return [{"query": pair.question, "corpus": pair.answer} for pair in pairs[:MOST_ROWS]]
 
 
+def _scraped(
+    make: Callable[..., Sequence[Mapping[str, Any]]], *given: str, differs: str, licence: str
+) -> SnapshotBuilder:
+    """A builder from frozen responses, whose live source changes."""
+    return SnapshotBuilder(
+        lambda raw, _: make(raw, *given), f"{differs}; of the day when it was fetched", licence
+    )
+
+
+def _with_negatives(
+    make: Callable[..., Sequence[Mapping[str, Any]]], *given: str, differs: str, licence: str
+) -> SnapshotBuilder:
+    """A builder of pairs, whose hard negatives an option chooses."""
+    return SnapshotBuilder(
+        lambda raw, options: make(raw, *given, options["negatives"]),
+        f"{differs}; one negative per positive, of the 64 texts nearest to the right one, by a model whose "
+        "revision is not pinned or by BM25; of the day when it was fetched",
+        licence,
+        {"negatives": ("all-MiniLM-L6-v2", "bm25")},
+    )
+
+
+_WIKI = (
+    "pages of a category and its subcategories in the order of Wikipedia's lists, each section longer than "
+    "50 characters a text, the lead too; a text in two categories has the first one's label; 8,192 rows "
+    "drawn with seed 42"
+)
+_PMC = (
+    "open-access articles alone, in the order of the search; the abstract, or else the section called "
+    "introduction; a text that two terms find has the first one's label; 8,192 rows drawn with seed 42"
+)
+_TRIALS = (
+    "the first 17,000 studies in the order of the API; an outcome is its measure and description, without "
+    "the time frame; studies without one of the texts and repeated pairs are left out, then the first 16,384 "
+    "rows count"
+)
+_PUBMED = "the first 9,999 articles that the search gives"
+
+
 SNAPSHOT_TASKS: Mapping[str, SnapshotBuilder] = {
     "pairclassification_medmcqa_pair_classification": SnapshotBuilder(
-        exams.medmcqa_pairs,
+        lambda raw, _: exams.medmcqa_pairs(raw),
         "the development split alone, whose answers are public; the authors do not say which they drew",
         "mit",
     ),
     "pairclassification_medqa_pair_classification": SnapshotBuilder(
-        exams.medqa_pairs,
+        lambda raw, _: exams.medqa_pairs(raw),
         "the US test split with four options; the authors do not say which split they drew",
         "mit",
     ),
@@ -65,11 +109,38 @@ SNAPSHOT_TASKS: Mapping[str, SnapshotBuilder] = {
         "the first 16,384 distinct pairs with an answer, where the authors drew as many",
         "cc-by-4.0",
     ),
+    **{
+        task: _scraped(scraped.wiki_rows, task, differs=_WIKI, licence=SOURCES["wikipedia"].licence)
+        for task in WIKI_CATEGORIES
+    },
+    **{
+        task: _scraped(scraped.pmc_rows, task, differs=_PMC, licence=SOURCES["pmc"].licence)
+        for task in PMC_TERMS
+    },
+    **{
+        task: (_with_negatives if task.startswith("pair") else _scraped)(
+            scraped.trial_pairs if task.startswith("pair") else scraped.trial_retrieval,
+            task,
+            differs=_TRIALS,
+            licence=SOURCES["clinical-trials"].licence,
+        )
+        for task in TRIAL_FIELDS
+    },
+    "retrieval_pubmed_retrieval": _scraped(
+        scraped.pubmed_titles,
+        differs=f"titles in the place of GPT-4o's questions: another task; {_PUBMED}",
+        licence=SOURCES["pubmed"].licence,
+    ),
+    "pairclassification_pubmed_pair_classification": _with_negatives(
+        scraped.pubmed_pairs,
+        differs=f"title and abstract in the place of two sentences by GPT-4o: another task; {_PUBMED}",
+        licence=SOURCES["pubmed"].licence,
+    ),
 }
 
 
 def write_task(
-    name: str, raw: Raw, out: Path, options: Mapping[str, str]
+    name: str, raw: Raw, out: Path, options: Mapping[str, str], own: Mapping[str, str]
 ) -> tuple[Path, dict[str, Any], bool]:
     """Write a task's file into the snapshot `out/MedTEB-eng`.
 
@@ -79,6 +150,7 @@ def write_task(
         out: Root of editions, as `MEDTEB_DATA`.
         options: Options of the whole snapshot (`medteb_mteb.english.snapshot.Options`); those that are not
             given stay as they are there.
+        own: Every option of the task.
 
     Returns:
         The file, what `snapshot.json` says of it, and True if it was there already.
@@ -87,7 +159,7 @@ def write_task(
         BuildError: A raw file is missing or malformed, or the snapshot holds another file of the task.
     """
     builder, task = SNAPSHOT_TASKS[name], english_tasks()[name]
-    rows = builder.make(raw)
+    rows = builder.make(raw, own)
     if not rows:
         raise BuildError(f"{name}: the raw files hold nothing to build from.")
     folder = out / FOLDER
@@ -108,6 +180,7 @@ def write_task(
             "rows": len(rows),
             "differs": builder.differs,
             "licence": builder.licence,
+            **({"options": dict(own)} if own else {}),
             "made_from": dict(sorted(raw.used.items())),
         }
         manifest["tasks"] = dict(sorted({**manifest["tasks"], name: found}.items()))

@@ -1,0 +1,7 @@
+"""Fetches what open APIs publish into a folder that is frozen when it is complete."""
+
+from __future__ import annotations
+
+from medteb_mteb.curation.relatives.fetch.sources import SOURCES, fetch_source, frozen_source
+
+__all__ = ["SOURCES", "fetch_source", "frozen_source"]

@@ -1,0 +1,171 @@
+"""PubMed and PubMed Central by NCBI's E-utilities: esearch for ids, efetch for articles."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.relatives.fetch.web import Again, parse_json_body
+from medteb_mteb.curation.relatives.raw import in_one_line, parse_xml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from xml.etree import ElementTree as ET
+
+    from medteb_mteb.curation.relatives.fetch.responses import Ask
+
+__all__ = ["OFFICIAL", "fetch_pmc", "fetch_pubmed", "pmc_texts", "pubmed_articles"]
+
+OFFICIAL = "https://eutils.ncbi.nlm.nih.gov/entrez/eutils"
+#: Ids of one search, and articles of one fetch: those of PubMed Central may hold their full text.
+_IDS, _ARTICLES = 1000, {"pubmed": 200, "pmc": 20}
+#: NCBI gives no ids of PubMed beyond these.
+MOST_PUBMED = 9_999
+#: A declaration that names a document type elsewhere; nothing is read from there.
+_DOCTYPE = re.compile(
+    rb"""\A(\s*<\?xml[^>]*\?>)?\s*<!DOCTYPE\s+[\w:.-]+(\s+(PUBLIC\s+"[^"]*"\s+|SYSTEM\s+)"[^"]*")?\s*>"""
+)
+
+
+def fetch_pubmed(ask: Ask, extent: Mapping[str, Any]) -> None:
+    """Ask for everything that the extent names.
+
+    Args:
+        ask: Gives the response to a request.
+        extent: `terms`: the most articles by search term.
+    """
+    for term, most in extent["terms"].items():
+        for _ in pubmed_articles(ask, term, most):
+            pass
+
+
+def fetch_pmc(ask: Ask, extent: Mapping[str, Any]) -> None:
+    """Ask for everything that the extent names.
+
+    Args:
+        ask: Gives the response to a request.
+        extent: `terms`: the most articles by search term.
+    """
+    for term, most in extent["terms"].items():
+        for _ in pmc_texts(ask, term, most):
+            pass
+
+
+def pubmed_articles(ask: Ask, term: str, most: int) -> Iterator[tuple[str, str]]:
+    """Title and abstract of the articles that a search finds, in its order; a missing text is empty.
+
+    Args:
+        ask: Gives the response to a request.
+        term: The search.
+        most: Most articles.
+    """
+    for root in _articles(ask, "pubmed", term, min(most, MOST_PUBMED), "PubmedArticleSet"):
+        for article in root.findall("PubmedArticle/MedlineCitation/Article"):
+            title, abstract = article.find("ArticleTitle"), article.findall("Abstract/AbstractText")
+            yield _text(title), " ".join(filter(None, map(_text, abstract)))
+
+
+def pmc_texts(ask: Ask, term: str, most: int) -> Iterator[str]:
+    """The abstract, or else the introduction, of the open-access articles that a search finds, in its order.
+
+    Articles with neither are left out.
+
+    Args:
+        ask: Gives the response to a request.
+        term: The search.
+        most: Most articles.
+    """
+    for root in _articles(ask, "pmc", f"{term} AND open access[filter]", most, "pmc-articleset"):
+        for article in root.findall("article"):
+            text = _abstract(article) or _introduction(article)
+            if text:
+                yield text
+
+
+def _abstract(article: ET.Element) -> str:
+    """The abstract; not a graphical one, a teaser and the like, which have a type."""
+    for abstract in article.findall("front/article-meta/abstract"):
+        if "abstract-type" not in abstract.attrib:
+            return _paragraphs(abstract)
+    return ""
+
+
+def _introduction(article: ET.Element) -> str:
+    for section in article.findall("body/sec"):
+        heading = _text(section.find("title")).lower()
+        if section.get("sec-type", "").startswith("intro") or "introduction" in heading:
+            return _paragraphs(section)
+    return ""
+
+
+def _paragraphs(part: ET.Element) -> str:
+    return " ".join(filter(None, map(_text, part.iter("p"))))
+
+
+def _text(element: ET.Element | None) -> str:
+    return "" if element is None else in_one_line("".join(element.itertext()))
+
+
+def _search(ask: Ask, database: str, term: str, most: int) -> Iterator[list[str]]:
+    """Ids page by page, without those of earlier pages."""
+    seen: set[str] = set()
+    start = 0
+    while start < most:
+        query = {
+            "db": database,
+            "term": term,
+            "retmode": "json",
+            "retstart": start,
+            "retmax": min(_IDS, most - start),
+        }
+        result = ask("/esearch.fcgi", query, _parse_search, ".json")
+        ids = [one for one in dict.fromkeys(result["idlist"]) if one not in seen]
+        yield ids
+        seen.update(ids)
+        start += _IDS
+        if start >= int(result["count"]) or not ids:
+            return
+
+
+def _articles(ask: Ask, database: str, term: str, most: int, root: str) -> Iterator[ET.Element]:
+    def parse(body: bytes) -> ET.Element:
+        return _parse_articles(body, root)
+
+    size = _ARTICLES[database]
+    # Page by page: a search for fewer articles asks for the same sets as far as it goes.
+    for ids in _search(ask, database, term, most):
+        for first in range(0, len(ids), size):
+            query = {"db": database, "id": ",".join(ids[first : first + size]), "retmode": "xml"}
+            yield ask("/efetch.fcgi", query, parse, ".xml")
+
+
+def _parse_search(body: bytes) -> dict[str, Any]:
+    result = parse_json_body(body).get("esearchresult")
+    if not isinstance(result, dict) or "ERROR" in result:
+        raise Again(f"a search without a result: {body[:80].decode('utf-8', 'replace')!r}")
+    ids, count = result.get("idlist"), result.get("count")
+    if not isinstance(ids, list) or not all(isinstance(one, str) and one.isdecimal() for one in ids):
+        raise BuildError(f"NCBI: a search gives no list of numbers: {str(ids)[:80]}.")
+    if not isinstance(count, str) or not count.isdecimal():
+        raise BuildError(f"NCBI: a search gives no count: {str(count)[:80]}.")
+    return result
+
+
+def _parse_articles(body: bytes, expected: str) -> ET.Element:
+    """Root of a set of articles. A document type is passed over unread; one with entities is refused.
+
+    Raises:
+        Again: It is another answer, or was cut.
+        BuildError: It declares entities.
+    """
+    body = _DOCTYPE.sub(b"", body, count=1)
+    if b"<!ENTITY" in body or b"<!DOCTYPE" in body[:4096]:
+        raise BuildError("NCBI: an answer declares entities of its own; it is refused.")
+    try:
+        root = parse_xml(body, "the answer")
+    except BuildError as error:
+        raise Again(str(error)) from None
+    if root.tag != expected:
+        raise Again(f"an answer that is {root.tag[:40]!r}, not {expected}: {_text(root)[:80]!r}")
+    return root

@@ -1,0 +1,280 @@
+"""Responses of a source in a folder: written one by one while they are fetched, frozen when all are there.
+
+`responses/` holds a file per response, named by a digest of its address. `fetched.part` lists those that are
+there while the fetch is under way; a killed one is continued from it. `fetched.json` takes its place when
+the last response is there: address, file, sha256 and day of each, in the order of the requests. Nothing is
+fetched into a frozen folder any more, so whatever is built from it can be built again.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import os
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from mar_st.files import JsonError, finished, make_folder, read_json, sync_folder, write_json
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.relatives.fetch.web import Again
+from medteb_mteb.editions import leads_outside
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+    from typing import Protocol, TypeVar
+
+    from medteb_mteb.curation.relatives.fetch.web import Web
+
+    Content = TypeVar("Content")
+
+    class Ask(Protocol):
+        """Gives the content of the response to a request."""
+
+        def __call__(
+            self, path: str, params: Mapping[str, Any], parse: Callable[[bytes], Content], suffix: str
+        ) -> Content:
+            """Content of the response; `suffix` is that of its file."""
+            ...
+
+
+__all__ = ["FROZEN", "Ask", "Fetching", "Frozen", "address_of", "read_frozen"]
+
+FROZEN, UNDER_WAY, FILES = "fetched.json", "fetched.part", "responses"
+_FORMAT, _VERSION = "medteb-fetched", 1
+
+
+def address_of(base: str, path: str, params: Mapping[str, Any]) -> str:
+    """Address of a request, without secrets and contact."""
+    return f"{base}{path}?{urlencode(params)}"
+
+
+def _file_of(address: str, suffix: str) -> str:
+    return f"{hashlib.sha256(address.encode()).hexdigest()[:32]}{suffix}"
+
+
+class Fetching:
+    """A folder that responses are fetched into; `ask` gives those that are there without a request.
+
+    Args:
+        folder: The folder; only one process may work on it.
+        identity: Source and extent; a folder is continued with the same ones alone.
+        official: The API's own address, which names the responses also where a mirror is asked.
+        web: Asks the server.
+        say: Receives a line now and then.
+
+    Raises:
+        BuildError: The folder holds other responses, or something else.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        identity: Mapping[str, Any],
+        official: str,
+        web: Web,
+        say: Callable[[str], None],
+    ) -> None:
+        self.folder, self.identity, self.official, self.web, self.say = (
+            folder, dict(identity), official, web, say,
+        )  # fmt: skip
+        self.requested = 0
+        self._used: dict[str, dict[str, Any]] = {}
+        if leads_outside(folder / UNDER_WAY, folder) or leads_outside(folder / FILES, folder):
+            raise BuildError(f"{folder}: {UNDER_WAY} or {FILES} is a symbolic link out of the folder.")
+        self._there = self._read_under_way()
+
+    def ask(
+        self, path: str, params: Mapping[str, Any], parse: Callable[[bytes], Content], suffix: str
+    ) -> Content:
+        """Content of a response, from the folder or else from the server.
+
+        Raises:
+            BuildError: There is none, or it cannot be written.
+        """
+        address = address_of(self.official, path, params)
+        name = _file_of(address, suffix)
+        body = self._kept(name)
+        if body is not None:
+            self._used[address] = self._there[name]
+            return _content(body, parse, name)
+        body, content = self.web.get(path, params, parse)
+        self.requested += 1
+        entry = {
+            "url": address,
+            "file": name,
+            "sha256": hashlib.sha256(body).hexdigest(),
+            "day": dt.datetime.now(dt.UTC).date().isoformat(),
+        }
+        try:
+            with finished(self.folder / FILES / name) as part:
+                part.write_bytes(body)
+            self._append(entry)
+        except OSError as error:
+            raise BuildError(
+                f"{self.folder} cannot be written ({error.strerror}); what was fetched before is kept."
+            ) from error
+        self._there[name] = self._used[address] = entry
+        if self.requested % 50 == 0:
+            self.say(f"{self.requested:,} responses fetched, {len(self._used) - self.requested:,} kept")
+        return content
+
+    def freeze(self) -> None:
+        """Write the list of all responses that were asked for, and end the fetch."""
+        content = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            **self.identity,
+            "asked": self.web.base,
+            "responses": list(self._used.values()),
+        }
+        write_json(self.folder / FROZEN, content)
+        (self.folder / UNDER_WAY).unlink(missing_ok=True)
+        sync_folder(self.folder)
+
+    def _kept(self, name: str) -> bytes | None:
+        """Body of a response that was listed; None if it is not there or was changed."""
+        entry, path = self._there.get(name), self.folder / FILES / name
+        if entry is None or not path.is_file() or path.is_symlink():
+            return None
+        body = path.read_bytes()
+        return body if hashlib.sha256(body).hexdigest() == entry["sha256"] else None
+
+    def _read_under_way(self) -> dict[str, dict[str, Any]]:
+        """Entries of `fetched.part`; a last line that was cut is dropped, also from the file."""
+        path = self.folder / UNDER_WAY
+        first = json.dumps({"format": _FORMAT, "version": _VERSION, **self.identity}, ensure_ascii=False)
+        if not path.is_file():
+            others = sorted(one.name for one in self.folder.iterdir() if not one.name.startswith("."))
+            if others:
+                raise BuildError(f"{self.folder} is not empty ({others[0]}); give a new folder.")
+            make_folder(self.folder / FILES)
+            with finished(path) as part:
+                part.write_text(first + "\n", encoding="utf-8")
+            return {}
+        try:
+            text = path.read_bytes().decode("utf-8", "replace")
+            whole = text[: text.rfind("\n") + 1]
+            header, *lines = whole.splitlines() or [""]
+            entries = [json.loads(line) for line in lines]
+            found = {one["file"]: one for one in entries if _sound(one)}
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise BuildError(f"{path} is damaged ({error}). Delete the folder and fetch again.") from None
+        if header != first:
+            raise BuildError(
+                f"{self.folder} holds responses of another fetch ({header[:200]}). Give another folder."
+            )
+        if whole != text:
+            with finished(path) as part:
+                part.write_text(whole, encoding="utf-8")
+        return found
+
+    def _append(self, entry: Mapping[str, Any]) -> None:
+        handle = os.open(self.folder / UNDER_WAY, os.O_WRONLY | os.O_APPEND)
+        try:
+            os.write(handle, (json.dumps(entry, ensure_ascii=False) + "\n").encode())
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _content(body: bytes, parse: Callable[[bytes], Content], what: str) -> Content:
+    try:
+        return parse(body)
+    except Again as again:  # it was usable when it was fetched, so by another version
+        raise BuildError(f"{what} is {again.reason}; fetch into a new folder.") from None
+
+
+def _sound(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and entry.keys() == {"url", "file", "sha256", "day"}
+        and all(isinstance(value, str) for value in entry.values())
+    )
+
+
+class Frozen:
+    """A folder of responses that is complete; `ask` reads them, and every digest is compared.
+
+    Attributes:
+        folder: The folder.
+        official: The API's own address.
+        extent: What was fetched, as the source's module understands it.
+    """
+
+    def __init__(self, folder: Path, content: Mapping[str, Any], official: str) -> None:
+        self.folder, self.official = folder, official
+        self.extent: Mapping[str, Any] = content["extent"]
+        self._entries = {one["url"]: one for one in content["responses"]}
+
+    @property
+    def count(self) -> int:
+        """Number of responses."""
+        return len(self._entries)
+
+    def most(self, kind: str, label: str | None = None) -> int:
+        """Most items of a kind that were asked for, such as `studies`, or pages of one of the `categories`.
+
+        Raises:
+            BuildError: None were.
+        """
+        found = self.extent.get(kind)
+        if label is not None:
+            found = found.get(label) if isinstance(found, dict) else None
+        if type(found) is not int or found < 1:
+            what = f"{kind} {label!r}" if label is not None else kind
+            raise BuildError(f"{self.folder} holds no {what}; it was fetched for other tasks.")
+        return found
+
+    def ask(
+        self, path: str, params: Mapping[str, Any], parse: Callable[[bytes], Content], suffix: str
+    ) -> Content:
+        """Content of a response.
+
+        Raises:
+            BuildError: It was not fetched, is missing, or was changed.
+        """
+        address = address_of(self.official, path, params)
+        entry = self._entries.get(address)
+        if entry is None:
+            raise BuildError(
+                f"{self.folder} holds no response to {address[:300]}; it was fetched for other tasks."
+            )
+        file = self.folder / FILES / _file_of(address, suffix)
+        if leads_outside(file, self.folder):
+            raise BuildError(f"{file} is a symbolic link out of the folder.")
+        try:
+            body = file.read_bytes()
+        except OSError as error:
+            raise BuildError(f"{file} cannot be read ({error.strerror}).") from None
+        if hashlib.sha256(body).hexdigest() != entry["sha256"]:
+            raise BuildError(f"{file} is not the response that {FROZEN} lists; it was changed.")
+        return _content(body, parse, str(file))
+
+
+def read_frozen(path: Path, source: str, official: str) -> Frozen:
+    """Open a frozen folder.
+
+    Args:
+        path: Its `fetched.json`.
+        source: Source that it must be of.
+        official: The API's own address.
+
+    Raises:
+        BuildError: It is malformed, or of another source.
+    """
+    try:
+        content = read_json(path)
+        sound = (
+            (content["format"], content["version"]) == (_FORMAT, _VERSION)
+            and isinstance(content["extent"], dict)
+            and all(map(_sound, content["responses"]))
+        )
+    except (JsonError, OSError, KeyError, TypeError) as error:
+        raise BuildError(f"{path} is damaged ({error}).") from None
+    if not sound:
+        raise BuildError(f"{path} is not a list of responses that this version reads.")
+    if content["source"] != source:
+        raise BuildError(f"{path} is of {str(content['source'])[:40]}; expected {source}.")
+    return Frozen(path.parent, content, official)

@@ -1,0 +1,158 @@
+"""The sources of English MedTEB that need neither credentials nor an LLM, and how politely each is asked."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.files.folder import alone
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.relatives.fetch import entrez, trials, wikipedia
+from medteb_mteb.curation.relatives.fetch.responses import FROZEN, Fetching, read_frozen
+from medteb_mteb.curation.relatives.fetch.tables import (
+    PMC_TERMS,
+    PUBMED_TASKS,
+    TRIAL_FIELDS,
+    WIKI_CATEGORIES,
+    extent_of,
+)
+from medteb_mteb.curation.relatives.fetch.web import Manners, Web
+from medteb_mteb.editions import sha256_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from medteb_mteb.curation.relatives.fetch.responses import Ask, Frozen
+    from medteb_mteb.curation.relatives.raw import Raw
+
+__all__ = ["CONTACT_VARIABLE", "KEY_VARIABLE", "SOURCES", "WebSource", "fetch_source", "frozen_source"]
+
+#: Who runs the fetch, where no contact is given; NCBI's key, which allows 10 requests per second.
+CONTACT_VARIABLE, KEY_VARIABLE = "MEDTEB_CONTACT", "NCBI_API_KEY"
+
+
+@dataclass(frozen=True)
+class WebSource:
+    """An API.
+
+    Attributes:
+        official: Its address.
+        per_second: Most requests per second, as its operators ask.
+        tasks: Tasks that are made of it.
+        fetch: Asks for everything that an extent names.
+        licence: What its operators state.
+    """
+
+    official: str
+    per_second: float
+    tasks: tuple[str, ...]
+    fetch: Callable[[Ask, Mapping[str, Any]], None]
+    licence: str
+
+
+SOURCES: Mapping[str, WebSource] = {
+    "clinical-trials": WebSource(
+        trials.OFFICIAL,
+        0.8,
+        tuple(TRIAL_FIELDS),
+        trials.fetch,
+        "https://clinicaltrials.gov/about-site/terms-conditions",
+    ),
+    "wikipedia": WebSource(wikipedia.OFFICIAL, 3.0, tuple(WIKI_CATEGORIES), wikipedia.fetch, "cc-by-sa-4.0"),
+    "pmc": WebSource(entrez.OFFICIAL, 3.0, tuple(PMC_TERMS), entrez.fetch_pmc, "not specified"),
+    "pubmed": WebSource(entrez.OFFICIAL, 3.0, PUBMED_TASKS, entrez.fetch_pubmed, "not specified"),
+}
+
+
+def fetch_source(
+    name: str,
+    folder: Path | str,
+    *,
+    contact: str | None = None,
+    tasks: Sequence[str] = (),
+    most: int | None = None,
+    per_second: float | None = None,
+    address: str | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Fetch a source into a folder; the same call continues a fetch that was stopped.
+
+    Args:
+        name: One of `SOURCES`.
+        folder: The folder; a complete one is kept as it is.
+        contact: E-mail address or web page of whoever runs this; default `$MEDTEB_CONTACT`.
+        tasks: Tasks to fetch for; default all of the source.
+        most: Most pages of a category, articles of a term, or studies, if fewer than published.
+        per_second: Most requests per second; default what the operators ask for.
+        address: Address of a mirror.
+        say: Receives a line now and then.
+
+    Returns:
+        `responses` and `requested` (numbers), `sha256` of `fetched.json`, and True for `fetched_before`.
+
+    Raises:
+        BuildError: The source or a task is unknown, the folder is of another fetch, or the server gives no
+            usable answer.
+    """
+    if name not in SOURCES:
+        raise BuildError(f"No source {name!r}; sources are {', '.join(SOURCES)}.")
+    source = SOURCES[name]
+    if unknown := [task for task in tasks if task not in source.tasks]:
+        raise BuildError(f"{unknown[0]!r} is not made of {name}; its tasks are {', '.join(source.tasks)}.")
+    if most is not None and most < 1:
+        raise BuildError(f"At least one must be fetched; got {most}.")
+    chosen = tuple(task for task in source.tasks if not tasks or task in tasks)
+    extent = extent_of(name, chosen, most)
+    folder = Path(folder).expanduser()
+    with alone(folder):
+        before = (folder / FROZEN).is_file()
+        requested = 0
+        if before:
+            there = read_frozen(folder / FROZEN, name, source.official)
+            if there.extent != extent:
+                raise BuildError(f"{folder} is a complete fetch of another extent. Give another folder.")
+        else:
+            web = _web(source, contact, per_second, address)
+            fetching = Fetching(folder, {"source": name, "extent": extent}, source.official, web, say)
+            source.fetch(fetching.ask, extent)
+            fetching.freeze()
+            requested = fetching.requested
+        frozen = read_frozen(folder / FROZEN, name, source.official)
+    return {
+        "source": name,
+        "responses": frozen.count,
+        "requested": requested,
+        "sha256": sha256_of(folder / FROZEN),
+        "fetched_before": before,
+    }
+
+
+def _web(source: WebSource, contact: str | None, per_second: float | None, address: str | None) -> Web:
+    contact = contact or os.environ.get(CONTACT_VARIABLE, "")
+    if not contact:
+        raise BuildError(
+            f"Give a contact address (--contact, or ${CONTACT_VARIABLE}): NCBI and Wikimedia require one."
+        )
+    secret, pace = {}, source.per_second
+    if source.official == entrez.OFFICIAL:
+        secret = {"tool": "medteb", "email": contact}
+        if key := os.environ.get(KEY_VARIABLE):
+            secret["api_key"], pace = key, 10.0
+    manners = Manners(contact, per_second if per_second is not None else pace)
+    return Web(address or source.official, manners, secret=secret)
+
+
+def frozen_source(raw: Raw, name: str) -> Frozen:
+    """Open the frozen responses of a source among raw files; their list counts as read.
+
+    Args:
+        raw: The raw files.
+        name: One of `SOURCES`.
+
+    Raises:
+        BuildError: There are none, or they are malformed.
+    """
+    path = raw.one(FROZEN, f"complete responses, from `medteb build fetch {name} FOLDER`")
+    return read_frozen(path, name, SOURCES[name].official)

@@ -1,0 +1,100 @@
+"""Which categories, search terms and studies the tasks of English MedTEB are made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.relatives.fetch.entrez import MOST_PUBMED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "PMC_TERMS",
+    "PUBMED_TASKS",
+    "PUBMED_TERM",
+    "TRIAL_FIELDS",
+    "WIKI_CATEGORIES",
+    "extent_of",
+    "most_of",
+]
+
+#: Most pages of a category and articles of a term, as published.
+MOST = {"CLS": 2_000, "CLU": 1_000}
+#: Studies as published: 17 pages of 1,000.
+STUDIES, PAGE = 17_000, 1_000
+PUBMED_TERM = "medicine"
+
+_SYNDROMES = tuple(
+    f"Syndromes affecting {part}" for part in ("the eye", "blood", "the nervous system", "hearing")
+)
+_DIAGNOSTIC = ("Radiology", "Pathology", "Nuclear medicine", "Anesthesiology", "Intensive care medicine")
+_IMAGING = ("MRI", "CT scan", "Ultrasound", "X-ray", "PET scan")
+
+#: Categories of Wikipedia by task; a category is a label.
+WIKI_CATEGORIES: Mapping[str, tuple[str, ...]] = {
+    "classification_wiki_syndromes_dataset": _SYNDROMES,
+    "classification_wiki_pain_vs_fever_dataset": ("Pain", "Fever"),
+    "classification_wiki_core_medical_specialties_dataset": (
+        "Cardiology", "Neurology", "Gastroenterology", "Endocrinology", "Pulmonology",
+    ),
+    "classification_wiki_diagnostic_and_interdisciplinary_fields_dataset": _DIAGNOSTIC,
+    "clustering_wiki_disease_by_system_dataset": (
+        "Cardiovascular diseases", "Respiratory diseases", "Digestive diseases", "Neurological disorders",
+        "Musculoskeletal disorders",
+    ),
+    "clustering_wiki_syndromes_dataset": _SYNDROMES,
+    "clustering_wiki_broad_medical_topics_dataset": (
+        "Diseases and disorders", "Therapy", "Symptoms", "Pathology",
+    ),
+    "clustering_wiki_surgical_specialties_dataset": (
+        "Orthopedics", "Ophthalmology", "Gynaecology", "Neurosurgery", "Transplantation medicine",
+    ),
+    "clustering_wiki_diagnostic_and_interdisciplinary_fields_dataset": _DIAGNOSTIC,
+    "clustering_wiki_preventive_and_community_health_dataset": (
+        "Public health", "Preventive medicine", "Occupational medicine", "Sports medicine",
+        "Tropical medicine",
+    ),
+}  # fmt: skip
+
+#: Search terms of PubMed Central by task; a term is a label.
+PMC_TERMS: Mapping[str, tuple[str, ...]] = {
+    "classification_pmc_medical_imaging_types_dataset": _IMAGING,
+    "classification_pmc_diagnostic_vs_therapeutic_dataset": ("diagnostic", "therapeutic"),
+    "clustering_pmc_medical_imaging_types_dataset": _IMAGING,
+}
+
+#: Second text by task; the first one is the official title.
+TRIAL_FIELDS: Mapping[str, str] = {
+    f"{kind}_clinical_trials_officialTitle_vs{field}": field
+    for kind in ("pairclassification", "retrieval")
+    for field in ("detailedDescription", "primaryOutcomes")
+}
+
+PUBMED_TASKS = ("pairclassification_pubmed_pair_classification", "retrieval_pubmed_retrieval")
+
+
+def most_of(task: str) -> int:
+    """Most pages or articles of a label of a task of classification or clustering, as published."""
+    return MOST["CLS" if task.startswith("classification") else "CLU"]
+
+
+def extent_of(source: str, tasks: tuple[str, ...], most: int | None) -> dict[str, Any]:
+    """What has to be fetched for tasks of a source.
+
+    Args:
+        source: Name of the source.
+        tasks: Names of the tasks.
+        most: Most pages of a category, articles of a term, or studies, if fewer than published.
+    """
+    limit = most if most is not None else 1 << 30
+    if source == "clinical-trials":
+        return {"studies": min(STUDIES, limit), "page": PAGE}
+    if source == "pubmed":
+        return {"terms": {PUBMED_TERM: min(MOST_PUBMED, limit)}}
+    labels = WIKI_CATEGORIES if source == "wikipedia" else PMC_TERMS
+    found: dict[str, int] = {}
+    for task in tasks:
+        for label in labels[task]:
+            found[label] = max(found.get(label, 0), min(most_of(task), limit))
+    return {"categories" if source == "wikipedia" else "terms": found}

@@ -1,0 +1,94 @@
+"""ClinicalTrials.gov by version 2 of its API: pages of studies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.relatives.fetch.web import Again, parse_json_body
+from medteb_mteb.curation.relatives.raw import clean, in_one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from medteb_mteb.curation.relatives.fetch.responses import Ask
+
+__all__ = ["FIELDS", "OFFICIAL", "fetch", "studies"]
+
+OFFICIAL = "https://clinicaltrials.gov/api/v2"
+#: Fields that the tasks use, by the names of the API.
+FIELDS = (
+    "NCTId",
+    "OfficialTitle",
+    "DetailedDescription",
+    "PrimaryOutcomeMeasure",
+    "PrimaryOutcomeDescription",
+)
+
+
+def fetch(ask: Ask, extent: Mapping[str, Any]) -> None:
+    """Ask for everything that the extent names.
+
+    Args:
+        ask: Gives the response to a request.
+        extent: `studies`: the most studies; `page`: studies of a page.
+    """
+    for _ in studies(ask, extent):
+        pass
+
+
+def studies(ask: Ask, extent: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Studies in the order of the API: `officialTitle`, `detailedDescription`, `primaryOutcomes`.
+
+    A text that a study lacks is empty. Measures of outcomes stand on a line each, with their description.
+
+    Args:
+        ask: Gives the response to a request.
+        extent: As `fetch`.
+
+    Raises:
+        BuildError: A response is not of the documented form.
+    """
+    query: dict[str, Any] = {"format": "json", "fields": "|".join(FIELDS)}
+    seen: set[str] = set()
+    count, token = 0, ""
+    while count < extent["studies"]:
+        size = min(extent["page"], extent["studies"] - count)
+        more = {"pageToken": token} if token else {}
+        content = ask("/studies", {**query, "pageSize": size, **more}, _parse, ".json")
+        for study in content["studies"]:
+            yield _fields(study)
+        count += len(content["studies"])
+        given = content.get("nextPageToken")
+        if given is None:
+            return
+        if not isinstance(given, str) or given in seen or not content["studies"]:
+            raise BuildError("ClinicalTrials.gov: the list of studies does not end.")
+        seen.add(given)
+        token = given
+
+
+def _fields(study: Any) -> dict[str, str]:
+    try:
+        section = study["protocolSection"]
+        outcomes = section.get("outcomesModule", {}).get("primaryOutcomes", [])
+        lines = [
+            " ".join(filter(None, (in_one_line(one.get("measure")), in_one_line(one.get("description")))))
+            for one in outcomes
+        ]
+        return {
+            "officialTitle": in_one_line(section["identificationModule"].get("officialTitle")),
+            "detailedDescription": clean(section.get("descriptionModule", {}).get("detailedDescription")),
+            "primaryOutcomes": "\n".join(filter(None, lines)),
+        }
+    except (KeyError, TypeError, AttributeError):
+        raise BuildError(
+            f"ClinicalTrials.gov: a study is not of the documented form: {str(study)[:80]}."
+        ) from None
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    content = parse_json_body(body)
+    if not isinstance(content.get("studies"), list):
+        raise Again(f"an answer without studies: {str(content)[:60]!r}")
+    return content

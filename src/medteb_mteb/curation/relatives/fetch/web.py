@@ -1,0 +1,258 @@
+"""A client that asks one public API politely, and takes every answer as hostile.
+
+Requests are made one after the other with a least pause between them, name their program and a contact
+address, and wait as long as the server asks for. Redirects stay on the server, bodies have a limit, and a
+body that was cut or is not of the expected form is asked for again.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import random
+import re
+import time
+import zlib
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.error import HTTPError
+from urllib.parse import urlencode, urlsplit
+from urllib.request import HTTPRedirectHandler, OpenerDirector, ProxyHandler, Request, build_opener
+
+from mar_st.files import one_line, printable
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.llm.messages import retry_after
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import IO
+
+__all__ = ["Again", "Manners", "Web", "parse_json_body"]
+
+logger = logging.getLogger(__name__)
+
+Content = TypeVar("Content")
+
+#: Bytes of an answer, unpacked.
+MOST_BODY = 128 << 20
+#: A server that asks for a longer pause than this is left alone.
+MOST_PAUSE = 600.0
+_CHUNK = 1 << 16
+_CONTACT = re.compile(r"[\x21-\x7e]+@[\x21-\x7e]+\.[\x21-\x7e]+|https?://[\x21-\x7e]+")
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class Again(Exception):  # noqa: N818 - an outcome, not a mistake
+    """An attempt that failed for the moment.
+
+    Attributes:
+        reason: For people.
+        after: Seconds that the server asks to wait.
+    """
+
+    def __init__(self, reason: str, after: float = 0.0) -> None:
+        super().__init__(reason)
+        self.reason, self.after = reason, after
+
+
+class _LeavesServerError(Exception):
+    """A redirect to another server."""
+
+
+class _SameServer(HTTPRedirectHandler):
+    """Follows redirects on the same server alone."""
+
+    def redirect_request(
+        self,
+        req: Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> Request | None:
+        """Return the next request.
+
+        Raises:
+            _LeavesServerError: It would go to another server.
+        """
+        if urlsplit(newurl)[:2] != urlsplit(req.full_url)[:2]:
+            raise _LeavesServerError(newurl)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+@dataclass(frozen=True)
+class Manners:
+    """How a server is asked.
+
+    Attributes:
+        contact: E-mail address or web page of whoever runs the program, which NCBI and Wikimedia require.
+        per_second: Most requests per second.
+        attempts: Attempts at one request before it is given up.
+        backoff: Seconds before the second attempt; the pause doubles with each further one.
+        timeout: Seconds without a byte, and a tenth of the most seconds that one answer may take.
+    """
+
+    contact: str
+    per_second: float
+    attempts: int = 7
+    backoff: float = 1.0
+    timeout: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not _CONTACT.fullmatch(self.contact):
+            raise BuildError(
+                f"The contact must be an e-mail address or a web page, so that the server's operators can "
+                f"reach you; got {self.contact[:80]!r}."
+            )
+        if not 0 < self.per_second <= 100:
+            raise BuildError(f"Requests per second must be above 0 and at most 100; got {self.per_second}.")
+
+
+class Web:
+    """One API.
+
+    Args:
+        base: Address that paths are added to; `https`, or `http` on this machine.
+        manners: How it is asked.
+        secret: Parameters that are sent with every request and appear in no message.
+        sleep: Waits so many seconds; default `time.sleep`.
+
+    Raises:
+        BuildError: The address is neither.
+    """
+
+    def __init__(
+        self,
+        base: str,
+        manners: Manners,
+        *,
+        secret: Mapping[str, str] | None = None,
+        sleep: Callable[[float], None] | None = None,
+    ) -> None:
+        parts = urlsplit(base)
+        local = parts.hostname in _LOOPBACK
+        if not parts.hostname or parts.scheme not in (("http", "https") if local else ("https",)):
+            raise BuildError(f"{base[:200]!r} is not an https address; plain http is for this machine alone.")
+        self.base, self.manners = base.rstrip("/"), manners
+        self._secret, self._sleep = dict(secret or {}), sleep or time.sleep
+        handlers = [_SameServer(), *([ProxyHandler({})] if local else [])]
+        self._opener: OpenerDirector = build_opener(*handlers)
+        self._next = 0.0
+
+    def get(
+        self, path: str, params: Mapping[str, Any], parse: Callable[[bytes], Content]
+    ) -> tuple[bytes, Content]:
+        """Ask until there is an answer.
+
+        Args:
+            path: Added to the base address.
+            params: Of the query.
+            parse: Makes the content of a body, or raises `Again` if the server should be asked once more.
+
+        Returns:
+            The body and its content.
+
+        Raises:
+            BuildError: There is none.
+        """
+        shown = f"{self.base}{path}?{urlencode(params)}"[:300]
+        for attempt in range(self.manners.attempts):
+            try:
+                body = self._once(f"{self.base}{path}?{urlencode({**params, **self._secret})}", shown)
+                return body, parse(body)
+            except Again as again:
+                if again.after > MOST_PAUSE:
+                    raise BuildError(
+                        f"{self.base} asks to come back in {again.after:,.0f} seconds ({again.reason}). "
+                        "What was fetched is kept: run the same command again then."
+                    ) from None
+                if attempt + 1 == self.manners.attempts:
+                    raise BuildError(
+                        f"{shown} gives no usable answer in {self.manners.attempts} attempts "
+                        f"({again.reason}). What was fetched is kept: run the same command again later."
+                    ) from None
+                pause = self.manners.backoff * 2.0**attempt * random.uniform(0.5, 1.0)
+                logger.info("%s: %s; next attempt in %.1f s", self.base, again.reason, pause)
+                self._sleep(max(pause, again.after))
+        raise AssertionError("a last attempt returns or raises")
+
+    def _once(self, url: str, shown: str) -> bytes:
+        wait = self._next - time.monotonic()
+        if wait > 0:
+            self._sleep(wait)
+        self._next = time.monotonic() + 1 / self.manners.per_second
+        agent = f"medteb/{version('medteb')} ({self.manners.contact})"
+        request = Request(url, headers={"User-Agent": agent, "Accept-Encoding": "gzip"})  # noqa: S310 -- checked above
+        try:
+            with self._opener.open(request, timeout=self.manners.timeout) as response:
+                return self._read(response)
+        except _LeavesServerError as error:
+            where = printable(str(error))[:200]
+            raise BuildError(f"{shown} redirects to another server ({where}); that is refused.") from None
+        except HTTPError as error:
+            with error:
+                raise self._status(error, shown) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise Again(f"{type(error).__name__}: {printable(one_line(error, 150))}") from None
+
+    def _status(self, error: HTTPError, shown: str) -> Exception:
+        if error.code in (408, 425, 429) or error.code >= 500:
+            headers = {name.lower(): value for name, value in error.headers.items()}
+            return Again(f"status {error.code}", retry_after(headers))
+        try:
+            said = printable(" ".join(error.read(2000).decode("utf-8", "replace").split()))[:200]
+        except (OSError, http.client.HTTPException):
+            said = ""
+        return BuildError(f"{shown} is refused with status {error.code}{f': {said}' if said else ''}.")
+
+    def _read(self, response: Any) -> bytes:
+        """Return the unpacked body.
+
+        Raises:
+            Again: It was cut, is not what its header says, or takes too long.
+            BuildError: It is too large.
+        """
+        packed = response.headers.get("Content-Encoding", "identity").lower()
+        if packed not in ("identity", "gzip"):
+            raise Again(f"a body in the encoding {printable(packed)[:40]}")
+        unpack = zlib.decompressobj(31) if packed == "gzip" else None
+        end = time.monotonic() + 10 * self.manners.timeout
+        parts: list[bytes] = []
+        read = total = 0
+        while chunk := response.read(_CHUNK):
+            read += len(chunk)
+            try:
+                part = chunk if unpack is None else unpack.decompress(chunk, MOST_BODY + 1 - total)
+            except zlib.error as error:
+                raise Again(f"a damaged body ({error})") from None
+            total += len(part)
+            if total > MOST_BODY:
+                raise BuildError(
+                    f"An answer of {self.base} has more than {MOST_BODY:,} bytes; it is refused."
+                )
+            parts.append(part)
+            if time.monotonic() > end:
+                raise Again(f"an answer that takes more than {10 * self.manners.timeout:.0f} seconds")
+        declared = response.headers.get("Content-Length")
+        if (declared is not None and declared != str(read)) or (unpack is not None and not unpack.eof):
+            raise Again(f"a body that was cut after {read:,} bytes")
+        return b"".join(parts)
+
+
+def parse_json_body(body: bytes) -> dict[str, Any]:
+    """Object of a JSON body.
+
+    Raises:
+        Again: It holds none, such as a page that says that the service is down.
+    """
+    try:
+        content = json.loads(body.decode("utf-8"))
+    except (ValueError, RecursionError):
+        begins = printable(body[:40].decode("utf-8", "replace"))
+        raise Again(f"a body that is not JSON and begins with {begins!r}") from None
+    if not isinstance(content, dict):
+        raise Again(f"JSON that is not an object: {str(content)[:40]!r}")
+    return content

@@ -1,0 +1,140 @@
+"""English Wikipedia by its API: pages of categories, and their text in sections."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.relatives.fetch.web import Again, parse_json_body
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from medteb_mteb.curation.relatives.fetch.responses import Ask
+
+__all__ = ["OFFICIAL", "fetch", "members", "sections"]
+
+OFFICIAL = "https://en.wikipedia.org"
+_PATH = "/w/api.php"
+_COMMON = {"action": "query", "format": "json", "formatversion": 2, "maxlag": 5}
+#: Errors that pass; the server asks for five seconds.
+_PASSING = ("maxlag", "ratelimited", "readonly")
+_WAIT = 5.0
+#: Lists of one category; a server that never ends one is not believed.
+_MOST_LISTS = 200
+_HEADING = re.compile(r"^(={2,6})[^\n]*\1[ \t]*$", re.MULTILINE)
+
+
+def fetch(ask: Ask, extent: Mapping[str, Any]) -> None:
+    """Ask for everything that the extent names.
+
+    Args:
+        ask: Gives the response to a request.
+        extent: `categories`: the most pages by category.
+    """
+    for category, most in extent["categories"].items():
+        for page in members(ask, category, most):
+            sections(ask, page)
+
+
+def members(ask: Ask, category: str, most: int) -> list[int]:
+    """Ids of the pages of a category, then of its subcategories, in the order of the lists.
+
+    Args:
+        ask: Gives the response to a request.
+        category: Name without `Category:`.
+        most: Most pages.
+    """
+    found: dict[int, None] = {}
+    below: list[str] = []
+    for entry in _listed(ask, category, "page|subcat"):
+        if entry["ns"] == 0:
+            found[entry["pageid"]] = None
+        elif entry["ns"] == 14:
+            below.append(entry["title"].partition(":")[2])
+        if len(found) == most:
+            return list(found)
+    for name in below:
+        for entry in _listed(ask, name, "page"):
+            if entry["ns"] == 0:
+                found[entry["pageid"]] = None
+            if len(found) == most:
+                return list(found)
+    return list(found)
+
+
+def sections(ask: Ask, page: int) -> list[str]:
+    """Texts of a page between its headings, the lead first; empty for a page that is gone.
+
+    Args:
+        ask: Gives the response to a request.
+        page: Id of the page.
+
+    Raises:
+        BuildError: The response is not of the documented form.
+    """
+    query = {
+        **_COMMON,
+        "prop": "extracts|revisions",
+        "explaintext": 1,
+        "exsectionformat": "wiki",
+        "rvprop": "ids|timestamp",
+        "pageids": page,
+    }
+    pages = ask(_PATH, query, _parse, ".json")["query"].get("pages")
+    if not isinstance(pages, list) or len(pages) != 1 or not isinstance(pages[0], dict):
+        raise BuildError(f"Wikipedia: expected one page for id {page}, got {str(pages)[:80]}.")
+    text = pages[0].get("extract", "")
+    if not isinstance(text, str):
+        raise BuildError(f"Wikipedia: the extract of page {page} is not text.")
+    return [part.strip() for part in _HEADING.sub("\0", text.replace("\0", " ")).split("\0") if part.strip()]
+
+
+def _listed(ask: Ask, category: str, kinds: str) -> Iterator[dict[str, Any]]:
+    query = {
+        **_COMMON,
+        "list": "categorymembers",
+        "cmtitle": f"Category:{category}",
+        "cmtype": kinds,
+        "cmprop": "ids|title",
+        "cmlimit": 500,
+    }
+    step: dict[str, str] = {}
+    for _ in range(_MOST_LISTS):
+        content = ask(_PATH, {**query, **step}, _parse, ".json")
+        entries = content["query"].get("categorymembers")
+        if not isinstance(entries, list) or not all(map(_entry, entries)):
+            raise BuildError(f"Wikipedia: the list of {category!r} is not of the documented form.")
+        yield from entries
+        given = content.get("continue")
+        if given is None:
+            return
+        if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+            raise BuildError(f"Wikipedia: the list of {category!r} continues in an unknown way.")
+        if given == step:
+            break
+        step = dict(sorted(given.items()))
+    raise BuildError(f"Wikipedia: the list of {category!r} does not end.")
+
+
+def _entry(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and type(value.get("pageid")) is int
+        and type(value.get("ns")) is int
+        and isinstance(value.get("title"), str)
+    )
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    content = parse_json_body(body)
+    error = content.get("error")
+    if error is not None:
+        code = str(error.get("code")) if isinstance(error, dict) else str(error)
+        if code.startswith((*_PASSING, "internal_api_error")):
+            raise Again(f"error {code[:60]}", _WAIT)
+        raise BuildError(f"Wikipedia refuses a request: {str(error)[:200]}.")
+    if not isinstance(content.get("query"), dict):
+        raise Again(f"an answer without a query: {str(content)[:60]!r}")
+    return content

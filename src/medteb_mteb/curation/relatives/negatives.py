@@ -1,0 +1,60 @@
+"""Hard negatives as English MedTEB draws them: one of the texts that are nearest to the right one."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["MODEL", "hard_negatives"]
+
+MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+SEED = 42
+_ROWS = 512
+
+
+def hard_negatives(texts: Sequence[str], top: int, by: str) -> list[int | None]:
+    """Index of a hard negative for every text; None where no other text is there.
+
+    Args:
+        texts: The right texts. Equal ones are no negatives of each other.
+        top: The negative is drawn, with seed 42, from so many nearest texts.
+        by: `all-MiniLM-L6-v2`, the authors' model, from the Hub; or `bm25`.
+    """
+    draw = random.Random(SEED)
+    found: list[int | None] = []
+    for place, nearest in enumerate(_nearest_by_words(texts, top) if by == "bm25" else _nearest(texts, top)):
+        others = [int(i) for i in nearest if i != place and texts[i] != texts[place]][:top]
+        found.append(draw.choice(others) if others else None)
+    return found
+
+
+def _nearest(texts: Sequence[str], top: int) -> Iterator[NDArray[np.int64]]:
+    """Indices of the nearest texts, the text itself among them."""
+    vectors = _encode(texts)
+    for first in range(0, len(texts), _ROWS):
+        similar = vectors[first : first + _ROWS] @ vectors.T
+        yield from np.argsort(-similar, axis=1, kind="stable")[:, : 2 * top + 1]
+
+
+def _encode(texts: Sequence[str]) -> NDArray[np.float32]:
+    from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
+
+    found: Any = SentenceTransformer(MODEL).encode(list(texts), normalize_embeddings=True)
+    return np.asarray(found, np.float32)
+
+
+def _nearest_by_words(texts: Sequence[str], top: int) -> Iterator[NDArray[np.int64]]:
+    import bm25s  # lazy: bm25s
+
+    tokens = bm25s.tokenize(list(texts), stopwords="en", show_progress=False)
+    index = bm25s.BM25()
+    index.index(tokens, show_progress=False)
+    depth = min(2 * top + 1, len(texts))
+    yield from index.retrieve(tokens, k=depth, show_progress=False)[0]

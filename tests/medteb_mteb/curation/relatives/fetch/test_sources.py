@@ -1,0 +1,266 @@
+"""Fetching whole sources: complete, continued after a kill, frozen."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from tests.medteb_mteb.curation.relatives.api_server import FOUND, STUDIES, Answer, Apis, serving, twice
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.relatives.fetch import entrez, fetch_source, web
+from medteb_mteb.curation.relatives.fetch.tables import TRIAL_FIELDS, WIKI_CATEGORIES, extent_of
+
+FEVER = "classification_wiki_pain_vs_fever_dataset"
+TERMS = "classification_pmc_diagnostic_vs_therapeutic_dataset"
+ME = "me@example.org"
+
+
+@pytest.fixture
+def apis():
+    with serving(Apis()) as running:
+        yield running
+
+
+def fetch(apis, name, folder, **options):
+    return fetch_source(name, folder, contact=ME, per_second=100, address=apis.url, **options)
+
+
+def content(folder):
+    """All files but the lock, without the days."""
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.name != ".lock":
+            data = path.read_bytes()
+            if path.name == "fetched.json":
+                found = json.loads(data)
+                found["asked"] = ""
+                for one in found["responses"]:
+                    assert one.pop("day").startswith("20")
+                data = json.dumps(found)
+            files[path.relative_to(folder).as_posix()] = data
+    return files
+
+
+@pytest.mark.parametrize(
+    ("name", "tasks", "responses"),
+    [
+        ("clinical-trials", [], 3),
+        # Pain in 3 lists of two, its subcategories in 1 and 1, Fever in 2; pages 101 to 104 and 201 to 203.
+        ("wikipedia", [FEVER], 3 + 2 + 2 + 7),
+        ("pmc", [TERMS], 2 + 3 + 2),
+        ("pubmed", [], 2),
+    ],
+)
+def test_a_source_is_fetched_once(apis, tmp_path, name, tasks, responses):
+    found = fetch(apis, name, tmp_path / "a", tasks=tasks)
+    assert (found["responses"], found["requested"]) == (responses, responses)
+    assert twice(apis) == {}
+    again = fetch(apis, name, tmp_path / "a", tasks=tasks)
+    assert (again["requested"], again["fetched_before"], again["sha256"]) == (0, True, found["sha256"])
+    assert len(apis.asked) == responses
+    names = {path.name for path in (tmp_path / "a").iterdir()}
+    assert names == {"fetched.json", "responses", ".lock"}
+
+
+def test_the_list_says_what_was_asked_without_secrets(apis, tmp_path, monkeypatch):
+    monkeypatch.setenv("NCBI_API_KEY", "s3cret")
+    fetch(apis, "pubmed", tmp_path / "a")
+    text = (tmp_path / "a" / "fetched.json").read_text()
+    assert "s3cret" not in text
+    assert ME not in text
+    assert all("api_key=s3cret" in target and "email=me%40example.org" in target for target, _ in apis.asked)
+    first = json.loads(text)["responses"][0]
+    assert first["url"] == (
+        "https://eutils.ncbi.nlm.nih.gov/entrez/eutils/esearch.fcgi"
+        "?db=pubmed&term=medicine&retmode=json&retstart=0&retmax=1000"
+    )
+
+
+def test_searches_are_paged(apis, tmp_path, monkeypatch):
+    monkeypatch.setattr(entrez, "_IDS", 20)
+    fetch(apis, "pmc", tmp_path / "a", tasks=[TERMS])
+    starts = [
+        target.partition("retstart=")[2].partition("&")[0] for target, _ in apis.asked if "esearch" in target
+    ]
+    assert starts == ["0", "20", "40", "0", "20"]
+    fetched = {
+        i
+        for target, _ in apis.asked
+        if "efetch" in target
+        for i in target.partition("id=")[2].partition("&")[0].split("%2C")
+    }
+    assert fetched == {i for (database, _), ids in FOUND.items() if database == "pmc" for i in ids}
+
+
+def test_a_killed_fetch_continues_and_gives_the_same_bytes(apis, tmp_path):
+    fetch(apis, "wikipedia", tmp_path / "whole", tasks=[FEVER])
+    whole = len(apis.asked)
+    with serving(Apis()) as other:
+        command = ["build", "fetch", "wikipedia", tmp_path / "cut", "--contact", ME, "--address", other.url]
+        program = [sys.executable, "-m", "medteb_mteb.cli", *command, "-t", FEVER, "--per-second", "100"]
+        process = subprocess.Popen(program)
+        other.before = lambda number: process.kill() if number == whole // 2 else None
+        assert process.wait(120) == -9
+        other.before = lambda _: None
+        assert 1 < len(list((tmp_path / "cut" / "responses").iterdir())) < whole
+        assert not (tmp_path / "cut" / "fetched.json").exists()
+        found = fetch(other, "wikipedia", tmp_path / "cut", tasks=[FEVER])
+        assert found["requested"] < found["responses"]
+        assert len(twice(other)) <= 1  # the one that the kill cut off
+    assert content(tmp_path / "cut") == content(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("damage", ["torn line", "no line", "changed body", "body gone"])
+def test_what_a_power_cut_leaves_is_fetched_again(apis, tmp_path, damage):
+    fetch(apis, "clinical-trials", tmp_path / "whole")
+    apis.faults["/studies"] = []
+    before = apis.answer
+    asked = len(apis.asked)
+    apis.answer = lambda target: before(target) if len(apis.asked) < asked + 3 else Answer(b"", 404)
+    with pytest.raises(BuildError, match="status 404"):
+        fetch(apis, "clinical-trials", tmp_path / "cut")
+    apis.answer = before
+    listing = tmp_path / "cut" / "fetched.part"
+    lines = listing.read_text().splitlines(keepends=True)
+    assert len(lines) == 3
+    body = tmp_path / "cut" / "responses" / json.loads(lines[-1])["file"]
+    if damage == "torn line":
+        listing.write_text("".join(lines[:-1]) + lines[-1][:40])
+    elif damage == "no line":
+        listing.write_text("".join(lines[:-1]))
+    elif damage == "changed body":
+        body.write_bytes(body.read_bytes()[:-10])
+    else:
+        body.unlink()
+    assert fetch(apis, "clinical-trials", tmp_path / "cut")["requested"] == 2
+    assert content(tmp_path / "cut") == content(tmp_path / "whole")
+
+
+def test_a_folder_is_of_one_fetch(apis, tmp_path):
+    fetch(apis, "clinical-trials", tmp_path / "a")
+    with pytest.raises(BuildError, match="complete fetch of another extent"):
+        fetch(apis, "clinical-trials", tmp_path / "a", most=5)
+    with pytest.raises(BuildError, match=r"fetched\.json is of clinical-trials; expected pubmed"):
+        fetch(apis, "pubmed", tmp_path / "a")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "mine.txt").write_text("x")
+    with pytest.raises(BuildError, match=r"is not empty \(mine\.txt\)"):
+        fetch(apis, "pubmed", tmp_path / "b")
+    apis.faults["/esearch.fcgi"] = [Answer(b"", 404)]
+    with pytest.raises(BuildError, match="404"):
+        fetch(apis, "pubmed", tmp_path / "c")
+    with pytest.raises(BuildError, match="holds responses of another fetch"):
+        fetch(apis, "pubmed", tmp_path / "c", most=5)
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (
+            {"error": {"code": "badvalue", "info": "Unrecognized value"}},
+            "Wikipedia refuses a request: .*badvalue",
+        ),
+        (
+            {"query": {"categorymembers": [{"pageid": "x"}]}},
+            "the list of 'Pain' is not of the documented form",
+        ),
+        (
+            {"query": {"categorymembers": []}, "continue": {"cmcontinue": "page|2"}},
+            "the list of 'Pain' does not end",
+        ),
+        ({"query": {"categorymembers": []}, "continue": 7}, "continues in an unknown way"),
+    ],
+)
+def test_a_list_of_another_form_is_one_clear_error(apis, tmp_path, content, match):
+    apis.faults["/w/api.php"] = [Answer(json.dumps(content).encode())] * 9
+    with pytest.raises(BuildError, match=match):
+        fetch(apis, "wikipedia", tmp_path / "a", tasks=[FEVER])
+
+
+def test_a_wiki_that_lags_is_waited_for(apis, tmp_path, monkeypatch):
+    slept = []
+    monkeypatch.setattr(web.time, "sleep", slept.append)
+    apis.faults["/w/api.php"] = [Answer(json.dumps({"error": {"code": "maxlag", "lag": 9}}).encode())]
+    fetch(apis, "wikipedia", tmp_path / "a", tasks=[FEVER])
+    assert max(slept) == 5
+
+
+SET = b"<PubmedArticleSet>&b;</PubmedArticleSet>"
+BOMB = b"""<?xml version="1.0"?><!DOCTYPE PubmedArticleSet [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]>""" + SET
+INSIDE = b"""<!DOCTYPE PubmedArticleSet SYSTEM "p.dtd" [<!ENTITY b SYSTEM "file:///etc/passwd">]>""" + SET
+
+
+@pytest.mark.parametrize("body", [BOMB, INSIDE, b" " * 5000 + BOMB], ids=["bomb", "external", "later"])
+def test_xml_with_entities_is_refused(apis, tmp_path, body):
+    apis.faults["/efetch.fcgi"] = [Answer(body)]
+    with pytest.raises(BuildError, match="declares entities of its own; it is refused"):
+        fetch(apis, "pubmed", tmp_path / "a")
+    assert not (tmp_path / "a" / "fetched.json").exists()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<html><body>down</body></html>",
+        b"<PubmedArticleSet><PubmedArticle>",
+        b"<eFetchResult><ERROR>x</ERROR></eFetchResult>",
+    ],
+    ids=["page", "cut", "error"],
+)
+def test_an_answer_that_is_no_set_of_articles_is_asked_for_again(apis, tmp_path, body, monkeypatch):
+    monkeypatch.setattr(web.time, "sleep", lambda _: None)
+    apis.faults["/efetch.fcgi"] = [Answer(body)]
+    fetch(apis, "pubmed", tmp_path / "a")
+    assert len(apis.asked) == 3
+
+
+def test_ids_that_are_no_numbers_are_refused(apis, tmp_path):
+    result = {"esearchresult": {"count": "1", "idlist": ["1&db=nuccore"]}}
+    apis.faults["/esearch.fcgi"] = [Answer(json.dumps(result).encode())]
+    with pytest.raises(BuildError, match="a search gives no list of numbers"):
+        fetch(apis, "pubmed", tmp_path / "a")
+
+
+def test_a_list_of_studies_that_does_not_end_is_refused(apis, tmp_path):
+    page = {"studies": [{"protocolSection": {"identificationModule": {}}}], "nextPageToken": "same"}
+    apis.faults["/studies"] = [Answer(json.dumps(page).encode())] * 5
+    with pytest.raises(BuildError, match="the list of studies does not end"):
+        fetch(apis, "clinical-trials", tmp_path / "a")
+    assert len(apis.asked) == 2
+
+
+def test_a_study_of_another_form_is_one_clear_error(apis, tmp_path):
+    apis.faults["/studies"] = [Answer(json.dumps({"studies": [{"protocolSection": {}}]}).encode())]
+    with pytest.raises(BuildError, match="a study is not of the documented form"):
+        fetch(apis, "clinical-trials", tmp_path / "a")
+
+
+def test_unknown_names_are_one_clear_error(tmp_path, monkeypatch):
+    monkeypatch.delenv("MEDTEB_CONTACT", raising=False)
+    with pytest.raises(
+        BuildError, match="No source 'x'; sources are clinical-trials, wikipedia, pmc, pubmed"
+    ):
+        fetch_source("x", tmp_path / "a")
+    with pytest.raises(BuildError, match=f"{FEVER!r} is not made of pmc"):
+        fetch_source("pmc", tmp_path / "a", tasks=[FEVER])
+    with pytest.raises(BuildError, match=r"Give a contact address \(--contact, or \$MEDTEB_CONTACT\)"):
+        fetch_source("pmc", tmp_path / "a")
+
+
+def test_extents_are_those_of_the_paper():
+    trials = tuple(TRIAL_FIELDS)
+    assert extent_of("clinical-trials", trials, None) == {"studies": 17_000, "page": 1_000}
+    assert extent_of("clinical-trials", trials, 5) == {"studies": 5, "page": 1_000}
+    pages = extent_of("wikipedia", tuple(WIKI_CATEGORIES), None)["categories"]
+    assert len(pages) == 4 + 2 + 5 + 5 + 5 + 3 + 5 + 5  # Pathology is in two tasks
+    assert (pages["Radiology"], pages["Public health"], pages["Fever"]) == (2_000, 1_000, 2_000)
+    assert extent_of("wikipedia", (FEVER,), 7) == {"categories": {"Pain": 7, "Fever": 7}}
+
+
+def test_the_server_of_the_tests_gives_all_studies(apis, tmp_path):
+    fetch(apis, "clinical-trials", tmp_path / "a")
+    bodies = [json.loads(path.read_bytes()) for path in (tmp_path / "a" / "responses").iterdir()]
+    assert sum(len(body["studies"]) for body in bodies) == STUDIES

@@ -1,0 +1,235 @@
+"""Tasks out of frozen responses: rows, labels, negatives."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from tests.medteb_mteb.curation.relatives.api_server import LONG, Apis, serving
+
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.relatives import build_snapshot_task, negatives, scraped
+from medteb_mteb.curation.relatives.fetch import SOURCES, fetch_source
+from medteb_mteb.english.table import english_tasks
+
+FEVER = "classification_wiki_pain_vs_fever_dataset"
+TERMS = "classification_pmc_diagnostic_vs_therapeutic_dataset"
+DESCRIPTIONS = "clinical_trials_officialTitle_vsdetailedDescription"
+OUTCOMES = "clinical_trials_officialTitle_vsprimaryOutcomes"
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    """A frozen folder per source."""
+    folder = tmp_path_factory.mktemp("raw")
+    with serving(Apis(zipped=True)) as apis:
+        for name, tasks in (
+            ("wikipedia", [FEVER]),
+            ("pmc", [TERMS]),
+            ("pubmed", []),
+            ("clinical-trials", []),
+        ):
+            options = {"tasks": tasks, "contact": "https://example.org", "per_second": 100}
+            fetch_source(name, folder / name, address=apis.url, **options)
+    return folder
+
+
+def build(raw, name, out, **options):
+    path, found, _ = build_snapshot_task(name, raw, out, options)
+    with path.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream)), found
+
+
+def test_sections_of_pages_have_the_label_of_their_category(raw, tmp_path):
+    rows, found = build(raw / "wikipedia", FEVER, tmp_path)
+    pages = {"Pain": (101, 102, 103, 104), "Fever": (201, 202)}  # 102 is in both, 203 is gone
+    expected = [
+        {"text": text, "label": label}
+        for label, ids in pages.items()
+        for page in ids
+        for text in (f"Page {page}. {LONG.strip()}", f"Section {page}. {LONG.strip()}")
+    ]
+    assert rows == expected
+    assert list(found["made_from"]) == ["fetched.json"]
+    assert found["licence"] == "cc-by-sa-4.0"
+
+
+def test_articles_have_the_label_of_their_term(raw, tmp_path):
+    rows, _ = build(raw / "pmc", TERMS, tmp_path)
+    texts = {row["text"]: row["label"] for row in rows}
+    assert len(texts) == len(rows) == 60 - 3  # three of 1000 to 1059 have no text
+    assert texts["Abstract of 1000."] == "diagnostic"
+    assert texts["Intro 1002."] == "diagnostic"
+    assert texts["Abstract of 1031."] == "diagnostic"  # both terms find it
+    assert texts["Abstract of 1045."] == "therapeutic" if 1045 % 3 else True
+    assert not any("1008" in text for text in texts)
+    assert [row["label"] for row in rows] == sorted(row["label"] for row in rows)
+
+
+def test_more_rows_than_published_are_left_out_by_lot(raw, tmp_path, monkeypatch):
+    monkeypatch.setattr(scraped, "MOST_LABELLED", 5)
+    rows, _ = build(raw / "wikipedia", FEVER, tmp_path / "a")
+    again, _ = build(raw / "wikipedia", FEVER, tmp_path / "b")
+    assert len(rows) == 5
+    assert rows == again
+
+
+def test_titles_of_trials_have_the_text_of_their_study(raw, tmp_path):
+    rows, _ = build(raw / "clinical-trials", f"retrieval_{DESCRIPTIONS}", tmp_path)
+    assert len(rows) == 20  # of 25, five have no description
+    assert rows[0] == {"query": "Trial 1 of drug 1", "corpus": "We give drug 1.\n\nArm 1."}
+    rows, _ = build(raw / "clinical-trials", f"retrieval_{OUTCOMES}", tmp_path)
+    assert rows[0] == {"query": "Trial 0 of drug 0", "corpus": "Pain 0 On scale 0\nSurvival"}
+    assert len(rows) == 25
+
+
+def test_pairs_have_a_near_text_of_another_study(raw, tmp_path):
+    rows, found = build(
+        raw / "clinical-trials", f"pairclassification_{DESCRIPTIONS}", tmp_path, negatives="bm25"
+    )
+    assert [row["label"] for row in rows] == ["1", "0"] * 20
+    right = {row["sentence1"]: row["sentence2"] for row in rows if row["label"] == "1"}
+    wrong = {row["sentence1"]: row["sentence2"] for row in rows if row["label"] == "0"}
+    assert right.keys() == wrong.keys()
+    assert set(wrong.values()) <= set(right.values())
+    assert not any(right[title] == wrong[title] for title in right)
+    assert found["options"] == {"negatives": "bm25"}
+
+
+def test_pairs_by_vectors_take_the_nearest(raw, tmp_path, monkeypatch):
+    def encode(texts):
+        return np.array([[np.cos(len(text)), np.sin(len(text))] for text in texts], np.float32)
+
+    monkeypatch.setattr(negatives, "_encode", encode)
+    monkeypatch.setattr(scraped, "NEAREST", 1)
+    rows, found = build(raw / "clinical-trials", f"pairclassification_{DESCRIPTIONS}", tmp_path)
+    assert found["options"] == {"negatives": "all-MiniLM-L6-v2"}
+    for right, wrong in zip(rows[::2], rows[1::2], strict=True):
+        assert len(wrong["sentence2"]) == len(right["sentence2"])
+        assert wrong["sentence2"] != right["sentence2"]
+
+
+@pytest.mark.parametrize("by", ["all-MiniLM-L6-v2", "bm25"])
+def test_negatives_are_of_the_nearest_and_never_equal(monkeypatch, by):
+    texts = ["a fever", "a fever", "a fever and cough", "one heart", "the heart one", "skin"]
+    words = sorted({word for text in texts for word in text.split()})
+    vectors = np.array([[word in text.split() for word in words] for text in texts], np.float32)
+    monkeypatch.setattr(
+        negatives, "_encode", lambda _: vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    )
+    found = negatives.hard_negatives(texts, 1, by)
+    assert (found[0], found[1], found[3], found[4]) == (2, 2, 4, 3)
+    assert found == negatives.hard_negatives(texts, 1, by)
+    vectors = vectors[:2]
+    assert negatives.hard_negatives(["one", "one"], 3, by) == [None, None]
+
+
+def test_titles_stand_for_the_questions_of_pubmed(raw, tmp_path):
+    rows, found = build(raw / "pubmed", "retrieval_pubmed_retrieval", tmp_path)
+    assert rows[0] == {"query": "Title of 2000", "corpus": "Aim 2000. Found < 2000."}
+    assert len(rows) == 30
+    assert found["differs"].startswith("titles in the place of GPT-4o's questions: another task")
+    pairs, _ = build(
+        raw / "pubmed", "pairclassification_pubmed_pair_classification", tmp_path, negatives="bm25"
+    )
+    assert len(pairs) == 60
+
+
+def test_a_snapshot_gives_the_same_bytes(raw, tmp_path):
+    for place in ("a", "b"):
+        build(raw / "wikipedia", FEVER, tmp_path / place)
+    files = [(tmp_path / place / "MedTEB-eng").rglob("[!.]*") for place in ("a", "b")]
+    first, second = ([path.read_bytes() for path in sorted(found)] for found in files)
+    assert first == second
+    assert len(first) == 2
+
+
+def test_a_changed_response_is_found(raw, tmp_path):
+    for path in (raw / "pubmed").rglob("*"):
+        if path.is_file():
+            copy = tmp_path / "raw" / path.relative_to(raw)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    (file,) = [path for path in (tmp_path / "raw").rglob("*.xml") if b"2000" in path.read_bytes()]
+    file.write_bytes(file.read_bytes().replace(b"Aim", b"Ham"))
+    with pytest.raises(BuildError, match=r"is not the response that fetched\.json lists; it was changed"):
+        build(tmp_path / "raw", "retrieval_pubmed_retrieval", tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        "{",
+        '{"format": "medteb-fetched", "version": 1, "extent": {}, "responses": [7], "source": "pubmed"}',
+    ],
+)
+def test_a_damaged_list_is_one_clear_error(tmp_path, content):
+    (tmp_path / "fetched.json").write_text(content)
+    with pytest.raises(BuildError, match=r"fetched\.json is (damaged|not a list of responses)"):
+        build(tmp_path, "retrieval_pubmed_retrieval", tmp_path / "data")
+
+
+def test_what_was_fetched_for_other_tasks_or_not_at_all_is_said(raw, tmp_path):
+    with pytest.raises(BuildError, match="holds no categories 'Cardiology'; it was fetched for other tasks"):
+        build(raw / "wikipedia", "classification_wiki_core_medical_specialties_dataset", tmp_path)
+    with pytest.raises(
+        BuildError, match=r"no fetched\.json: complete responses, from `medteb build fetch pmc FOLDER`"
+    ):
+        build(tmp_path, TERMS, tmp_path / "data")
+    with pytest.raises(BuildError, match=r"fetched\.json is of pubmed; expected pmc"):
+        build(raw / "pubmed", TERMS, tmp_path)
+
+
+def test_a_category_without_pages_is_one_clear_error(tmp_path):
+    name = "clustering_wiki_syndromes_dataset"
+    with serving(Apis()) as apis:
+        options = {"tasks": [name], "contact": "me@example.org", "per_second": 100}
+        fetch_source("wikipedia", tmp_path / "raw", address=apis.url, **options)
+    with pytest.raises(
+        BuildError, match="nothing was found for Syndromes affecting blood, Syndromes affecting hea"
+    ):
+        build(tmp_path / "raw", name, tmp_path / "data")
+
+
+def test_every_task_of_a_source_has_a_builder_and_its_texts_say_how_it_differs(
+    medteb, monkeypatch, tmp_path, raw
+):
+    from medteb_mteb.curation.relatives import SNAPSHOT_TASKS
+
+    fetched = [task for source in SOURCES.values() for task in source.tasks]
+    assert len(fetched) == 10 + 3 + 4 + 2
+    for task in fetched:
+        assert SNAPSHOT_TASKS[task].differs.endswith("of the day when it was fetched")
+    open_ones = {name for name, task in english_tasks().items() if task.needs == "network"}
+    assert open_ones - SNAPSHOT_TASKS.keys() == set()
+
+
+def test_two_commands_make_a_task_that_is_scored(medteb, monkeypatch, tmp_path):
+    with serving(Apis()) as apis:
+        place = ("--contact", "me@example.org", "--address", apis.url, "--per-second", "100")
+        code, out, err = medteb("build", "fetch", "clinical-trials", tmp_path / "raw", *place)
+        assert (code, err) == (0, "")
+        assert out.startswith("clinical-trials  ")
+        assert "3 responses" in out
+        code, out, _ = medteb("build", "fetch", "clinical-trials", tmp_path / "raw", *place, "--json")
+        assert json.loads(out)["fetched_before"]
+    name = f"retrieval_{OUTCOMES}"
+    code, out, err = medteb("build", "relatives", name, tmp_path / "raw", tmp_path / "data")
+    assert (code, err) == (0, "")
+    assert "25 rows" in out
+    monkeypatch.setenv("MEDTEB_DATA", str(tmp_path / "data"))
+    code, out, _ = medteb(
+        "run", "-t", name, "-m", "bm25-english", "-q", "--json", "--output-folder", tmp_path / "results"
+    )
+    assert code == 0
+    assert json.loads(out)["rows"][0]["scores"][name]["score"] > 0.1
+
+
+def test_a_fetch_without_a_contact_is_refused(medteb, monkeypatch, tmp_path):
+    monkeypatch.delenv("MEDTEB_CONTACT", raising=False)
+    code, _, err = medteb("build", "fetch", "pmc", tmp_path / "raw")
+    assert code == 2
+    assert err.startswith("medteb: error: Give a contact address")
