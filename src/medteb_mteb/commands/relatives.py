@@ -104,7 +104,7 @@ def build_fetch(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fetch what an open API publishes, for tasks of English MedTEB.
+    """Fetch what an open API publishes, for English MedTEB.
 
     Writes every response to FOLDER as it comes; the same command continues a fetch that was stopped. When all
     are there, FOLDER/fetched.json lists them with their digests, and nothing is fetched into FOLDER any more.

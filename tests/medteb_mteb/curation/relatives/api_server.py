@@ -9,7 +9,7 @@ import gzip
 import json
 import threading
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
@@ -224,7 +224,8 @@ def serving(apis: Apis) -> Iterator[Apis]:
             for name, value in {"Content-Length": str(len(body)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body[: len(body) - answer.cut])
+            with suppress(OSError):  # the client may leave, or be killed
+                self.wfile.write(body[: len(body) - answer.cut])
             self.close_connection = True
 
         def log_message(self, *_: object) -> None:
