@@ -80,7 +80,7 @@ def most_of(task: str) -> int:
 
 
 def extent_of(source: str, tasks: tuple[str, ...], most: int | None) -> dict[str, Any]:
-    """What has to be fetched for tasks of a source.
+    """Returns what has to be fetched for tasks of a source.
 
     Args:
         source: Name of the source.
