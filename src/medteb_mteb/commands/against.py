@@ -11,7 +11,7 @@ from medteb_mteb.commands.options import AgainstTests, TestSimilarity
 if TYPE_CHECKING:
     from medteb_mteb.curation.training import HeldOut
 
-__all__ = ["AgainstOption", "KeepAwayOption", "ThresholdOption", "held_out"]
+__all__ = ["AgainstOption", "KeepAwayOption", "ThresholdOption", "held_out", "held_out_of_training"]
 
 AgainstOption = AgainstTests
 KeepAwayOption = Annotated[
@@ -38,3 +38,22 @@ def held_out(against: list[str] | None, threshold: float) -> HeldOut:
     from medteb_mteb.curation.training import read_held_out  # lazy: numpy
 
     return read_held_out(against or (), threshold)
+
+
+def held_out_of_training(against: list[str] | None, threshold: float) -> HeldOut:
+    """The queries of tests that training data must not contain; says so if none were named.
+
+    Args:
+        against: What the option gives.
+        threshold: Similarity of near-duplicates.
+
+    Raises:
+        BuildError: A source that cannot be used, or an impossible threshold.
+        FolderError: Rows that cannot be used.
+    """
+    if not against:
+        typer.echo(
+            "note: no --against EDITION was given, so queries of a test may be in this training data.",
+            err=True,
+        )
+    return held_out(against, threshold)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from medteb_mteb.commands.against import AgainstOption, ThresholdOption, held_out
+from medteb_mteb.commands.against import AgainstOption, ThresholdOption, held_out_of_training
 from medteb_mteb.commands.columns import ColumnOption, parse_columns
 from medteb_mteb.commands.options import AsJson, OutFolder, Quiet
 
@@ -47,7 +47,7 @@ def pairs(
         [weighted(source) for source in queries or ()],
         [weighted(source) for source in documents or ()],
         columns=parse_columns(column),
-        held_out=held_out(against, threshold),
+        held_out=held_out_of_training(against, threshold),
         seed=seed,
         show_progress=not quiet,
     )

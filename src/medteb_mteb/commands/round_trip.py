@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from medteb_mteb.commands.against import AgainstOption, ThresholdOption, held_out
+from medteb_mteb.commands.against import AgainstOption, ThresholdOption, held_out_of_training
 from medteb_mteb.commands.options import AsJson, BatchSize, OutFolder, Quiet, SampleSeed, VectorStore
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def round_trip(
         ),
         how,
         documents=documents,
-        held_out=held_out(against, threshold),
+        held_out=held_out_of_training(against, threshold),
         show_progress=not quiet,
     )
     typer.echo(json.dumps(report.to_json(), ensure_ascii=False, indent=2) if as_json else report_text(report))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from medteb_mteb.commands.against import AgainstOption, ThresholdOption, held_out
+from medteb_mteb.commands.against import AgainstOption, ThresholdOption, held_out_of_training
 from medteb_mteb.commands.columns import ColumnOption, parse_columns
 from medteb_mteb.commands.options import (
     AnswersJournal,
@@ -113,7 +113,7 @@ def queries_command(
         llm,
         settings,
         columns=columns,
-        held_out=held_out(against, threshold),
+        held_out=held_out_of_training(against, threshold),
         journal=journal,
         already_anonymous=already_anonymous,
         retry_failed=retry_failed,
@@ -169,7 +169,7 @@ def tasks_command(
         out,
         llm,
         settings,
-        held_out=held_out(against, threshold),
+        held_out=held_out_of_training(against, threshold),
         journal=journal,
         retry_failed=retry_failed,
         show_progress=not quiet,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from medteb_mteb.commands.against import held_out_of_training
 from medteb_mteb.commands.options import (
     AgainstTests,
     AlreadyAnonymous,
@@ -81,7 +82,7 @@ def triples(
     )
     if repair:
         repair_answers(out, journal)
-    held_out = training.read_held_out(against or [], threshold)
+    held_out = held_out_of_training(against, threshold)
     if dry_run:
         cost = training.estimate_triples(
             queries,

@@ -158,7 +158,7 @@ def assemble(
             f"The test has {len(test)} queries where {how.test:g} were asked for: {len(answered)} of "
             f"{len({*qrels, *disputed})} judged queries have a positive, and "
             f"{counts['test queries near a training query']} leaked. {_power(len(test))} Judge more "
-            "queries, or ask for fewer; small (--small) writes it all the same."
+            "queries, ask for fewer, or allow a small test (--small)."
         )
     chosen = {query: answered[query] for query in test}
     leaks = (held_out or HeldOut()).leaks([queries[query].text for query in split.train])

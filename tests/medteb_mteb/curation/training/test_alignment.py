@@ -168,11 +168,12 @@ def test_invalid_settings_are_refused():
 
 def test_the_command(command, sources, monkeypatch):
     monkeypatch.chdir(sources)
-    code, out, _ = command(
+    code, out, said = command(
         pairs_command, "out", "--queries", "faq.jsonl", "--queries", "forum.jsonl", "--documents",
         "articles.jsonl", "-q",
     )  # fmt: skip
     assert code == 0
+    assert "no --against EDITION was given" in said
     assert "query: 6 of 7 faq.jsonl, 1 duplicate" in out
     assert '- {name: aligned-documents, path: "out", form: texts, role: document}' in out
     code, out, _ = command(pairs_command, "out", "--queries", "faq.jsonl", "--queries", "forum.jsonl",
@@ -187,6 +188,7 @@ def test_queries_of_a_test_are_left_out(sources, write, rows_of):
     arguments += ["--documents", str(sources / "faq.jsonl"), "--against", str(sources / "test.jsonl")]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
+    assert "no --against" not in result.output
     assert "问题3" not in {row["text"] for row in rows_of(out / "queries.jsonl")}
     assert "问题3" in {row["text"] for row in rows_of(out / "corpus.jsonl")}
     dropped = [row for row in rows_of(out / "dropped.jsonl") if row["reason"] == "test-query"]
