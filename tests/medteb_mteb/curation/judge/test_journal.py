@@ -9,6 +9,7 @@ import sqlite3
 
 import pytest
 from tests.medteb_mteb.curation.judge.earlier import as_version_1
+from tests.medteb_mteb.curation.power_cut import Disk
 
 from medteb_mteb.curation.judge import JournalError, judge, repair_journal
 from medteb_mteb.curation.judge.entries import JudgeAccount, Request, judgement_key
@@ -228,6 +229,33 @@ def test_a_build_resumes_after_a_repair(make_input, make_server, endpoint, judge
         json.loads((source.folder / "first" / "report.json").read_text())["judges"][0]["paid"]["cost"]
         == spent
     )
+
+
+def test_a_power_cut_costs_only_what_was_not_synced(tmp_path, monkeypatch):
+    """The rest is whole: a row for each of the first answers and none that nobody wrote."""
+    monkeypatch.setattr("medteb_mteb.curation.llm.database.SYNC_SECONDS", 600)
+    path, rng, lost = tmp_path / "journal.sqlite", random.Random(0), set()
+    with Journal(path) as journal:
+        for round_ in range(3):
+            start = 400 * round_
+            for number in range(start, start + 200, 10):
+                settle(journal, range(number, number + 10))
+            with sqlite3.connect(path) as syncing:
+                assert syncing.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[0] == 0
+            disk = Disk(path)
+            for number in range(start + 200, start + 400, 10):
+                settle(journal, range(number, number + 10))
+            for case in range(40):
+                left = disk.cut(rng, tmp_path / f"{round_}-{case}")
+                with Journal(left) as after:
+                    size = after.size()
+                    assert start + 200 <= size <= start + 400
+                    assert after.grades([key(n) for n in range(start + 400)]) == dict.fromkeys(
+                        map(key, range(size)), "A"
+                    )
+                    assert after.account("one").answers == size // 10
+                    lost.add(start + 400 - size)
+    assert {0, 200} < lost
 
 
 @pytest.mark.parametrize("passages", [1, 10, 60, 200])

@@ -6,6 +6,7 @@ import random
 import sqlite3
 
 import pytest
+from tests.medteb_mteb.curation.power_cut import Disk
 
 from medteb_mteb.curation.judge.journal import Journal
 from medteb_mteb.curation.llm import Account, JournalError, Prompt, repair_answers
@@ -159,6 +160,29 @@ def test_rows_in_the_log_are_got_back_too(tmp_path):
     assert repair_answers(path).answers == 60
     with AnswerJournal(path) as journal:
         assert all(journal.answers([key(n)])[key(n)][0].text == text(n) for n in range(60))
+
+
+def test_a_power_cut_costs_only_what_was_not_synced(tmp_path, monkeypatch):
+    monkeypatch.setattr("medteb_mteb.curation.llm.database.SYNC_SECONDS", 600)
+    path, rng, left_over = tmp_path / "answers.sqlite", random.Random(0), set()
+    with AnswerJournal(path) as journal:
+        for number in range(30):
+            add(journal, number)
+        with sqlite3.connect(path) as syncing:
+            assert syncing.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[0] == 0
+        disk = Disk(path)
+        for number in range(30, 60):
+            add(journal, number)
+        for case in range(60):
+            with AnswerJournal(disk.cut(rng, tmp_path / f"{case}")) as after:
+                size = after.size()
+                found = after.answers([key(n) for n in range(60)])
+                assert {one: [a.text for a in rows] for one, rows in found.items()} == {
+                    key(n): [text(n)] for n in range(size)
+                }
+                assert after.account("one").answers == size >= 30
+                left_over.add(size)
+    assert {30, 60} < left_over
 
 
 def test_a_repair_needs_a_journal_for_itself(tmp_path):
