@@ -26,6 +26,7 @@ from medteb_mteb.commands.options import AsJson, BatchSize, Quiet
 from medteb_mteb.commands.pairs import pairs
 from medteb_mteb.commands.pool import pool
 from medteb_mteb.commands.redundancy import leakage, redundancy
+from medteb_mteb.commands.report import report_app
 from medteb_mteb.commands.round_trip import round_trip
 from medteb_mteb.commands.sts import sts
 from medteb_mteb.commands.synthesize import synthesize_app
@@ -70,6 +71,7 @@ app.command("validate", no_args_is_help=True)(validate)
 app.command("verify", no_args_is_help=True)(verify)
 app.add_typer(trec_app, name="trec")
 app.add_typer(nano_app, name="nano")
+app.add_typer(report_app, name="report")
 
 
 @app.callback()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mteb.abstasks.abstask import AbsTask
     from mteb.models import ModelMeta
 
-__all__ = ["RunOptions", "RunOutcome", "run"]
+__all__ = ["RunOptions", "RunOutcome", "quieten", "run"]
 
 
 @dataclass
@@ -56,7 +56,8 @@ def run(options: RunOptions) -> RunOutcome:
     """
     if not options.models:
         raise UserError("no model given; pass -m MODEL (a name or a folder)")
-    _quieten(options.verbose)
+    if not options.verbose:
+        quieten()
     tasks, optional = _tasks(options)
     metas = [resolve_model(name, random_weights=options.random_weights) for name in options.models]
     labels = _labels(metas)
@@ -140,9 +141,8 @@ def _labels(metas: Sequence[ModelMeta]) -> list[str]:
     return labels
 
 
-def _quieten(verbose: bool) -> None:
-    if verbose:
-        return
+def quieten() -> None:
+    """Keep warnings and progress bars of the libraries off stderr."""
     warnings.simplefilter("ignore")
     for name in ("mteb", "sentence_transformers", "transformers", "datasets", "bm25s", "jieba"):
         logging.getLogger(name).setLevel(logging.ERROR)

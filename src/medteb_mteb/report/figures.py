@@ -1,0 +1,127 @@
+"""Figures: means by source, time against effectiveness, maps of labelled texts, similarities of pairs."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from math import isnan
+from typing import TYPE_CHECKING, Any
+
+from mar_st.files import finished
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from medteb_mteb.report.saved import TimedScore
+    from medteb_mteb.report.vectors import LabelMap, Similarities
+
+__all__ = ["draw_label_map", "draw_similarities", "draw_sources", "draw_time"]
+
+_BINS = 50
+
+
+def draw_sources(means: Mapping[str, Mapping[str, float]], path: Path) -> None:
+    """Draw means by model (rows) and source (columns) as a table of colours with numbers.
+
+    Args:
+        means: Mean by source, by model; what is missing stays empty.
+        path: PNG file to write.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    sources = sorted({source for row in means.values() for source in row})
+    figure = _figure(2.6 + 0.85 * len(sources), 1.4 + 0.32 * len(means))
+    axes = figure.subplots()
+    cells = [[row.get(source, float("nan")) for source in sources] for row in means.values()]
+    axes.imshow(cells, cmap="viridis", vmin=0, vmax=1, aspect="auto")
+    for y, row in enumerate(cells):
+        for x, value in enumerate(row):
+            shown = "" if isnan(value) else f"{value:.2f}"
+            axes.text(x, y, shown, ha="center", va="center", fontsize=8, color="w" if value < 0.6 else "k")
+    axes.set_xticks(range(len(sources)), sources, rotation=40, ha="right", fontsize=8)
+    axes.set_yticks(range(len(means)), list(means), fontsize=8)
+    axes.set_title("mean score by source", fontsize=10)
+    _save(figure, path)
+
+
+def draw_time(found: Mapping[str, TimedScore], path: Path) -> None:
+    """Draw the mean score of every model over its mean time.
+
+    Args:
+        found: As `medteb_mteb.report.saved.against_time` gives it.
+        path: PNG file to write.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    figure = _figure(7, 4.5)
+    axes = figure.subplots()
+    for number, (model, one) in enumerate(found.items()):
+        axes.plot(one.seconds, one.score, "o", color=f"C{number % 10}")
+        axes.annotate(model, (one.seconds, one.score), (5, 4), textcoords="offset points", fontsize=8)
+    axes.set_xscale("log")
+    axes.set_xlabel("mean seconds per task")
+    axes.set_ylabel(f"mean score over {max(one.tasks for one in found.values())} tasks")
+    axes.margins(x=0.25)
+    axes.grid(alpha=0.3)
+    _save(figure, path)
+
+
+def draw_label_map(found: LabelMap, title: str, path: Path) -> None:
+    """Draw texts in two dimensions, coloured by label.
+
+    Args:
+        found: As `medteb_mteb.report.vectors.label_map` gives it.
+        title: Shown above.
+        path: PNG file to write.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    figure = _figure(7, 5.5)
+    axes = figure.subplots()
+    for number, label in enumerate(sorted(set(found.labels))):
+        places = [i for i, one in enumerate(found.labels) if one == label]
+        axes.plot(*found.points[places].T, ".", color=f"C{number % 10}", markersize=4, label=label[:40])
+    axes.legend(fontsize=7, markerscale=2)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.set_title(f"{title}, t-SNE with perplexity {found.perplexity:.0f}", fontsize=9)
+    _save(figure, path)
+
+
+def draw_similarities(found: Mapping[str, Similarities], title: str, path: Path) -> None:
+    """Draw, a panel per model, how similar positives and other documents are to their queries.
+
+    Args:
+        found: Similarities by model.
+        title: Shown above.
+        path: PNG file to write.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    figure = _figure(7, 0.6 + 2 * len(found))
+    panels: Sequence[Any] = figure.subplots(len(found), 1, squeeze=False)[:, 0]
+    for axes, (model, one) in zip(panels, found.items(), strict=True):
+        low = min(one.positives.min(), one.negatives.min())
+        high = max(one.positives.max(), one.negatives.max())
+        for values, label in ((one.positives, "positives"), (one.negatives, "other documents")):
+            axes.hist(values, bins=_BINS, range=(low, high), density=True, alpha=0.6, label=label)
+        axes.set_title(f"{model}: a positive is nearer with probability {one.auc():.3f}", fontsize=9)
+        axes.set_ylabel("density", fontsize=8)
+    panels[0].legend(fontsize=8)
+    panels[-1].set_xlabel("similarity of query and document")
+    figure.suptitle(title, fontsize=10)
+    _save(figure, path)
+
+
+def _figure(width: float, height: float) -> Any:
+    return import_module("matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
+
+
+def _save(figure: Any, path: Path) -> None:
+    # No date and no version in the file: the same numbers give the same bytes.
+    with finished(path) as part:
+        figure.savefig(part, format="png", dpi=150, metadata={"Software": None})

@@ -1,0 +1,136 @@
+"""Saved results of `medteb run` as the paper on English MedTEB sums them up: by source, and against time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from mar_st.files import JsonError, read_json
+from medteb_mteb.english.table import english_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["SavedScore", "SourceMean", "TimedScore", "against_time", "means_by_source", "read_saved"]
+
+
+@dataclass(frozen=True)
+class SavedScore:
+    """A saved result.
+
+    Attributes:
+        model: Name of the model.
+        task: Name of the task.
+        score: Its main score.
+        seconds: Time of the evaluation.
+    """
+
+    model: str
+    task: str
+    score: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SourceMean:
+    """Mean over the tasks of a source.
+
+    Attributes:
+        score: The mean.
+        tasks: Number of tasks that were measured.
+        of: Number of tasks of the source.
+    """
+
+    score: float
+    tasks: int
+    of: int
+
+
+@dataclass(frozen=True)
+class TimedScore:
+    """What a model needs and gives, over the tasks that all models were measured on.
+
+    Attributes:
+        seconds: Mean time of an evaluation.
+        score: Mean score.
+        tasks: Number of tasks.
+    """
+
+    seconds: float
+    score: float
+    tasks: int
+
+
+def read_saved(folder: Path) -> list[SavedScore]:
+    """Results in the output folder of `medteb run`, in order of model and task.
+
+    Raises:
+        ValueError: There are none, or a file is damaged.
+    """
+    found: dict[tuple[str, str], SavedScore] = {}
+    for path in sorted((folder / "results").glob("*/*/*.json")):
+        if path.name == "model_meta.json":
+            continue
+        try:
+            content = read_json(path)
+            scores = [one["main_score"] for split in content["scores"].values() for one in split]
+            one = SavedScore(
+                path.parts[-3].replace("__", "/"),
+                str(content["task_name"]),
+                fmean(map(float, scores)),
+                float(content["evaluation_time"]),
+            )
+        except (JsonError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(f"{path} is not a result that mteb saved ({error})") from None
+        if (one.model, one.task) in found:
+            raise ValueError(
+                f"{folder} holds results of several revisions of {one.model} on {one.task}; keep one"
+            )
+        found[one.model, one.task] = one
+    if not found:
+        raise ValueError(f"{folder}: no results; give the output folder of `medteb run`")
+    return list(found.values())
+
+
+def means_by_source(saved: Sequence[SavedScore]) -> dict[str, dict[str, SourceMean]]:
+    """Means over the tasks of every source of English MedTEB, by model and source.
+
+    Results of other tasks are passed over; sources without a result are left out.
+    """
+    sizes: dict[str, int] = {}
+    for task in english_tasks().values():
+        sizes[task.source] = sizes.get(task.source, 0) + 1
+    groups: dict[str, dict[str, list[float]]] = {}
+    for one in saved:
+        if one.task in english_tasks():
+            source = english_tasks()[one.task].source
+            groups.setdefault(one.model, {}).setdefault(source, []).append(one.score)
+    return {
+        model: {source: SourceMean(fmean(found), len(found), sizes[source]) for source, found in rows.items()}
+        for model, rows in groups.items()
+    }
+
+
+def against_time(saved: Sequence[SavedScore]) -> dict[str, TimedScore]:
+    """Mean time and mean score of every model over the tasks that all of them have.
+
+    Raises:
+        ValueError: There is no such task.
+    """
+    by_model: dict[str, dict[str, SavedScore]] = {}
+    for one in saved:
+        by_model.setdefault(one.model, {})[one.task] = one
+    common = set.intersection(*(set(found) for found in by_model.values()))
+    if not common:
+        raise ValueError("no task was measured with all models; run them on the same tasks")
+
+    def means(found: Mapping[str, Any]) -> TimedScore:
+        return TimedScore(
+            fmean(found[task].seconds for task in common),
+            fmean(found[task].score for task in common),
+            len(common),
+        )
+
+    return {model: means(found) for model, found in by_model.items()}
