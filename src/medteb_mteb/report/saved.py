@@ -50,7 +50,7 @@ class SourceMean:
 
 @dataclass(frozen=True)
 class TimedScore:
-    """What a model needs and gives, over the tasks that all models were measured on.
+    """Time and score of a model over the tasks that all models were measured on.
 
     Attributes:
         seconds: Mean time of an evaluation.
