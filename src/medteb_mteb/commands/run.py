@@ -73,7 +73,17 @@ def run(options: RunOptions) -> RunOutcome:
     scored = {entry.task for entry in entries}
     # With a saved result of one model a task has its place in the table, whether or not its data are here.
     names = [name for task in tasks if (name := task.metadata.name) in scored or name not in left_out.reasons]
-    return RunOutcome(ResultTable(labels, names, entries), errors, left_out.reasons)
+    return RunOutcome(ResultTable(labels, names, entries, _averages(options)), errors, left_out.reasons)
+
+
+def _averages(options: RunOptions) -> dict[str, Sequence[Sequence[str]]]:
+    """Averages that the papers of the benchmarks print, with the benchmark's name if there are several."""
+    found: dict[str, Sequence[Sequence[str]]] = {}
+    for name in options.benchmarks:
+        averages = getattr(mteb.get_benchmark(name), "averages", {})
+        prefix = f"{name}, " if len(options.benchmarks) > 1 else ""
+        found |= {f"{prefix}{one}": groups for one, groups in averages.items()}
+    return found
 
 
 def _tasks(options: RunOptions) -> tuple[list[AbsTask], frozenset[str]]:

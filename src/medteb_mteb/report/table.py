@@ -9,6 +9,8 @@ from medteb_mteb.report.holes import HEADERS
 from medteb_mteb.report.intervals import LEVEL, RESAMPLES, SEED, bootstrap_interval, compare
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from rich.table import Table
 
     from medteb_mteb.report.holes import Holes
@@ -54,11 +56,14 @@ class ResultTable:
         models: Row order.
         tasks: Column order.
         entries: What was measured; a missing pair shows as a dash.
+        averages: Further averages: groups of tasks by name. An average is the mean of the means of its
+            groups, and a dash unless every task of them has a score.
     """
 
     models: list[str]
     tasks: list[str]
     entries: list[Entry]
+    averages: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
     _intervals: dict[tuple[str, str], Interval | None] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -85,6 +90,21 @@ class ResultTable:
         found = [self.entry(model, task) for task in self.tasks]
         scores = [entry.score for entry in found if entry is not None]
         return sum(scores) / len(scores) if scores and len(scores) == len(self.tasks) else None
+
+    def average(self, model: str, name: str) -> float | None:
+        """One of the further averages, or None unless every task of its groups has a score.
+
+        Args:
+            model: The model.
+            name: Name of the average.
+        """
+        means = []
+        for group in self.averages[name]:
+            found = [entry.score for task in group if (entry := self.entry(model, task)) is not None]
+            if not found or len(found) < len(group):
+                return None
+            means.append(sum(found) / len(found))
+        return sum(means) / len(means)
 
     def comparisons(self) -> list[tuple[str, str, str, Comparison]]:
         """Paired comparisons of the first model with every other: (task, first, other, first - other)."""
@@ -132,6 +152,7 @@ class ResultTable:
                     "model_revision": first.model_revision if first else None,
                     "scores": scores,
                     "mean": self.mean(model),
+                    "averages": {name: self.average(model, name) for name in self.averages},
                 }
             )
         return {
@@ -193,16 +214,15 @@ class ResultTable:
         for task in self.tasks:
             header.append(f"{task} ({metrics[task]})" if task in metrics else task)
             header += self._hole_headers(task)
-        rows = [header + ["mean"] * with_mean]
+        rows = [header + ["mean"] * with_mean + list(self.averages)]
         for model in self.models:
             row = [model]
             for task in self.tasks:
                 row.append(self._cell(model, task))
                 row += self._hole_cells(model, task)
             if with_mean:
-                mean = self.mean(model)
-                row.append("-" if mean is None else f"{mean:.4f}")
-            rows.append(row)
+                row.append(_shown(self.mean(model)))
+            rows.append(row + [_shown(self.average(model, name)) for name in self.averages])
         return rows
 
     def _hole_headers(self, task: str) -> list[str]:
@@ -225,6 +245,10 @@ class ResultTable:
         if interval is None:
             return f"{entry.score:.4f}"
         return f"{entry.score:.4f} [{interval.low:.4f}, {interval.high:.4f}]"
+
+
+def _shown(mean: float | None) -> str:
+    return "-" if mean is None else f"{mean:.4f}"
 
 
 def _metric_name(metric: str) -> str:

@@ -9,7 +9,7 @@ import mteb
 from mteb.benchmarks.benchmark import Benchmark, BenchmarkAggregation
 
 from medteb_mteb.editions import DATA_VARIABLE
-from medteb_mteb.english.table import english_tasks
+from medteb_mteb.english.table import TYPES, english_tasks
 from medteb_mteb.tasks import cmirb, english, nano, relatives
 from medteb_mteb.tasks._edition_task import CITATION, REFERENCE
 from medteb_mteb.tasks.cmirb import cmirb_sets
@@ -30,10 +30,23 @@ MTEB_RETRIEVAL = ("CmedqaRetrieval", "MedicalRetrieval", "CovidRetrieval")
 
 
 class EditionBenchmark(Benchmark):
-    """A benchmark whose tasks are constructed when asked for, so that they follow ``MEDTEB_DATA``."""
+    """A benchmark whose tasks are constructed when asked for, so that they follow ``MEDTEB_DATA``.
 
-    def __init__(self, *, task_names: Sequence[str], **fields: Any) -> None:
+    Attributes:
+        task_names: Names of its tasks.
+        averages: Averages that its paper prints beside the plain mean: groups of tasks by name. An average is
+            the mean of the means of its groups.
+    """
+
+    def __init__(
+        self,
+        *,
+        task_names: Sequence[str],
+        averages: Mapping[str, Sequence[Sequence[str]]] | None = None,
+        **fields: Any,
+    ) -> None:
         self.task_names = tuple(task_names)
+        self.averages = dict(averages or {})
         self._made: tuple[str | None, Sequence[AbsTask]] | None = None
         super().__init__(tasks=(), **fields)
 
@@ -131,6 +144,7 @@ MEDICAL_CMN_PUBLIC = EditionBenchmark(
 BMRETRIEVER_ENG = EditionBenchmark(
     name="BMRetriever(eng, v1)",
     task_names=relatives.BMRETRIEVER_SETS,
+    averages={f"average of {n}": [relatives.BMRETRIEVER_SETS[:n]] for n in (4, 5)},
     description=(
         "The eleven evaluation sets of BMRetriever: five of mteb's, and six that `medteb build relatives` "
         "makes of raw files. Openly different from the paper: BioASQ's corpus (snippets of gold documents), "
@@ -143,10 +157,12 @@ BMRETRIEVER_ENG = EditionBenchmark(
     aggregations=(BenchmarkAggregation.MEAN_TASK, BenchmarkAggregation.TASK_TYPES),
 )
 
+_OF_TYPE = {kind: [name for name, task in english_tasks().items() if task.type == kind] for kind in TYPES}
 MEDTEB_ENG_V1 = EditionBenchmark(
     name="MedTEB(eng, v1)",
     display_name="English medical",
     task_names=tuple(english_tasks()),
+    averages={**{kind: [names] for kind, names in _OF_TYPE.items()}, "by type": list(_OF_TYPE.values())},
     description=(
         "English MedTEB: 51 tasks of classification, clustering, pair classification and retrieval, "
         "averaged over tasks and by type as published. No data are published: they come from a snapshot, "

@@ -79,6 +79,8 @@ def test_all_51_tasks_run_and_average_as_published(tmp_path, monkeypatch, medteb
     found = json.loads(out)
     assert found["left_out"] == {}
     ours = averages({task: cell["score"] for task, cell in found["rows"][0]["scores"].items()})
+    expected = {**ours.types, "by type": ours.by_type}
+    assert found["rows"][0]["averages"] == pytest.approx(expected)
     benchmark = mteb.get_benchmark("MedTEB(eng, v1)")
     results = ResultCache(tmp_path / "r").load_results(tasks=benchmark.tasks, include_remote=False)
     (theirs,) = benchmark.get_score(results).values()
