@@ -46,7 +46,8 @@ def assemble(
     keep_away: KeepAwayOption = None,
     text_source: SourceOption = None,
     small: Annotated[
-        bool, typer.Option("--small", help="Accept a test much smaller than --test asks for.")
+        bool,
+        typer.Option("--small", help="Accept a test much smaller than --test asks for, or under 30 queries."),
     ] = False,
     leaks: Annotated[
         str, typer.Option(help="Test queries found in a training set of --against: drop, keep or fail.")

@@ -81,7 +81,7 @@ def test_from_texts_to_editions_and_triples(succeed, texts, tmp_path):
         succeed(*judging, "-q", "--already-anonymous")
     succeed("consensus", "judged", "labels")
     given = ["labels", "queries.jsonl", "documents.jsonl", "data", "--name", "road", "--license", "mit"]
-    found = json.loads(succeed("assemble", *given, "--test", "0.4", "--json"))
+    found = json.loads(succeed("assemble", *given, "--test", "0.4", "--small", "--json"))
     counts = found["editions"]["MedTEBRetrieval"]["counts"]
     assert counts["queries"] > 3
     assert found["triples"] > 3

@@ -37,6 +37,8 @@ NAMES = (RETRIEVAL, RERANKING, "train/triples.jsonl", "train/pairs.jsonl")
 
 #: Share of the test queries that were asked for below which a test is refused.
 ENOUGH = 0.9
+#: Test queries below which a share is refused: fewer tell only very different systems apart.
+FEWEST = 30
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class Assembly:
         leaks: What happens to a test query that is a near-duplicate of a query of a training set:
             `drop` it, `keep` it, or `fail`.
         threshold: Jaccard similarity of near-duplicates.
-        small: Whether a test that comes out much smaller than the number that `test` asks for is written.
+        small: Whether a test is written that has much fewer queries than `test` asks for, or fewer than
+            `FEWEST` where that is a share.
         seed: Seed of the split and of the lists.
     """
 
@@ -153,12 +156,14 @@ def assemble(
             f"The test is empty: {len(answered)} queries have a positive, test is {how.test}, and "
             f"{counts['test queries near a training query']} leaked. Raise test, or give more queries."
         )
-    if how.test >= 1 and len(test) < ENOUGH * how.test and not how.small:
+    wanted = ENOUGH * how.test if how.test >= 1 else FEWEST
+    if len(test) < wanted and not how.small:
+        asked = f"{how.test:g} were asked for" if how.test >= 1 else f"at least {FEWEST} are expected"
         raise BuildError(
-            f"The test has {len(test)} queries where {how.test:g} were asked for: {len(answered)} of "
-            f"{len({*qrels, *disputed})} judged queries have a positive, and "
+            f"The test has {len(test)} queries where {asked}: {len(answered)} of "
+            f"{len({*qrels, *disputed})} judged queries have a positive, test is {how.test:g}, and "
             f"{counts['test queries near a training query']} leaked. {_power(len(test))} Judge more "
-            "queries, ask for fewer, or allow a small test (--small)."
+            "queries, change test, or allow a small test (small: true, --small)."
         )
     chosen = {query: answered[query] for query in test}
     leaks = (held_out or HeldOut()).leaks([queries[query].text for query in split.train])

@@ -231,6 +231,9 @@ def test_a_test_much_smaller_than_asked_for_is_refused(tmp_path):
     with pytest.raises(BuildError, match=message):
         assemble(LABELS, QUERIES, DOCUMENTS, tmp_path / "few", few)
     assert not (tmp_path / "few" / "MedTEBRetrieval").exists()
+    share = dataclasses.replace(few, test=0.9)
+    with pytest.raises(BuildError, match=r"has 9 queries where at least 30 are expected: .*small: true"):
+        assemble(LABELS, QUERIES, DOCUMENTS, tmp_path / "few", share)
     built = assemble(LABELS, QUERIES, DOCUMENTS, tmp_path / "small", dataclasses.replace(few, small=True))
     assert built.editions["MedTEBRetrieval"].counts["queries"] == 10
     (note,) = built.notes

@@ -78,6 +78,7 @@ def built(panel, tmp_path_factory):
             "edition": "clinic",
             "licence": "mit",
             "test": 0.9,
+            "small": True,
             "corpus": "all",
         },
     ]

@@ -19,6 +19,7 @@ from medteb_mteb.curation.training.rows import TEST
 
 BOTH = {"queries": "queries", "documents": "documents"}
 EDITION = {"edition": "clinic", "licence": "mit", "test": 0.4}
+SMALL = {**EDITION, "small": True}
 STEPS = [
     {"step": "anonymize", "name": "queries", "in": "queries.jsonl"},
     {"step": "anonymize", "name": "anonymous", "in": "documents.jsonl"},
@@ -29,7 +30,7 @@ STEPS = [
     {"step": "judge", **BOTH, "pools": "pool"},
     {"step": "consensus", "name": "labels", "in": "judge"},
     {"step": "review", "labels": "labels", **BOTH, "size": 10},
-    {"step": "assemble", "labels": "labels", **BOTH, **EDITION},
+    {"step": "assemble", "labels": "labels", **BOTH, **SMALL},
     {"step": "sts", "dictionary": "synonyms.tsv", "queries": "queries", **EDITION},
     {"step": "triples", **BOTH, "pools": "pool", "depth": 8, "against": ["held-out.jsonl"]},
     {"step": "pairs", "queries": ["queries"], "documents": ["documents"], "shares": {"documents": 0.5}},
@@ -198,7 +199,7 @@ def test_a_build_that_trains_on_its_test_fails(write, server, tmp_path, medteb):
         {"step": "pool", **BOTH, "retrievers": ["bm25"], "size": 8},
         {"step": "judge", **BOTH, "pools": "pool"},
         {"step": "consensus", "name": "labels", "in": "judge", "rule": "majority"},
-        {"step": "assemble", "labels": "labels", **BOTH, **EDITION, "leaks": "keep"},
+        {"step": "assemble", "labels": "labels", **BOTH, **SMALL, "leaks": "keep"},
     ]
     path = write(server, steps=steps)
     code, _, err = medteb("build", path, "-q")

@@ -33,6 +33,7 @@ STEPS = [
         "edition": "clinic",
         "licence": "mit",
         "test": 0.4,
+        "small": True,
     },
 ]
 
@@ -87,7 +88,7 @@ def test_a_build_is_what_its_commands_are(quiet, medteb, write, server, tmp_path
     run("consensus", "by-hand/judge", "by-hand/labels")
     run(
         "assemble", "by-hand/labels", *both, "by-hand/assemble", "--name", "clinic", "--license", "mit",
-        "--test", "0.4",
+        "--test", "0.4", "--small",
     )  # fmt: skip
     for name in (
         "queries/records-00000.jsonl",
