@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
 from tests.medteb_mteb.curation.relatives.api_server import LONG, Apis, serving
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.relatives import build_snapshot_task, negatives, scraped
+from medteb_mteb.curation.relatives import build_pairs, build_snapshot_task, negatives, scraped
 from medteb_mteb.curation.relatives.fetch import SOURCES, fetch_source
 from medteb_mteb.english.table import english_tasks
 
@@ -233,3 +234,9 @@ def test_a_fetch_without_a_contact_is_refused(medteb, monkeypatch, tmp_path):
     code, _, err = medteb("build", "fetch", "pmc", tmp_path / "raw")
     assert code == 2
     assert err.startswith("medteb: error: Give a contact address")
+
+
+def test_the_pairs_of_medte_are_made_of_the_same_responses(raw, tmp_path):
+    shutil.copytree(raw / "clinical-trials", tmp_path / "clinical-trials")
+    found = build_pairs(tmp_path, tmp_path / "out")["clinical-trials"]
+    assert found["pairs"] == 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -10,9 +11,11 @@ import pytest
 from tests.medteb_mteb.curation.relatives.api_server import FOUND, STUDIES, Answer, Apis, serving, twice
 
 from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.relatives import build_snapshot_task
 from medteb_mteb.curation.relatives.fetch import entrez, fetch_source, web
 from medteb_mteb.curation.relatives.fetch.tables import TRIAL_FIELDS, WIKI_CATEGORIES, extent_of
 
+DESCRIPTIONS = "clinical_trials_officialTitle_vsdetailedDescription"
 FEVER = "classification_wiki_pain_vs_fever_dataset"
 TERMS = "classification_pmc_diagnostic_vs_therapeutic_dataset"
 ME = "me@example.org"
@@ -264,3 +267,22 @@ def test_the_server_of_the_tests_gives_all_studies(apis, tmp_path):
     fetch(apis, "clinical-trials", tmp_path / "a")
     bodies = [json.loads(path.read_bytes()) for path in (tmp_path / "a" / "responses").iterdir()]
     assert sum(len(body["studies"]) for body in bodies) == STUDIES
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("clinical-trials", f"retrieval_{DESCRIPTIONS}"),
+        ("wikipedia", FEVER),
+        ("pmc", TERMS),
+        ("pubmed", "retrieval_pubmed_retrieval"),
+    ],
+)
+def test_the_real_servers_answer_as_documented(tmp_path, name, task):
+    if not os.environ.get("MEDTEB_CONTACT"):
+        pytest.skip("the operators ask for a contact: set MEDTEB_CONTACT")
+    found = fetch_source(name, tmp_path / "raw", tasks=[task], most=20)
+    assert found["responses"] == found["requested"]
+    _, built, _ = build_snapshot_task(task, tmp_path / "raw", tmp_path / "data")
+    assert built["rows"] > 4
