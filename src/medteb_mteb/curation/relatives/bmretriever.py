@@ -112,7 +112,7 @@ def _snippet(snippet: Any, path: Path) -> tuple[str, tuple[str, int, str]]:
         if isinstance(error, BuildError):
             raise
         raise BuildError(
-            f"{path}: a snippet without document, text and place: {str(snippet)[:80]}."
+            f"{path}: a snippet without document, text and place: {repr(snippet)[:80]}."
         ) from None
 
 
@@ -224,7 +224,7 @@ def build_biosses(raw: Raw, options: Mapping[str, str]) -> BuiltSet:
         except ValueError:
             score = -1.0
         if not 0 <= score <= 4 or not row["sentence1"].strip() or not row["sentence2"].strip():
-            raise BuildError(f"{path}: expected two sentences and a score from 0 to 4, got {str(row)[:100]}.")
+            raise BuildError(f"{path}: expected two sentences and a score from 0 to 4: {repr(row)[:90]}.")
         rows.append(
             {"sentence1": row["sentence1"].strip(), "sentence2": row["sentence2"].strip(), "score": score}
         )

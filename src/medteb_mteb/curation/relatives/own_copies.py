@@ -199,5 +199,5 @@ def _article(value: Any, where: str) -> tuple[str, str, str]:
     title = in_one_line(value.get("title")) if isinstance(value, dict) else ""
     abstract = in_one_line(value.get("abstract")) if isinstance(value, dict) else ""
     if key is None or not (title or abstract):
-        raise BuildError(f"{where}: an article without doc_id and text: {str(value)[:80]}.")
+        raise BuildError(f"{where}: an article without doc_id and text: {repr(value)[:80]}.")
     return str(key), title, abstract

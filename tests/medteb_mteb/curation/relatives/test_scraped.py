@@ -180,7 +180,7 @@ def test_what_was_fetched_for_other_tasks_or_not_at_all_is_said(raw, tmp_path):
         BuildError, match=r"no fetched\.json: complete responses, from `medteb build fetch pmc FOLDER`"
     ):
         build(tmp_path, TERMS, tmp_path / "data")
-    with pytest.raises(BuildError, match=r"fetched\.json is of pubmed; expected pmc"):
+    with pytest.raises(BuildError, match=r"fetched\.json is of 'pubmed'; expected pmc"):
         build(raw / "pubmed", TERMS, tmp_path)
 
 

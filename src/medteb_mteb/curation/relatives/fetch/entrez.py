@@ -146,9 +146,9 @@ def _parse_search(body: bytes) -> dict[str, Any]:
         raise Again(f"a search without a result: {body[:80].decode('utf-8', 'replace')!r}")
     ids, count = result.get("idlist"), result.get("count")
     if not isinstance(ids, list) or not all(isinstance(one, str) and one.isdecimal() for one in ids):
-        raise BuildError(f"NCBI: a search gives no list of numbers: {str(ids)[:80]}.")
-    if not isinstance(count, str) or not count.isdecimal():
-        raise BuildError(f"NCBI: a search gives no count: {str(count)[:80]}.")
+        raise BuildError(f"NCBI: a search gives no list of numbers: {repr(ids)[:80]}.")
+    if not isinstance(count, str) or not count.isdecimal() or len(count) > 18:
+        raise BuildError(f"NCBI: a search gives no count: {repr(count)[:80]}.")
     return result
 
 

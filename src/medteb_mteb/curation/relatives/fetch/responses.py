@@ -268,6 +268,7 @@ def read_frozen(path: Path, source: str, official: str) -> Frozen:
         content = read_json(path)
         sound = (
             (content["format"], content["version"]) == (_FORMAT, _VERSION)
+            and isinstance(content["source"], str)
             and isinstance(content["extent"], dict)
             and all(map(_sound, content["responses"]))
         )
@@ -276,5 +277,5 @@ def read_frozen(path: Path, source: str, official: str) -> Frozen:
     if not sound:
         raise BuildError(f"{path} is not a list of responses that this version reads.")
     if content["source"] != source:
-        raise BuildError(f"{path} is of {str(content['source'])[:40]}; expected {source}.")
+        raise BuildError(f"{path} is of {repr(content['source'])[:40]}; expected {source}.")
     return Frozen(path.parent, content, official)

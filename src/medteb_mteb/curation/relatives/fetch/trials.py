@@ -83,7 +83,7 @@ def _fields(study: Any) -> dict[str, str]:
         }
     except (KeyError, TypeError, AttributeError):
         raise BuildError(
-            f"ClinicalTrials.gov: a study is not of the documented form: {str(study)[:80]}."
+            f"ClinicalTrials.gov: a study is not of the documented form: {repr(study)[:80]}."
         ) from None
 
 

@@ -84,7 +84,7 @@ def sections(ask: Ask, page: int) -> list[str]:
     }
     pages = ask(_PATH, query, _parse, ".json")["query"].get("pages")
     if not isinstance(pages, list) or len(pages) != 1 or not isinstance(pages[0], dict):
-        raise BuildError(f"Wikipedia: expected one page for id {page}, got {str(pages)[:80]}.")
+        raise BuildError(f"Wikipedia: expected one page for id {page}, got {repr(pages)[:80]}.")
     text = pages[0].get("extract", "")
     if not isinstance(text, str):
         raise BuildError(f"Wikipedia: the extract of page {page} is not text.")
@@ -134,7 +134,7 @@ def _parse(body: bytes) -> dict[str, Any]:
         code = str(error.get("code")) if isinstance(error, dict) else str(error)
         if code.startswith((*_PASSING, "internal_api_error")):
             raise Again(f"error {code[:60]}", _WAIT)
-        raise BuildError(f"Wikipedia refuses a request: {str(error)[:200]}.")
+        raise BuildError(f"Wikipedia refuses a request: {repr(error)[:200]}.")
     if not isinstance(content.get("query"), dict):
         raise Again(f"an answer without a query: {str(content)[:60]!r}")
     return content

@@ -146,7 +146,7 @@ def test_a_folder_is_of_one_fetch(apis, tmp_path):
     fetch(apis, "clinical-trials", tmp_path / "a")
     with pytest.raises(BuildError, match="complete fetch of another extent"):
         fetch(apis, "clinical-trials", tmp_path / "a", most=5)
-    with pytest.raises(BuildError, match=r"fetched\.json is of clinical-trials; expected pubmed"):
+    with pytest.raises(BuildError, match=r"fetched\.json is of 'clinical-trials'; expected pubmed"):
         fetch(apis, "pubmed", tmp_path / "a")
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "mine.txt").write_text("x")
