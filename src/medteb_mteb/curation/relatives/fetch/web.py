@@ -203,8 +203,11 @@ class Web:
             headers = {name.lower(): value for name, value in error.headers.items()}
             return Again(f"status {error.code}", retry_after(headers))
         try:
-            said = printable(" ".join(error.read(2000).decode("utf-8", "replace").split()))[:200]
-        except (OSError, http.client.HTTPException):
+            body = error.read(2000)
+            if error.headers.get("Content-Encoding", "").lower() == "gzip":
+                body = zlib.decompressobj(31).decompress(body, 2000)
+            said = printable(" ".join(body.decode("utf-8", "replace").split()))[:200]
+        except (OSError, http.client.HTTPException, zlib.error):
             said = ""
         return BuildError(f"{shown} is refused with status {error.code}{f': {said}' if said else ''}.")
 

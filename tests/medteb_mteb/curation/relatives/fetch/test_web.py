@@ -74,7 +74,9 @@ def test_a_server_that_stays_down_is_given_up_with_growing_pauses(client, apis, 
     assert "s3cret" not in str(caught.value)
 
 
-def test_what_a_server_refuses_is_not_asked_again(client, apis):
+@pytest.mark.parametrize("zipped", [False, True])
+def test_what_a_server_refuses_is_not_asked_again(client, apis, zipped):
+    apis.zipped = zipped
     apis.faults["/studies"] = [Answer(b"unknown\x1b[2J field", 400)]
     with pytest.raises(BuildError, match=r"refused with status 400: unknown\\x1b\[2J field") as caught:
         ask(client)
