@@ -86,6 +86,7 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.question: Question | None = None
         self.began = self.sent = self.rested = 0.0
+        self.closing = False  # the server said that it closes
         self._parts: list[bytes] = []
         self._missing = -1
 
@@ -106,6 +107,7 @@ class Connection(asyncio.Protocol):
             if not sign:
                 return
             self._missing = int(_LENGTH.search(head)[1]) - len(rest)
+            self.closing = b"\r\nconnection: close" in head.lower()
         else:
             self._missing -= len(data)
         if self._missing <= 0:
@@ -186,7 +188,9 @@ class Load:
 
     async def _more(self) -> None:
         connection = await self._connect()
-        if self._waiting:
+        if self.rate is None:
+            self._next(connection, time.monotonic())
+        elif self._waiting:
             self._next(connection, self._waiting.popleft())
         else:
             self._rest(connection)
@@ -218,6 +222,11 @@ class Load:
                 result.served.append(time.monotonic() - connection.sent)
             if not question.right(answer):
                 result.wrong += 1
+        if connection.closing:
+            connection.transport.close()
+            if not self.stopped and (self.rate is None or self._waiting):
+                asyncio.get_running_loop().create_task(self._more())
+            return
         if self.stopped:
             return
         if self.rate is None:

@@ -28,7 +28,7 @@ MAX_IN_PROGRESS = 128
 #: is to leave some to the others.
 ACCEPTED, SHARED = 256, 16
 
-#: Idle connections that are looked at for one to close; of most nothing is unread.
+#: Waiting connections that are looked at for one to close; of most nothing is unread.
 TRIED = 16
 
 #: Bytes that a connection must take of its answer within the time to send, if so many wait; and the time
@@ -139,10 +139,13 @@ class Guard:
         self.idle.pop(connection, None)
 
     def make_room(self, newcomer: GuardedProtocol) -> bool:
-        """Close the connection that has waited longest; false if all have a request."""
+        """Close the connection that has waited longest; false if all have a request.
+
+        A request may lie in the socket unread: hundreds may connect in one turn of the event loop.
+        """
         for waiting in (self.awaiting_head, self.idle):
             for connection in islice(waiting, TRIED):
-                if connection is not newcomer and (waiting is self.awaiting_head or not connection.unread()):
+                if connection is not newcomer and not connection.unread():
                     self._end(connection, "crowded")
                     return True
         return False

@@ -300,6 +300,23 @@ def test_connections_that_come_together_are_taken_together():
     assert made[-1] - made[0] < 2
 
 
+def test_a_burst_beyond_the_connections_is_answered_or_told_to_come_back():
+    """Whoever is accepted in a turn of the event loop has sent a request, which nobody has read yet."""
+    answers = Counter()
+
+    def client(port):
+        callers = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(120)]
+        for one in callers:
+            one.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        answers.update(read_answer(one)[0] for one in callers)
+        for one in callers:
+            one.close()
+
+    with_server(client, CountingApp(), most=40, busy=0.1)
+    assert answers[200] >= 40
+    assert answers[200] + answers[503] == 120
+
+
 @pytest.mark.thorough
 def test_a_burst_on_full_queues_is_refused_and_every_connection_lives(serve):
     server = serve(per_text=0.05, max_queue=8, max_batch=1, timeout=5.0)
