@@ -6,7 +6,6 @@ import hashlib
 
 import numpy as np
 import pytest
-from milvus_lite.server_manager import server_manager_instance
 
 from mar_st.index import (
     Index,
@@ -163,31 +162,28 @@ def test_a_threshold_outlives_changes(index, tmp_path):
 
 
 @pytest.mark.thorough
-def test_milvus_keeps_the_threshold_that_a_folder_has(index, library, tmp_path, closed_channels):
-    path = tmp_path / "index.db"
-    target = f"milvus:{path}"
+@pytest.mark.usefixtures("closed_channels")
+def test_milvus_keeps_the_threshold_that_a_folder_has(index, library, address):
+    target = address()
     build_index(library.open, target, corpus=library.corpus, kind="exact", progress=False)
-    try:
-        for queries in (ASKED, None):
-            here = calibrate_match(index, queries, encoder=Encoder(), others=WORDS)
-            there = calibrate_match(target, queries, encoder=Encoder(), others=WORDS)
-            if queries:  # of documents, the two draw different ones
-                assert there["threshold"] == pytest.approx(here["threshold"], abs=1e-5)
-                assert there["detected"] == here["detected"]
-            assert there["source"] == here["source"]
-            opened = Index.open(target)
-            assert opened.match_of(Encoder()) == there
-        Index.open(target).delete(["d3"])
-        second = calibrate_match(target, ASKED, encoder=Encoder("query-2"))
+    for queries in (ASKED, None):
+        here = calibrate_match(index, queries, encoder=Encoder(), others=WORDS)
+        there = calibrate_match(target, queries, encoder=Encoder(), others=WORDS)
+        if queries:  # of documents, the two draw different ones
+            assert there["threshold"] == pytest.approx(here["threshold"], abs=1e-5)
+            assert there["detected"] == here["detected"]
+        assert there["source"] == here["source"]
         opened = Index.open(target)
-        assert (opened.match_of(Encoder()), opened.match_of(Encoder("query-2"))) == (there, second)
-        hits = Searcher(opened, Encoder()).search([ASKED[0]])[0]
-        assert Searcher(opened, Encoder()).match(hits) in ("good", "doubtful")
-        opened.keep("matches", "digest-query", {"threshold": "high"})
-        with pytest.raises(IndexingError, match=r"thresholds of matches .* are damaged"):
-            Index.open(target)
-    finally:
-        server_manager_instance.release_server(str(path))
+        assert opened.match_of(Encoder()) == there
+    Index.open(target).delete(["d3"])
+    second = calibrate_match(target, ASKED, encoder=Encoder("query-2"))
+    opened = Index.open(target)
+    assert (opened.match_of(Encoder()), opened.match_of(Encoder("query-2"))) == (there, second)
+    hits = Searcher(opened, Encoder()).search([ASKED[0]])[0]
+    assert Searcher(opened, Encoder()).match(hits) in ("good", "doubtful")
+    opened.keep("matches", "digest-query", {"threshold": "high"})
+    with pytest.raises(IndexingError, match=r"thresholds of matches .* are damaged"):
+        Index.open(target)
 
 
 def test_what_cannot_be_calibrated_is_refused(index):

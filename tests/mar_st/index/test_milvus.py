@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from itertools import count
 from types import SimpleNamespace
 
 import numpy as np
 import pymilvus
 import pytest
-from milvus_lite.server_manager import server_manager_instance
 
 from mar_st.encode import write_vectors
 from mar_st.index import Index, IndexingError, Searcher, build_index
@@ -18,45 +15,6 @@ from mar_st.index.milvus.client import connect, is_newer
 from tests.mar_st.index.conftest import clustered, make_library
 
 pytestmark = pytest.mark.usefixtures("closed_channels")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """Address of a server: that in MAR_TEST_MILVUS, or one of the package `milvus`, whose 2.3 is old."""
-    given = os.environ.get("MAR_TEST_MILVUS")
-    if given:
-        yield given
-        return
-    embedded = pytest.importorskip("milvus", reason="no server: set MAR_TEST_MILVUS, or pip install milvus")
-    running = embedded.MilvusServer()
-    running.set_base_dir(str(tmp_path_factory.mktemp("server")))
-    running.start()
-    yield f"http://127.0.0.1:{running.listen_port}"
-    running.stop()
-
-
-@pytest.fixture(scope="module", params=["lite", pytest.param("server", marks=pytest.mark.slow)])
-def address(request, tmp_path_factory):
-    """Names of new collections, in Milvus Lite and on a server."""
-    numbers = count()
-    if request.param == "lite":
-        path = tmp_path_factory.mktemp("milvus") / "index.db"
-        yield lambda: f"milvus:{path}/test_{next(numbers)}"
-        server_manager_instance.release_server(str(path))
-        return
-    uri = request.getfixturevalue("server")
-    client = pymilvus.MilvusClient(uri)
-    made = []
-
-    def name():
-        made.append(f"test_{os.getpid()}_{next(numbers)}")
-        return f"milvus:{uri}/{made[-1]}"
-
-    yield name
-    for collection in made:
-        for unneeded in (collection, f"{collection}_unfinished"):
-            if client.has_collection(unneeded):
-                client.drop_collection(unneeded)
 
 
 @pytest.fixture(scope="module")
