@@ -275,7 +275,8 @@ def test_predictions_are_kept_on_request(medteb, make_folder, encoder_folder, tm
     assert medteb(*args)[0] == 0
     assert not list(output.rglob("predictions/**/*.json"))
     assert not list(output.glob(".predictions-*"))
-    assert medteb(*args, "--overwrite", "--save-predictions")[0] == 0
+    assert "saved without predictions; evaluating again" in medteb(*args, "--save-predictions")[2]
+    assert "(saved before)" in medteb(*args, "--save-predictions")[2]
     (saved,) = output.rglob("predictions/**/*.json")
     assert set(json.loads(saved.read_text())["default"]["test"]) == {"q1", "q2", "q3"}
 

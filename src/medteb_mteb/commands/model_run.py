@@ -182,7 +182,7 @@ def run_model(
 
 
 def _existing(model_run: ModelRun, task: AbsTask) -> TaskResult | None:
-    """The saved result, if it is complete and of the same data."""
+    """The saved result, if it is complete, of the same data, and has the predictions that are asked for."""
     if model_run.options.overwrite:
         return None
     found = model_run.cache.load_task_result(task.metadata.name, model_run.meta)
@@ -195,7 +195,12 @@ def _existing(model_run: ModelRun, task: AbsTask) -> TaskResult | None:
             f"({found.dataset_revision[:12]}); evaluating on {task.metadata.revision[:12]}"
         )
         return None
-    return None if found.get_missing_evaluations(task) else found
+    if found.get_missing_evaluations(task):
+        return None
+    if model_run.options.save_predictions and not model_run.path("predictions", task).is_file():
+        model_run.say(f"{model_run.label}  {task.metadata.name}: saved without predictions; evaluating again")
+        return None
+    return found
 
 
 def _evaluate(model_run: ModelRun, task: AbsTask) -> tuple[TaskResult, str]:

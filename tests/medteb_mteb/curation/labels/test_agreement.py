@@ -179,3 +179,26 @@ def test_agreement_of_all_pairs_is_not_certain():
     found = agreement(given).labels["agreement"]
     assert (found.value, found.high) == (1.0, 1.0)
     assert found.low == pytest.approx(0.025**0.25)
+
+
+def test_the_json_names_every_part():
+    grades = {("q1", "d1"): "SS", ("q1", "d2"): "DD", ("q2", "d1"): "AB", ("q2", "d2"): "DC"}
+    found = agreement(
+        Judgement(query, document, judge, grade)
+        for (query, document), given in grades.items()
+        for judge, grade in zip("ab", given, strict=True)
+    ).to_json()
+    assert {name: found[name] for name in ("judges", "pairs", "complete", "confusion", "positive_rate")} == {
+        "judges": ["a", "b"],
+        "pairs": 4,
+        "complete": 4,
+        # Rows: grades of a, S to D; columns: those of b.
+        "confusion": {
+            "a x b": [[1, 0, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 1, 1]]
+        },
+        "positive_rate": {"a": 0.5, "b": 0.25},
+    }
+    names = ["agreement", "fleiss_kappa", "krippendorff_alpha", "gwet_ac1"]
+    assert list(found["labels"]) == list(found["grades"]) == names
+    assert (found["labels"]["agreement"][0], found["grades"]["agreement"][0]) == (0.75, 0.5)
+    assert all(low <= value <= high for value, low, high in found["labels"].values())
