@@ -159,8 +159,9 @@ def test_an_llm_may_be_in_a_file_of_its_own(write, server, quiet, tmp_path):
 
 
 @pytest.mark.thorough
-def test_the_example_builds_as_it_stands(endpoint, quiet, texts, tmp_path):
-    """`examples/build.yaml`, but for the address of the server."""
+def test_the_example_builds_as_it_stands(endpoint, quiet, texts, tmp_path, monkeypatch):
+    """`examples/build.yaml`, but for the address of the server, and with few queries."""
+    monkeypatch.setattr("medteb_mteb.curation.edition.assemble.FEWEST", 1)
     (tmp_path / "synonyms.tsv").write_text(
         "".join(f"{a}\t{b}\n" for a, b in {"origin": "replace", **SYNONYMS}.items()), encoding="utf-8"
     )

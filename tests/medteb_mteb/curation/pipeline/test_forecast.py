@@ -17,7 +17,8 @@ CLEAN = [
 POOL = {"step": "pool", **BOTH, "retrievers": ["bm25"], "size": 8}
 JUDGE = {"step": "judge", **BOTH, "pools": "pool"}
 LABELS = {"step": "consensus", "name": "labels", "in": "judge"}
-ASSEMBLE = {"step": "assemble", "labels": "labels", **BOTH, "edition": "e", "licence": "mit", "test": 0.4}
+ASSEMBLE = {"step": "assemble", "labels": "labels", **BOTH, "edition": "e", "licence": "mit", "test": 0.4,
+            "small": True}  # fmt: skip
 ASKED = {"step": "synthesize-queries", "name": "asked", "shortest": 5}
 
 

@@ -31,6 +31,7 @@ STEPS = [
         "edition": "clinic",
         "licence": "cc-by-nc-4.0",
         "test": 0.4,
+        "small": True,
     },
 ]
 CLINIC = {"name": "clinic", "licence": "cc-by-nc-4.0"}
