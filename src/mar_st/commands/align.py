@@ -85,6 +85,13 @@ LadderLayers = Annotated[
     Literal["last", "first", "spread"],
     typer.Option(help="Layers of the teacher that a rung of the ladder copies."),
 ]
+LadderEmbeddings = Annotated[
+    Literal["context-means", "copied"],
+    typer.Option(
+        help="Token embeddings that the upper layers of a rung start from: each token's mean hidden state, "
+        "or the teacher's own."
+    ),
+]
 DefaultRung = Annotated[
     str | None,
     typer.Option(help="Rung that becomes the default route 'query'; default: 2, or else the largest."),
@@ -132,6 +139,7 @@ def align(
     query_only: QueryOnly = False,
     ladder: LadderOption = None,
     ladder_layers: LadderLayers = "last",
+    ladder_embeddings: LadderEmbeddings = "context-means",
     default_rung: DefaultRung = None,
     eval_: Eval = None,
     eval_split: EvalSplit = "test",
@@ -143,8 +151,13 @@ def align(
     """
     from mar_st.spaces import Ladder, Options, align_ladder, align_space  # lazy: torch
 
-    if ladder is None and (default_rung is not None or eval_ or ladder_layers != "last"):
-        raise typer.BadParameter("--ladder-layers, --default-rung and --eval belong to --ladder.")
+    chosen = (
+        default_rung is not None or eval_ or ladder_layers != "last" or ladder_embeddings != "context-means"
+    )
+    if ladder is None and chosen:
+        raise typer.BadParameter(
+            "--ladder-layers, --ladder-embeddings, --default-rung and --eval belong to --ladder."
+        )
     options = Options(
         dim=dim,
         epochs=epochs,
@@ -185,7 +198,14 @@ def align(
     if ladder is None:
         manifest = align_space(teacher, out, **arguments)
     else:
-        asked = Ladder(ladder, ladder_layers, default_rung, tuple(eval_ or ()), eval_split)
+        asked = Ladder(
+            ladder,
+            layers=ladder_layers,
+            embeddings=ladder_embeddings,
+            default=default_rung,
+            evaluate=tuple(eval_ or ()),
+            split=eval_split,
+        )
         manifest = align_ladder(teacher, out, asked, **arguments)
     if as_json:
         typer.echo(json.dumps(manifest, ensure_ascii=False, indent=2))

@@ -194,22 +194,13 @@ def keep_layers(
     """
     transformer: Any = encoder[0]
     model = transformer.model
-    count = model.config.num_hidden_layers
-    found = [
-        (name, module)
-        for name, module in model.named_modules()
-        if isinstance(module, nn.ModuleList)
-        and len(module) == count
-        and name.rpartition(".")[2] in ("layers", "layer", "h")
-    ]
-    if not found:
-        raise MarError(f"{what}: {type(model).__name__} has no list of {count} layers to choose from.")
+    name, stack = layer_stack(model, what=what)
+    count = len(stack)
     if not layers or min(layers) < 0 or max(layers) >= count or len(set(layers)) < len(layers):
         raise MarError(
             f"{what} is {list(layers)}; the encoder has {count} layers, 0 to {count - 1}, and each can be "
             "kept once."
         )
-    name, stack = found[0]
     kept = nn.ModuleList(stack[index] for index in layers)
     for position, layer in enumerate(kept):
         part: Any
@@ -222,6 +213,24 @@ def keep_layers(
     model.config.num_hidden_layers = len(kept)
     if kinds is not None:
         model.config.layer_types = [kinds[index] for index in layers]
+
+
+def layer_stack(model: Any, *, what: str = "layers") -> tuple[str, nn.ModuleList]:
+    """Return the name and the list of a transformer's layers.
+
+    Args:
+        model: A model of transformers.
+        what: The setting that asks for them, for the message.
+
+    Raises:
+        MarError: The architecture keeps its layers in no list that can be found.
+    """
+    count = model.config.num_hidden_layers
+    for name, module in model.named_modules():
+        known = name.rpartition(".")[2] in ("layers", "layer", "h")
+        if isinstance(module, nn.ModuleList) and len(module) == count and known:
+            return name, module
+    raise MarError(f"{what}: {type(model).__name__} has no list of {count} layers to choose from.")
 
 
 def write_encoder(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:

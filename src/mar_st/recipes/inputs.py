@@ -52,6 +52,12 @@ class Backbone(Strict):
     layers_of_document: tuple[int, ...] | None = Field(
         default=None, description="a copy of the document encoder that keeps these layers (KALE, Wang & Lyu)"
     )
+    context_means: tuple[str, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="with 'layers_of_document': data entries over whose queries the hidden states of each "
+        "token are averaged; the means become the token embeddings",
+    )
     pooling: Literal["cls", "lasttoken", "mean"] | None = Field(
         default=None,
         description="default: that of a sentence-transformers 'source', else cls for queries, lasttoken for "
@@ -91,6 +97,11 @@ class Backbone(Strict):
             raise ValueError("'tokenizer' goes with 'config'; a 'source' brings its own")
         if self.tokenizer_data is not None and self.tokenizer is None:
             raise ValueError("'tokenizer_data' goes with 'tokenizer'")
+        if self.context_means is not None and not (self.layers_of_document or (0,))[0]:
+            raise ValueError(
+                "'context_means' replace the embeddings below 'layers_of_document', whose first layer must "
+                "be 1 or higher"
+            )
         if self.vocabulary is not None and self.source is None:
             raise ValueError("'vocabulary' cuts that of a 'source'; give it there")
         if self.config is not None and "model_type" not in self.config:

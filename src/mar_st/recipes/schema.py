@@ -175,11 +175,12 @@ class Recipe(Strict):
             raise ValueError(f"data uses the prompt {missing[0]!r}, which 'prompts' does not define")
         forms = {entry.name: entry.form for entry in self.data}
         for side, backbone in (("query", self.query), ("document", self.document)):
-            unknown = sorted(set((backbone and backbone.tokenizer_data) or ()) - set(forms))
-            if unknown:
-                raise ValueError(
-                    f"{side}: tokenizer_data names {unknown[0]!r}, no data entry; there is {', '.join(forms)}"
-                )
+            for field in ("tokenizer_data", "context_means"):
+                unknown = sorted(set(getattr(backbone, field, None) or ()) - set(forms))
+                if unknown:
+                    raise ValueError(
+                        f"{side}: {field} names {unknown[0]!r}, no data entry; there is {', '.join(forms)}"
+                    )
         for stage in self.stages:
             unknown = sorted(set(stage.data or ()) - set(forms))
             if unknown:

@@ -153,7 +153,8 @@ def _backbone(side: Side, backbone: Backbone, shape: Shape, widths: dict[int, in
         content["projection"] = widths[backbone.projection]
     if backbone.layers_of_document is not None:
         kept = min(len(backbone.layers_of_document), LAYERS["document"] - 1)
-        return content | {"layers_of_document": tuple(range(kept))}
+        first = 0 if backbone.layers_of_document[0] == 0 else LAYERS["document"] - kept
+        return content | {"layers_of_document": tuple(range(first, first + kept))}
     return content | {
         "source": None,
         "revision": None,

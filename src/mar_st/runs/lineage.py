@@ -50,7 +50,7 @@ _LATER: dict[str, Any] = {
 #: Settings of a backbone that its origin decides otherwise, see `_backbone`.
 _ORIGIN = {
     "source", "revision", "vocabulary", "config", "tokenizer", "tokenizer_data", "layers_of_document",
-    "projection",
+    "context_means", "projection",
 }  # fmt: skip
 
 
@@ -157,11 +157,10 @@ def _encoder(
         cut = backbone.vocabulary
         return content if cut is None else {**content, "vocabulary": vocabulary_cut(cut, data)}
     if backbone.layers_of_document is not None:
-        return {
-            **content,
-            "layers": backbone.layers_of_document,
-            "of": _encoder(recipe, "document", data, trained),
-        }
+        content |= {"layers": backbone.layers_of_document, "of": _encoder(recipe, "document", data, trained)}
+        if backbone.context_means is not None:
+            content["context_means"] = [recipe.seed, *(data[name] for name in backbone.context_means)]
+        return content
     assert backbone.tokenizer is not None  # noqa: S101 -- the recipe's validator saw to it
     return {
         **content,

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize
 from transformers import AutoConfig
 
-from mar_st.data import Triples, distinct
+from mar_st.data import Texts, Triples, distinct, distinct_texts
+from mar_st.errors import MarError
+from mar_st.model.context_means import HiddenMeans, sample
 from mar_st.model.dropout import set_dropout
 from mar_st.model.encoders import (
     check_source,
@@ -183,7 +186,13 @@ class Sides:
         """
         assert backbone.layers_of_document is not None  # noqa: S101 -- the caller saw to it
         modules: list[Any] = self.modules("document")
+        first, means = backbone.layers_of_document[0], None
+        if backbone.context_means is not None:
+            texts = self._queries(backbone.context_means)
+            means = HiddenMeans.of(modules[0], [first], texts, max_length=backbone.max_length)
         keep_layers(modules, backbone.layers_of_document)
+        if means is not None:
+            means.write(modules[0], first)
         with tempfile.TemporaryDirectory() as folder:
             write_encoder(modules[0].model, modules[0].tokenizer, Path(folder))
             return load_encoder(
@@ -193,6 +202,27 @@ class Sides:
                 pooling=backbone.pooling or modules[1].pooling_mode,
                 model_kwargs=_first_loading(backbone),
             )
+
+    def _queries(self, names: Sequence[str]) -> list[str]:
+        """Return queries of data entries with their prompts, a sample where there are many."""
+        groups = []
+        for source in self.sources:
+            entry = source.entry
+            if entry.name not in names:
+                continue
+            queries, documents = distinct_texts(source.triples)
+            own = distinct(source.texts) if entry.role == "query" else Texts([])
+            found = distinct(queries, own, documents if entry.symmetric else Texts([]))
+            groups.append((self.recipe.prompts.get(entry.prompt, ""), found))
+        ends = np.cumsum([len(texts) for _, texts in groups])
+        if not ends[-1]:
+            raise MarError(f"context_means: the data {', '.join(names)} hold no queries to average over.")
+        sampled = []
+        for row in sample(int(ends[-1]), self.recipe.seed):
+            number = int(np.searchsorted(ends, row, side="right"))
+            prompt, texts = groups[number]
+            sampled.append(prompt + texts[row - int(ends[number])])
+        return sampled
 
     def origin(self, role: Role) -> tuple[str, str | None] | None:
         """Folder or Hub name, and revision, of the pre-trained weights that a side starts from, if any."""

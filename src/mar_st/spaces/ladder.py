@@ -11,6 +11,7 @@ import numpy as np
 from transformers import set_seed
 
 from mar_st.lookup import fit_lookup
+from mar_st.model.context_means import ContextMeansError, HiddenMeans, sample
 from mar_st.model.family import add_query_encoder
 from mar_st.model.mar import MAR
 from mar_st.model.routes import route
@@ -26,6 +27,7 @@ from mar_st.spaces.rungs import (
     copied,
     cut_to_layers,
     default_rung,
+    kept_layers,
     parse_ladder,
     source_side,
     trainable,
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 
     from mar_st.evaluation.tasks import TaskData
     from mar_st.recipes.schema import Side
-    from mar_st.spaces.rungs import Choice, Rung
+    from mar_st.spaces.rungs import Choice, Embeddings, Rung
 
 REPORT, FIGURE = "ladder.json", "ladder.png"
 
@@ -55,6 +57,9 @@ class Ladder:
     Attributes:
         rungs: List such as `lookup,1,2,4,full`.
         layers: Which of the teacher's (or the given student's) layers a rung takes.
+        embeddings: Token embeddings of rungs whose first layer is not that of the encoder: `context-means`,
+            each token's mean hidden state over the texts (see `mar_st.model.context_means`), or `copied`,
+            those of the encoder.
         default: The rung that becomes `query`; default that of two layers, else the largest.
         evaluate: Folders of tasks in the Hub layout.
         split: Split of their qrels.
@@ -62,6 +67,7 @@ class Ladder:
 
     rungs: str
     layers: Choice = "last"
+    embeddings: Embeddings = "context-means"
     default: str | None = None
     evaluate: tuple[str, ...] = ()
     split: str = "test"
@@ -130,6 +136,7 @@ class LadderRun(SpaceRun):
         default: The rung that becomes `query`.
         tasks: Tasks to measure on.
         side: Side of the teacher whose layers the rungs take; `None` for new or given encoders.
+        means: Mean hidden states of the encoder whose layers the rungs take, once they are computed.
     """
 
     ladder: Ladder
@@ -137,6 +144,7 @@ class LadderRun(SpaceRun):
     default: Rung
     tasks: list[TaskData]
     side: Side | None = field(default=None, init=False)
+    means: HiddenMeans | None = field(default=None, init=False)
 
     def do(self) -> dict[str, Any]:
         """Run all phases."""
@@ -173,6 +181,7 @@ class LadderRun(SpaceRun):
             "rungs": [rung.name for rung in self.rungs],
             "default": self.default.name,
             "layers": self.ladder.layers,
+            "embeddings": self.ladder.embeddings,
         }
         return {**super()._settings(), "ladder": ladder, "evaluate": tasks}
 
@@ -234,16 +243,41 @@ class LadderRun(SpaceRun):
             modules = self._copy("query", space)
         elif self.side is not None:
             modules = self._copy(self.side, space)
-            cut_to_layers(modules, rung.layers, self.ladder.layers)
+            self._cut(modules, rung, train)
             trainable(modules, max_length=options.max_length, dropout=options.dropout)
         elif self.student is not None:
             modules = given_encoder(self.student, max_length=options.max_length, dropout=options.dropout)
-            cut_to_layers(modules, rung.layers, self.ladder.layers)
+            self._cut(modules, rung, train)
         else:
             modules = self._small(train, rung.layers)
         return student(
             modules, space.dim, prompt=self._prompt(), similarity=space.similarity, seed=options.seed
         )
+
+    def _cut(self, modules: list[Any], rung: Rung, train: Mapping[Side, list[str]]) -> None:
+        """Cut an encoder to the layers of a rung, in place."""
+        layers = kept_layers(modules, rung.layers, self.ladder.layers)
+        if layers[0] and self.ladder.embeddings == "context-means":
+            self._average(modules, train)
+        cut_to_layers(modules, layers, self.means)
+
+    def _average(self, modules: list[Any], train: Mapping[Side, list[str]]) -> None:
+        """Average the hidden states below all rungs over the texts, once."""
+        if self.means is not None:
+            return
+        role: Side = "query" if train["query"] else "document"
+        prompt = self._prompt() if role == "query" else self._documents_prompt()
+        texts = [prompt + train[role][row] for row in sample(len(train[role]), self.options.seed)]
+        firsts = [
+            kept_layers(modules, rung.layers, self.ladder.layers)[0] for rung in self.rungs if rung.trained
+        ]
+        self.say(f"hidden states of {len(texts)} texts are averaged for the embeddings of the rungs")
+        try:
+            self.means = HiddenMeans.of(
+                modules[0], [layer for layer in firsts if layer], texts, max_length=self.options.max_length
+            )
+        except ContextMeansError as error:
+            raise SpaceError(f"{error} (--ladder-embeddings copied)") from error
 
     def _copy(self, side: Side, space: Space) -> list[Any]:
         assert isinstance(self.teacher, ModelTeacher)  # noqa: S101 -- `_checked_side` saw to it

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules.module import Module
 
+    from mar_st.model.context_means import HiddenMeans
     from mar_st.recipes.schema import Side
 
 #: The rung without a transformer, and the copy of the teacher.
@@ -32,6 +33,9 @@ DEFAULT = "2"
 
 #: Which of an encoder's layers a rung takes.
 Choice: TypeAlias = Literal["last", "first", "spread"]
+
+#: Token embeddings of a rung made of upper layers: mean hidden states, or those of the encoder itself.
+Embeddings: TypeAlias = Literal["context-means", "copied"]
 
 
 @dataclass(frozen=True, order=True)
@@ -152,8 +156,8 @@ def copied(chain: Sequence[Any], dim: int) -> list[Any]:
     return [*modules, truncation(width, dim)] if width > dim else modules
 
 
-def cut_to_layers(modules: Sequence[Module], layers: int, choice: Choice) -> None:
-    """Keep some layers of an encoder, in place.
+def kept_layers(modules: Sequence[Any], layers: int, choice: Choice) -> list[int]:
+    """Return the indices of the layers of an encoder that a rung keeps.
 
     Args:
         modules: Modules that start with a Transformer.
@@ -164,8 +168,7 @@ def cut_to_layers(modules: Sequence[Module], layers: int, choice: Choice) -> Non
     Raises:
         SpaceError: The encoder has fewer.
     """
-    first: Any = modules[0]
-    depth = int(first.model.config.num_hidden_layers)
+    depth = int(modules[0].model.config.num_hidden_layers)
     if layers > depth:
         raise SpaceError(f"--ladder asks for {layers} layers, but the student has {depth}.")
     places: dict[Choice, Sequence[int]] = {
@@ -173,7 +176,21 @@ def cut_to_layers(modules: Sequence[Module], layers: int, choice: Choice) -> Non
         "first": range(layers),
         "spread": np.linspace(0, depth - 1, layers).round().astype(int).tolist(),
     }
-    keep_layers(modules, list(places[choice]), what="--ladder")
+    return list(places[choice])
+
+
+def cut_to_layers(modules: Sequence[Module], layers: Sequence[int], means: HiddenMeans | None = None) -> None:
+    """Keep some layers of an encoder, in place.
+
+    Args:
+        modules: Modules that start with a Transformer.
+        layers: Their indices.
+        means: Mean hidden states of the encoder, which become the token embeddings; `None`: keep its own.
+    """
+    keep_layers(modules, layers, what="--ladder")
+    if means is not None and layers[0] in means.by_token:
+        first: Any = modules[0]
+        means.write(first, layers[0])
 
 
 def trainable(modules: Sequence[Any], *, max_length: int, dropout: bool) -> None:

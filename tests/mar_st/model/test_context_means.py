@@ -1,0 +1,145 @@
+"""Mean hidden states as embeddings: exact where hidden states depend on the token alone, near elsewhere."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from mar_st.model import context_means
+from mar_st.model.context_means import ContextMeansError, HiddenMeans, sample
+from mar_st.model.encoders import keep_layers, layer_stack, load_encoder
+from tests.mar_st.conftest import make_config, make_tokenizer
+
+TEXTS = ["头疼吃什么药", "吃什么药", "药吃什么头疼", "什么头疼药吃"]
+FAMILIES = ("bert", "roberta", "xlm-roberta", "gte", "qwen3", "llama")
+LAYERS = 4
+
+
+def encoder(model_type):
+    config = make_config(model_type)
+    config.num_hidden_layers = LAYERS
+    if getattr(config, "layer_types", None):
+        config.layer_types = ["full_attention"] * LAYERS
+    role = "document" if model_type in ("qwen3", "llama") else "query"
+    torch.manual_seed(3)
+    module = load_encoder((config, make_tokenizer(role)), role, max_length=32, pooling="mean")[0]
+    return module.eval()
+
+
+def without_attention(model, layers):
+    """Let some layers mix nothing, and positions say nothing, so that states depend on the token alone."""
+    _, stack = layer_stack(model)
+    with torch.no_grad():
+        for layer in stack[:layers]:
+            for name, linear in layer.named_modules():
+                last = name.rpartition(".")[2]
+                if name in ("attention.output.dense", "attention.o_proj") or last == "o_proj":
+                    for parameter in linear.parameters():
+                        parameter.zero_()
+        positions = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+        if positions is not None:
+            positions.weight.zero_()
+
+
+def states(transformer, texts):
+    """Token vectors and their mask."""
+    features = transformer.preprocess(texts)
+    with torch.inference_mode():
+        found = transformer(features)
+    return found["token_embeddings"], found["attention_mask"].bool()
+
+
+def cut(transformer, layer, texts, **settings):
+    smaller = copy.deepcopy(transformer)
+    means = HiddenMeans.of(transformer, [layer], texts, show_progress=False, **settings)
+    keep_layers([smaller], range(layer, LAYERS))
+    means.write(smaller, layer)
+    return smaller
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_cut_encoder_is_the_whole_one_where_states_depend_on_the_token_alone(family, monkeypatch):
+    monkeypatch.setattr(context_means, "PRIOR", 1e-6)
+    whole = encoder(family)
+    without_attention(whole.model, 2)
+    expected, mask = states(whole, TEXTS)
+    found, _ = states(cut(whole, 2, TEXTS), TEXTS)
+    copied = copy.deepcopy(whole)
+    keep_layers([copied], [2, 3])
+    apart = (states(copied, TEXTS)[0] - expected)[mask].abs().max()
+    assert apart > 0.1  # the layers that were cut do something
+    # The first token of a text counts for no decoder, see the module.
+    torch.testing.assert_close(found[mask], expected[mask], atol=2e-3, rtol=2e-3)
+
+
+@pytest.mark.parametrize("family", ["bert", "gte", "qwen3"])
+def test_the_cut_encoder_starts_nearer_to_the_whole_one_than_with_its_own_embeddings(family):
+    whole = encoder(family)
+    expected, mask = states(whole, TEXTS)
+    copied = copy.deepcopy(whole)
+    keep_layers([copied], [2, 3])
+    errors = [
+        (states(module, TEXTS)[0] - expected)[mask].square().mean().item()
+        for module in (cut(whole, 2, TEXTS), copied)
+    ]
+    assert errors[0] < 0.7 * errors[1]
+
+
+def test_tokens_that_do_not_occur_get_a_guess_and_nothing_else_changes():
+    whole = encoder("bert")
+    smaller = cut(whole, 2, TEXTS)
+    own, found = (module.model.get_input_embeddings().weight for module in (whole, smaller))
+    assert torch.isfinite(found).all()
+    unseen = whole.tokenizer.convert_tokens_to_ids("[UNK]")
+    assert not torch.allclose(found[unseen], own[unseen])
+    for name, parameter in smaller.model.encoder.layer[0].named_parameters():
+        assert torch.equal(parameter, whole.model.encoder.layer[2].get_parameter(name))
+
+
+def test_padding_and_batches_do_not_matter(monkeypatch):
+    whole = encoder("bert")
+    together = HiddenMeans.of(whole, [1], TEXTS, show_progress=False)
+    monkeypatch.setattr(context_means, "PASS", 1)
+    alone = HiddenMeans.of(whole, [1], TEXTS, show_progress=False)
+    torch.testing.assert_close(together.by_token[1], alone.by_token[1], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(together.by_place[1], alone.by_place[1], atol=1e-4, rtol=1e-4)
+
+
+def test_positions_help_an_encoder_that_has_them():
+    whole = encoder("bert")
+    expected, mask = states(whole, TEXTS)
+    with_positions = cut(whole, 2, TEXTS)
+    without = copy.deepcopy(with_positions)
+    with torch.no_grad():
+        without.model.embeddings.position_embeddings.weight.zero_()
+    near, far = (
+        (states(module, TEXTS)[0] - expected)[mask].square().mean() for module in (with_positions, without)
+    )
+    assert near < far
+
+
+def test_long_texts_are_cut_and_training_mode_is_kept():
+    whole = encoder("bert")
+    whole.model.train()
+    means = HiddenMeans.of(whole, [1], ["头" * 500], max_length=8, show_progress=False)
+    assert sum(map(len, means.tokens)) == 8
+    assert whole.model.training
+
+
+def test_refuses_what_it_cannot_do():
+    whole = encoder("bert")
+    with pytest.raises(ContextMeansError, match="averaged over texts; got none"):
+        HiddenMeans.of(whole, [1], [])
+    with pytest.raises(ContextMeansError, match=r"layers \[1\]; got 2"):
+        HiddenMeans.of(whole, [1], TEXTS, show_progress=False).write(whole, 2)
+    with pytest.raises(ContextMeansError, match=r"ModernBertModel makes hidden states .* not supported"):
+        HiddenMeans.of(encoder("modernbert"), [1], TEXTS, show_progress=False)
+
+
+def test_a_sample_is_drawn_with_a_seed_where_there_are_many(monkeypatch):
+    assert sample(5, 0) == [0, 1, 2, 3, 4]
+    monkeypatch.setattr(context_means, "TEXTS", 3)
+    assert sample(100, 0) == sample(100, 0) != sample(100, 1)
+    assert len(sample(100, 0)) == 3
