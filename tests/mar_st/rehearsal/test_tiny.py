@@ -71,6 +71,12 @@ def test_a_pruned_copy_stays_smaller_than_its_original():
     assert shape_of(tiny.query, tiny.document).layers < shape_of(tiny.document).layers
 
 
+def test_last_layers_stay_the_last_ones():
+    tiny = shrink(load_recipe("mar-e5"))
+    depth = shape_of(tiny.document).layers
+    assert tiny.query.layers_of_document == tuple(range(depth - 2, depth))
+
+
 @pytest.mark.parametrize("name", known_backbones())
 def test_small_configurations_keep_the_architecture(name):
     shape = known_backbones()[name]

@@ -159,6 +159,12 @@ def test_layers_of_the_document_follow_its_training(changed, recipe_file):
     assert digests[0] != digests[1]
 
 
+def test_context_means_follow_their_data(changed):
+    layers = {"config": None, "tokenizer": None, "layers_of_document": [1]}
+    kale = {"dim": 64, "query": layers, "stages": {"pretrain": None, "query-init": None, "joint": None}}
+    assert changed("query.context_means=[triples]", extends=kale) == ["align"]
+
+
 def test_the_content_of_data_counts_and_nothing_else():
     entry = Data(name="a", path="x")
     triple = Triple("q", ("p",), ("n",))

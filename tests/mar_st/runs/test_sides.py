@@ -17,6 +17,8 @@ from mar_st import MAR
 from mar_st.data import read_source
 from mar_st.errors import MarError
 from mar_st.losses import AsymInfoNCELoss
+from mar_st.model.context_means import HiddenMeans
+from mar_st.model.encoders import keep_layers, load_encoder
 from mar_st.recipes.load import load_recipe
 from mar_st.runs.train import TrainError, train
 from mar_st.stages import joint as stages_joint
@@ -97,6 +99,27 @@ def test_layers_of_the_document_as_trained_so_far(recipe, tmp_path):
     mar = MAR.from_pretrained(model, device="cpu")
     assert mar.route_modules("query")[1].pooling_mode in ("lasttoken", ("lasttoken",))
     np.testing.assert_allclose(plain.encode_query(["头疼"]), mar.encode_queries(["头疼"]), atol=1e-5)
+
+
+def test_context_means_replace_the_embeddings_of_the_document(recipe, tmp_path):
+    built = recipe(
+        "stages.align.learning_rate=1e-12",  # leaves the weights where they were
+        dim=24,
+        query={"layers_of_document": [1], "max_length": 24, "context_means": ["answers"]},
+        stages=[DOCUMENT_INIT, ALIGN],
+    )
+    model = train(built, tmp_path / "out", say=_silent)
+    mar = MAR.from_pretrained(model, device="cpu")
+    document = load_encoder(str(tmp_path / "out/01-document-init/model"), "document")[0]
+    found = mar.route_modules("query")[0]
+    queries = ["检索：" + query for query in dict(ROWS)]
+    means = HiddenMeans.of(document, [1], queries, max_length=24, show_progress=False)
+    own = document.model.get_input_embeddings().weight.clone()
+    keep_layers([document], [1])
+    means.write(document, 1)
+    expected = document.model.get_input_embeddings().weight
+    torch.testing.assert_close(found.model.get_input_embeddings().weight, expected, atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(expected, own, atol=1e-2)
 
 
 @pytest.mark.thorough

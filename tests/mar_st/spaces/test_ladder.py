@@ -58,7 +58,8 @@ def task(tmp_path):
 
 def _align(tmp_path, files, rungs, out="out", teacher="teacher", **changes):
     options = changes.pop("options", FAST)
-    ladder = Ladder(rungs, **{k: changes.pop(k) for k in ("layers", "default", "evaluate") if k in changes})
+    own = ("layers", "embeddings", "default", "evaluate")
+    ladder = Ladder(rungs, **{k: changes.pop(k) for k in own if k in changes})
     queries, texts, _ = files
     spec = teacher if ":" in teacher else str(tmp_path / teacher)
     arguments = {"queries": queries, "texts": texts, "store": tmp_path / "store", "say": silent} | changes
@@ -139,7 +140,8 @@ def test_a_rung_starts_from_the_teachers_layers_without_dropout(
         return original(self, model, *rest)
 
     monkeypatch.setattr(module.LadderRun, "_align", look)
-    _align(tmp_path, files, "1,2", layers=choice, options=replace(FAST, epochs=0.5))
+    options = replace(FAST, epochs=0.5)
+    _align(tmp_path, files, "1,2", layers=choice, embeddings="copied", options=options)
     theirs = teacher[0].model.state_dict()
     for depth, places in places_of.items():
         for name, tensor in started[depth].items():
@@ -156,11 +158,32 @@ def test_a_rung_starts_from_the_teachers_layers_without_dropout(
     )
 
 
+def test_a_rung_starts_nearer_to_the_teacher_with_context_means(tmp_path, files, teacher):
+    untrained = replace(FAST, learning_rate=1e-12, epochs=0.1)
+    cosines = {}
+    for kind in ("context-means", "copied"):
+        _align(tmp_path, files, "2", out=kind, embeddings=kind, options=untrained)
+        model = MAR.from_pretrained(tmp_path / kind, routes="query", device="cpu")
+        same = model.encode_queries(QUERIES) * teacher.encode_query(QUERIES)
+        cosines[kind] = float(same.sum(axis=1).mean())
+    assert cosines["context-means"] > cosines["copied"] + 0.02
+
+
+def test_embeddings_that_cannot_be_replaced_are_refused_with_the_way_out(tmp_path, files):
+    config = make_config("modernbert", 32)
+    modules = [*load_encoder((config, make_tokenizer("query")), "query", pooling="mean"), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / "modern"))
+    with pytest.raises(SpaceError, match=r"ModernBertModel .* \(--ladder-embeddings copied\)"):
+        _align(tmp_path, files, "1", teacher="modern")
+    _align(tmp_path, files, "1", teacher="modern", embeddings="copied", options=replace(FAST, epochs=0.1))
+    assert MAR.from_pretrained(tmp_path / "out", routes="query").encode_queries(["头"]).shape == (1, 32)
+
+
 @pytest.mark.thorough
 def test_the_rungs_come_near_to_the_teacher(tmp_path, files, teacher, task):
     found = []
     for out, options in (("start", replace(FAST, learning_rate=1e-9)), ("out", replace(FAST, epochs=8))):
-        _align(tmp_path, files, "1", out=out, options=options, evaluate=(task,))
+        _align(tmp_path, files, "1", out=out, embeddings="copied", options=options, evaluate=(task,))
         model = MAR.from_pretrained(tmp_path / out, routes="query", device="cpu")
         found.append(
             float((model.encode_queries(QUERIES) * teacher.encode_query(QUERIES)).sum(axis=1).mean())
