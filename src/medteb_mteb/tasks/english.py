@@ -88,8 +88,8 @@ class SnapshotTask(LocalCopy):
             raise DataUnavailableError(
                 f"the data of {self.of.name} are not published. Expected "
                 f"{root}/{FOLDER}/{self.of.name}.csv; the "
-                f"source is {self.of.source}, and making it needs {self.of.needs} (`medteb build relatives` "
-                "makes some)."
+                f"source is {self.of.source}, and making it needs {self.of.needs} (`medteb build relatives "
+                f"{self.of.name}` makes it)."
             )
         with (timer or TimingStack())("Data loading", log_message=f"Loading {self.metadata.name}..."):
             if revision_of(folder, self.of) != self.metadata.revision:

@@ -1,4 +1,4 @@
-"""Files of a snapshot of English MedTEB: tasks that public repositories and open APIs are enough for."""
+"""Files of a snapshot of English MedTEB, one per task."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mar_st.files import finished
-from medteb_mteb.curation.files.folder import alone, write_json
+from medteb_mteb.curation.files.folder import alone, write_json, write_text
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.relatives import exams, medquad, scraped
 from medteb_mteb.curation.relatives.fetch import SOURCES
-from medteb_mteb.curation.relatives.fetch.tables import PMC_TERMS, TRIAL_FIELDS, WIKI_CATEGORIES
+from medteb_mteb.curation.relatives.fetch.tables import (
+    PMC_TERMS,
+    PREPRINT_TASKS,
+    TRIAL_FIELDS,
+    WIKI_CATEGORIES,
+    WIKI_PAIRS,
+)
+from medteb_mteb.curation.relatives.rows import retrieval_rows
+from medteb_mteb.curation.relatives.written import WRITTEN_TASKS
 from medteb_mteb.editions import sha256_of
 from medteb_mteb.english.snapshot import COLUMNS, FOLDER, MANIFEST, Options, file_of, read_manifest
 from medteb_mteb.english.table import english_tasks
@@ -24,10 +31,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.relatives.raw import Raw
 
-__all__ = ["SNAPSHOT_TASKS", "SnapshotBuilder", "write_task"]
-
-#: Most rows of a pair or retrieval task, as published.
-MOST_ROWS = 16_384
+__all__ = ["SNAPSHOT_TASKS", "SnapshotBuilder", "write_rows"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class SnapshotBuilder:
 def _medquad_rows(raw: Raw, options: Mapping[str, str]) -> list[dict[str, str]]:
     del options
     pairs, _ = medquad.read_pairs(raw)
-    return [{"query": pair.question, "corpus": pair.answer} for pair in pairs[:MOST_ROWS]]
+    return retrieval_rows([(pair.question, pair.answer) for pair in pairs])
 
 
 def _scraped(
@@ -59,6 +63,19 @@ def _scraped(
     """A builder from frozen responses, whose live source changes."""
     return SnapshotBuilder(
         lambda raw, _: make(raw, *given), f"{differs}; of the day when it was fetched", licence
+    )
+
+
+def _needs_llm(raw: Raw, options: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
+    """Refuse to build a task without an LLM.
+
+    Raises:
+        BuildError: Always.
+    """
+    del raw, options
+    raise BuildError(
+        "An LLM writes the texts of this task and nothing stands in for them: give --llm FILE, the YAML "
+        "file of an LLM."
     )
 
 
@@ -90,6 +107,10 @@ _TRIALS = (
     "rows count"
 )
 _PUBMED = "the first 9,999 articles that the search gives"
+_PREPRINTS = (
+    "the first 16,384 preprints from 2018-01-01 on in the order of the API, each in its first version there; "
+    "how many the authors took is not published"
+)
 
 
 SNAPSHOT_TASKS: Mapping[str, SnapshotBuilder] = {
@@ -131,6 +152,19 @@ SNAPSHOT_TASKS: Mapping[str, SnapshotBuilder] = {
         differs=f"titles in the place of GPT-4o's questions: another task; {_PUBMED}",
         licence=SOURCES["pubmed"].licence,
     ),
+    **{
+        task: _scraped(
+            scraped.preprint_titles,
+            server,
+            differs=f"titles in the place of GPT-4o's questions: another task; {_PREPRINTS}",
+            licence=SOURCES[server].licence,
+        )
+        for server, task in PREPRINT_TASKS.items()
+    },
+    **{
+        task: SnapshotBuilder(_needs_llm, WRITTEN_TASKS[task].differs, WRITTEN_TASKS[task].licence)
+        for task in WIKI_PAIRS
+    },
     "pairclassification_pubmed_pair_classification": _with_negatives(
         scraped.pubmed_pairs,
         differs=f"title and abstract in the place of two sentences by GPT-4o: another task; {_PUBMED}",
@@ -139,27 +173,30 @@ SNAPSHOT_TASKS: Mapping[str, SnapshotBuilder] = {
 }
 
 
-def write_task(
-    name: str, raw: Raw, out: Path, options: Mapping[str, str], own: Mapping[str, str]
+def write_rows(
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    described: Mapping[str, Any],
+    out: Path,
+    options: Mapping[str, str],
 ) -> tuple[Path, dict[str, Any], bool]:
     """Write a task's file into the snapshot `out/MedTEB-eng`.
 
     Args:
-        name: Name of the task, one of `SNAPSHOT_TASKS`.
-        raw: The raw files.
+        name: Name of the task.
+        rows: Its rows, with the columns of its type.
+        described: What `snapshot.json` says of them besides digest and number.
         out: Root of editions, as `MEDTEB_DATA`.
         options: Options of the whole snapshot (`medteb_mteb.english.snapshot.Options`); those that are not
             given stay as they are there.
-        own: Every option of the task.
 
     Returns:
         The file, what `snapshot.json` says of it, and True if it was there already.
 
     Raises:
-        BuildError: A raw file is missing or malformed, or the snapshot holds another file of the task.
+        BuildError: There are no rows, or the snapshot holds another file of the task.
     """
-    builder, task = SNAPSHOT_TASKS[name], english_tasks()[name]
-    rows = builder.make(raw, own)
+    task = english_tasks()[name]
     if not rows:
         raise BuildError(f"{name}: the raw files hold nothing to build from.")
     folder = out / FOLDER
@@ -171,18 +208,12 @@ def write_task(
         content = _table(rows, COLUMNS[task.type])
         there = path.is_file()
         if there and path.read_text(encoding="utf-8") != content:
-            raise BuildError(f"{path} is of other raw files. Give another folder, or delete it.")
+            raise BuildError(
+                f"{path} is of other raw files, options or answers. Give another folder, or delete it."
+            )
         if not there:
-            with finished(path) as part:
-                part.write_text(content, encoding="utf-8")
-        found = {
-            "sha256": sha256_of(path),
-            "rows": len(rows),
-            "differs": builder.differs,
-            "licence": builder.licence,
-            **({"options": dict(own)} if own else {}),
-            "made_from": dict(sorted(raw.used.items())),
-        }
+            write_text(path, content)
+        found = {"sha256": sha256_of(path), "rows": len(rows), **described}
         manifest["tasks"] = dict(sorted({**manifest["tasks"], name: found}.items()))
         if json.dumps(manifest) != json.dumps(read_manifest(folder)):
             write_json(folder / MANIFEST, manifest)
