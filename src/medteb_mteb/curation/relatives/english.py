@@ -6,11 +6,12 @@ import csv
 import io
 import json
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.files.folder import alone, write_json, write_text
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.relatives import exams, medquad, scraped
+from medteb_mteb.curation.relatives import exams, medquad, mimic, notes, scraped
 from medteb_mteb.curation.relatives.fetch import SOURCES
 from medteb_mteb.curation.relatives.fetch.tables import (
     PMC_TERMS,
@@ -113,7 +114,70 @@ _PREPRINTS = (
 )
 
 
+_NOTES = (
+    "from a copy of the user's own; the first discharge summary of an admission, in the sections that its "
+    "headings name"
+)
+_PRESENTED = f"{_NOTES}; complaint and history"
+_NOTE_PAIRS = (
+    f"{_NOTES}; equal pairs once; 8,192 drawn with seed 42, with one negative each, of the 128 texts nearest "
+    "to the right one that are of another discharge diagnosis, by a model whose revision is not pinned or by "
+    "BM25"
+)
+
+
+def _own_notes(
+    make: Callable[..., Sequence[Mapping[str, Any]]], *given: Any, differs: str
+) -> SnapshotBuilder:
+    """Return a builder from a user's own copy of MIMIC-IV."""
+    return SnapshotBuilder(lambda raw, _: make(raw, *given), differs, notes.LICENCE)
+
+
+def _note_pairs(fields: tuple[str, str], raw: Raw, options: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
+    return mimic.note_pairs(raw, fields, options["negatives"])
+
+
+def _note_tasks() -> dict[str, SnapshotBuilder]:
+    """Return the builders of the 26 tasks of MIMIC-IV."""
+    found: dict[str, SnapshotBuilder] = {}
+    for name, task in english_tasks().items():
+        end = name.partition("_mimic")[2]
+        if not end:
+            continue
+        end = end.removeprefix("iv").removeprefix("_")
+        if end in mimic.READMISSIONS:
+            found[name] = _own_notes(
+                mimic.return_rows,
+                name,
+                mimic.READMISSIONS[end],
+                differs=f"{_PRESENTED}; the next admission by hosp/admissions.csv.gz, stays that ended in "
+                "death left out; as many of each label, at most 4,096, drawn with seed 42",
+            )
+        elif end in mimic.DIAGNOSES:
+            found[name] = _own_notes(
+                mimic.label_rows,
+                name,
+                end,
+                differs=f"{_PRESENTED}; equal texts once; 8,192 rows drawn with seed 42",
+            )
+        elif task.type == "RET":
+            found[name] = _own_notes(
+                mimic.note_retrieval,
+                mimic.FIELD_PAIRS[end],
+                differs=f"{_NOTES}; equal pairs once; 16,384 drawn with seed 42",
+            )
+        else:
+            found[name] = SnapshotBuilder(
+                partial(_note_pairs, mimic.FIELD_PAIRS[end]),
+                _NOTE_PAIRS,
+                notes.LICENCE,
+                {"negatives": ("all-MiniLM-L6-v2", "bm25")},
+            )
+    return found
+
+
 SNAPSHOT_TASKS: Mapping[str, SnapshotBuilder] = {
+    **_note_tasks(),
     "pairclassification_medmcqa_pair_classification": SnapshotBuilder(
         lambda raw, _: exams.medmcqa_pairs(raw),
         "the development split alone, whose answers are public; the authors do not say which they drew",
@@ -212,7 +276,7 @@ def write_rows(
                 f"{path} is of other raw files, options or answers. Give another folder, or delete it."
             )
         if not there:
-            write_text(path, content)
+            write_text(path, content, private=task.needs == "credentials")
         found = {"sha256": sha256_of(path), "rows": len(rows), **described}
         manifest["tasks"] = dict(sorted({**manifest["tasks"], name: found}.items()))
         if json.dumps(manifest) != json.dumps(read_manifest(folder)):

@@ -45,7 +45,7 @@ MOST_MEMBERS = 200_000
 #: to 20.
 MOST_RATIO = 200
 _CHUNK = 1 << 20
-_ARCHIVE_ERRORS = (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, RuntimeError,
+ARCHIVE_ERRORS = (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, RuntimeError,
                    NotImplementedError)  # fmt: skip
 
 
@@ -143,7 +143,7 @@ class Archive:
             return
         try:
             yield from self._packed(wanted)
-        except _ARCHIVE_ERRORS as error:
+        except ARCHIVE_ERRORS as error:
             raise BuildError(f"{self.path} cannot be unpacked ({one_line(error, 150)}).") from error
 
     def _of_folder(self, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]]:
@@ -230,7 +230,7 @@ def read_bytes(path: Path) -> bytes:
                 return limited(stream, min(MOST_BYTES, max(size, 1) * MOST_RATIO), str(path))
         with path.open("rb") as stream:
             return limited(stream, MOST_BYTES, str(path))
-    except _ARCHIVE_ERRORS as error:
+    except ARCHIVE_ERRORS as error:
         raise BuildError(f"{path} cannot be read ({one_line(error, 150)}).") from error
 
 
