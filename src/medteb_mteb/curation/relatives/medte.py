@@ -204,7 +204,8 @@ def build_pairs(
         By source: number of pairs, of those left out by reason, of the published ones, digests.
 
     Raises:
-        BuildError: No source is there, a raw file is malformed, or a written file was changed.
+        BuildError: No source is there, a raw file is malformed, a written file was changed, or no pair comes
+            of a source; the others are written then.
     """
     if form not in FORMS:
         raise BuildError(f"form is one of {', '.join(FORMS)}; got {form!r}.")
@@ -215,16 +216,28 @@ def build_pairs(
     tested = _cells(Path(against).expanduser()) if against is not None else frozenset()
     with alone(out):
         record = read_json(out / MANIFEST) if (out / MANIFEST).is_file() else {}
+        empty: dict[str, dict[str, int]] = {}
         for name in there:
             raw = Raw(source / name)
             before = record.get(name)
             if before is not None and _unchanged(out / f"{name}.jsonl", before, raw, form, tested):
                 say(f"{name}: {before['pairs']:,} pairs (written before)")
                 continue
-            record[name] = _write(name, raw, out, form, tested)
+            written = _write(name, raw, out, form, tested)
+            if written["pairs"]:
+                record[name] = written
+            else:
+                record.pop(name, None)
+                empty[name] = written["left_out"]
             write_json(out / MANIFEST, record)
-            say(f"{name}: {record[name]['pairs']:,} pairs, {record[name]['published']:,} in the paper")
-        return {name: record[name] for name in there}
+            say(f"{name}: {written['pairs']:,} pairs, {written['published']:,} in the paper")
+    if empty:
+        reasons = "; ".join(f"{name} (left out: {left or 'nothing'})" for name, left in empty.items())
+        raise BuildError(
+            f"No pair comes of {reasons}. The pairs of the other sources are written. Give these sources "
+            "other files, or take their folders away."
+        )
+    return {name: record[name] for name in there}
 
 
 def _write(name: str, raw: Raw, out: Path, form: str, tested: frozenset[str]) -> dict[str, Any]:
@@ -244,9 +257,9 @@ def _write(name: str, raw: Raw, out: Path, form: str, tested: frozenset[str]) ->
                 seen.add(hash((query, positive)))
                 pairs += 1
                 stream.write(json.dumps({"query": query, "positive": positive}, ensure_ascii=False) + "\n")
+    digest = sha256_of(path)
     if not pairs:
         path.unlink()
-        raise BuildError(f"{raw.folder} gives no pair; left out: {dict(left) or 'nothing'}.")
     return {
         "pairs": pairs,
         "published": SOURCES[name].published,
@@ -255,7 +268,7 @@ def _write(name: str, raw: Raw, out: Path, form: str, tested: frozenset[str]) ->
         "tested_sha256": _digest(tested),
         "files_sha256": _digest(_files(raw)),
         "left_out": dict(left),
-        "sha256": sha256_of(path),
+        "sha256": digest,
         "made_from": dict(sorted(raw.used.items())),
     }
 

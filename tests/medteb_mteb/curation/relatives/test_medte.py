@@ -141,6 +141,19 @@ def test_a_file_that_was_added_and_another_benchmark_are_noticed(raw, tmp_path):
     assert pairs_of(tmp_path / "out", "pubmed") == [("Added", "Later.")]
 
 
+def test_a_source_whose_pairs_are_all_tested_does_not_stop_the_others(raw, tmp_path):
+    path = tmp_path / "d" / "MedTEB-eng" / "retrieval_medquad_dataset.csv"
+    write_csv(path, ("query", "corpus"), [("a", "The heart beats.")])
+    with pytest.raises(
+        BuildError, match=r"No pair comes of medmcqa \(left out: .*in the benchmark': 1"
+    ) as error:
+        build_pairs(raw, tmp_path / "out", against=tmp_path / "d")
+    assert "medquad" not in str(error.value)
+    written = {path.stem for path in (tmp_path / "out").glob("*.jsonl")}
+    assert written == set(SOURCES) - {"medmcqa"}
+    assert set(json.loads((tmp_path / "out" / "pairs.json").read_text())) == written
+
+
 def test_responses_of_the_fetchers_are_articles(raw, tmp_path):
     with serving(Apis()) as apis:
         options = {"contact": "me@example.org", "per_second": 100, "address": apis.url}
