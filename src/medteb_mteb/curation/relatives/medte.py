@@ -25,9 +25,9 @@ from medteb_mteb.curation.relatives.raw import (
     in_one_line,
     parse_csv,
     parse_json,
-    parse_jsonl,
     read_text,
 )
+from medteb_mteb.curation.relatives.streams import parse_jsonl
 from medteb_mteb.editions import sha256_of
 from medteb_mteb.english.snapshot import FOLDER
 

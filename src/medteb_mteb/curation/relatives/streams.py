@@ -1,4 +1,4 @@
-"""Reads tables that are larger than memory row by row; they are taken as hostile, as all raw files."""
+"""Reads tables and JSON lines that are larger than memory row by row; they are taken as hostile, too."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from mar_st.files import one_line
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.relatives.raw import ARCHIVE_ERRORS, MOST_RATIO, decode
+from medteb_mteb.curation.relatives.raw import ARCHIVE_ERRORS, MOST_RATIO, decode, json_of, unexpected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["iter_csv"]
+__all__ = ["iter_csv", "parse_jsonl"]
 
 #: Bytes of a table, unpacked; the notes of MIMIC-IV have some 3.5 GB.
 MOST_TABLE = 64 << 30
@@ -53,6 +53,25 @@ def iter_csv(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
                 yield {name: cells[place] for name, place in zip(columns, places, strict=True)}
     except csv.Error as error:
         raise BuildError(f"{path}:{reader.line_num}: {one_line(error, 150)}.") from None
+    except ARCHIVE_ERRORS as error:
+        raise BuildError(f"{path} cannot be read ({one_line(error, 150)}).") from error
+
+
+def parse_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a JSON lines file; `.gz` is unpacked on the way, empty lines are skipped.
+
+    Raises:
+        BuildError: The file cannot be read or is too large, or a line holds no JSON object.
+    """
+    opened: Any = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rb") as stream:
+            for number, line in enumerate(_lines(stream, path), start=1):
+                if line.strip():
+                    row = json_of(line, f"{path}:{number}")
+                    if not isinstance(row, dict):
+                        unexpected(f"{path}:{number}", "a JSON object", row)
+                    yield row
     except ARCHIVE_ERRORS as error:
         raise BuildError(f"{path} cannot be read ({one_line(error, 150)}).") from error
 

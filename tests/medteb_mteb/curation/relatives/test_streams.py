@@ -9,7 +9,7 @@ import pytest
 
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.relatives import streams
-from medteb_mteb.curation.relatives.streams import iter_csv
+from medteb_mteb.curation.relatives.streams import iter_csv, parse_jsonl
 
 
 def write(path, data):
@@ -44,3 +44,22 @@ def test_too_much_is_refused(tmp_path, monkeypatch, request):
     request.addfinalizer(lambda: csv.field_size_limit(before))
     with pytest.raises(BuildError, match="field larger than field limit"):
         list(iter_csv(write(tmp_path / "c.csv", b'a\n"x\ny\nx\ny\nx\ny\n'), ("a",)))
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz"])
+def test_objects_of_json_lines_come_one_by_one(tmp_path, name, monkeypatch):
+    path = write(tmp_path / name, b'\xef\xbb\xbf{"a": 1}\r\n\n{"a": "\xe2\x80\xa8"}\n[1]\n')
+    rows = parse_jsonl(path)
+    assert [next(rows), next(rows)] == [{"a": 1}, {"a": "\u2028"}]
+    with pytest.raises(BuildError, match=r":4: expected a JSON object, got \[1\]"):
+        next(rows)
+    monkeypatch.setattr(streams, "MOST_LINE", 5)
+    with pytest.raises(BuildError, match=":1: a line of more than 5 bytes; it is refused"):
+        next(parse_jsonl(path))
+
+
+def test_json_lines_that_were_cut_are_one_clear_error(tmp_path):
+    whole = gzip.compress(b"".join(b'{"a": %d}\n' % number for number in range(50_000)))
+    (tmp_path / "a.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(BuildError, match=r"a\.jsonl\.gz cannot be read \(Compressed file ended"):
+        list(parse_jsonl(tmp_path / "a.jsonl.gz"))
