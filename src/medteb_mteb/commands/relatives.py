@@ -65,7 +65,7 @@ def build_relatives(
         from medteb_mteb.english.snapshot import FOLDER  # lazy: yaml
 
         if repair:
-            repair_answers(out / FOLDER, journal)
+            repair_answers(out.expanduser() / FOLDER, journal)
         answers = answers_path(out.expanduser() / FOLDER, journal)
         writer = WriterSettings(load_llm(llm), answers, most, retry_failed, show_progress=not quiet)
         _build_written(name, source, out, options, writer, dry_run=dry_run, as_json=as_json)

@@ -1,7 +1,7 @@
 """Prompts for the texts of English MedTEB that an LLM writes, and the check of what comes back.
 
-The authors had GPT-4o write them (temperature 0.7, 1,000 tokens) and asked for the same JSON keys. Their
-words are not published; these prompts are ours.
+The authors had GPT-4o write them (temperature 0.7, 1,000 tokens) and asked for the same JSON keys. The
+wording of these prompts is ours.
 """
 
 from __future__ import annotations

@@ -359,6 +359,26 @@ def test_a_stopped_command_says_so(raw, tmp_path, endpoint, medteb):
     assert re.search(r"stopped: .*1500 tokens are spent\. Run the same command again to resume", err)
 
 
+def test_a_damaged_journal_is_repaired_by_the_same_command(raw, tmp_path, endpoint, medteb):
+    server, llm = endpoint(write, idempotent=False)
+    file = tmp_path / "llm.yaml"
+    file.write_text(yaml.safe_dump({"llm": llm.model_dump(mode="json")}), encoding="utf-8")
+    command = ("build", "relatives", BIORXIV, raw / "biorxiv", tmp_path / "data", "--llm", file, "-q")
+    assert medteb(*command)[0] == 0
+    with (tmp_path / "data" / "answers.sqlite").open("r+b") as stream:
+        stream.seek(100)
+        stream.write(b"\xff" * 200)
+    code, _, err = medteb(*command)
+    assert code == 2
+    assert "--repair" in err
+    code, out, err = medteb(*command, "--repair")
+    assert code == 0
+    assert "7 answers are kept" in err
+    assert "0 answers bought, 7 known" in out
+    assert "(built before)" in out
+    assert server.made == 7
+
+
 def test_options_that_do_not_fit_are_one_clear_error(raw, tmp_path, medteb):
     file = tmp_path / "llm.yaml"
     file.write_text("llm: {name: w, model: w, base_url: 'http://127.0.0.1:9/v1'}\n", encoding="utf-8")
