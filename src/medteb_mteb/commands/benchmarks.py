@@ -29,8 +29,10 @@ class Listed:
     Attributes:
         name: Its name, for `medteb run -b`.
         tasks: Number of tasks.
-        queries: Queries of its retrieval and reranking tasks; None if a task does not say.
-        documents: Their documents; None if a task does not say.
+        queries: Queries of its retrieval and reranking tasks whose size is known; None if none is.
+        documents: Their documents.
+        sized: Number of retrieval and reranking tasks whose size is known.
+        sizeable: Number of retrieval and reranking tasks.
         languages: Languages, as ISO 639-3 codes.
         needs: Number of its tasks by what they need: nothing, network, credentials or an LLM.
         paper: Where it is described; empty if it names nothing.
@@ -40,6 +42,8 @@ class Listed:
     tasks: int
     queries: int | None
     documents: int | None
+    sized: int
+    sizeable: int
     languages: list[str]
     needs: Mapping[str, int]
     paper: str
@@ -63,12 +67,14 @@ def _describe(benchmark: Benchmark) -> Listed:
     for task in tasks:
         needs[needs_of(task)] = needs.get(needs_of(task), 0) + 1
     sizes = [size_of(task) for task in tasks if task.metadata.type in ("Retrieval", "Reranking")]
-    known = None not in sizes
+    known = [size for size in sizes if size is not None]
     return Listed(
         name=benchmark.name,
         tasks=len(tasks),
-        queries=sum(size[0] for size in sizes if size) if known else None,
-        documents=sum(size[1] for size in sizes if size) if known else None,
+        queries=sum(size[0] for size in known) if known else None,
+        documents=sum(size[1] for size in known) if known else None,
+        sized=len(known),
+        sizeable=len(sizes),
         languages=sorted({code.partition("-")[0] for task in tasks for code in task.metadata.languages}),
         needs=dict(sorted(needs.items())),
         paper=benchmark.reference or "",
@@ -94,12 +100,15 @@ def benchmarks(
 
 
 def _lines(row: Listed) -> list[tuple[str, Any]]:
-    def number(value: int | None) -> str:
-        return "unknown" if value is None else f"{value:,}"
-
+    if row.queries is None or row.documents is None:
+        size = "unknown until the data are there"
+    else:
+        size = f"{row.queries:,} queries, {row.documents:,} documents"
+    if 0 < row.sized < row.sizeable:
+        size += f" in the {row.sized} of {row.sizeable} retrieval and reranking tasks whose size is known"
     return [
         ("tasks", row.tasks),
-        ("size", f"{number(row.queries)} queries, {number(row.documents)} documents"),
+        ("size", size),
         ("languages", ", ".join(row.languages)),
         ("needs", ", ".join(f"{what} ({count})" for what, count in row.needs.items())),
         ("paper", row.paper or "none named"),

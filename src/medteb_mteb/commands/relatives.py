@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from medteb_mteb.commands.costs import print_cost
 from medteb_mteb.commands.errors import UserError
-from medteb_mteb.commands.options import AsJson, Quiet
+from medteb_mteb.commands.options import AnswersJournal, AsJson, DryRun, Quiet, RetryFailed
+from medteb_mteb.commands.repairing import RepairFlag, repair_answers
+
+if TYPE_CHECKING:
+    from medteb_mteb.curation.relatives import Drafts, WriterSettings
 
 __all__ = ["build_fetch", "build_medte_pairs", "build_relatives"]
 
@@ -24,17 +30,51 @@ def build_relatives(
         list[str] | None,
         typer.Option("-o", "--option", metavar="NAME=VALUE", help="Option of the set; may be repeated."),
     ] = None,
+    llm: Annotated[
+        Path | None,
+        typer.Option("--llm", help="YAML file of the LLM that writes the texts of six tasks."),
+    ] = None,
+    most: Annotated[
+        int | None,
+        typer.Option(
+            help="Most texts to show the LLM, drawn; default: as many as the task has rows for.", min=2
+        ),
+    ] = None,
+    journal: AnswersJournal = None,
+    dry_run: DryRun = False,
+    retry_failed: RetryFailed = False,
+    repair: RepairFlag = False,
     as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Build the data of a published English set from raw files.
 
     Writes an edition to OUT/NAME, or a file into OUT/MedTEB-eng for tasks of English MedTEB, with the digests
     of the raw files. The same files and options give the same bytes; what was built before is kept. A name
     that is not known lists those that are.
+
+    With --llm, the LLM writes the texts that an LLM wrote for the published set. The exit code is 1 if
+    requests are left to send; answers are kept, and the same command resumes.
     """
     from medteb_mteb.curation.relatives import SNAPSHOT_TASKS, build_set, build_snapshot_task  # lazy: yaml
 
     options = dict(_split(one) for one in option or [])
+    if llm is not None:
+        from medteb_mteb.curation.llm import answers_path, load_llm  # lazy: numpy
+        from medteb_mteb.curation.relatives import WriterSettings  # lazy: yaml
+        from medteb_mteb.english.snapshot import FOLDER  # lazy: yaml
+
+        if repair:
+            repair_answers(out.expanduser() / FOLDER, journal)
+        answers = answers_path(out.expanduser() / FOLDER, journal)
+        writer = WriterSettings(load_llm(llm), answers, most, retry_failed, show_progress=not quiet)
+        _build_written(name, source, out, options, writer, dry_run=dry_run, as_json=as_json)
+        return
+    if given := [flag for flag, value in (
+        ("--most", most), ("--journal", journal), ("--dry-run", dry_run),
+        ("--retry-failed", retry_failed), ("--repair", repair),
+    ) if value]:  # fmt: skip
+        raise UserError(f"{given[0]} is of no use without --llm FILE, the YAML file of an LLM")
     if name in SNAPSHOT_TASKS:
         _tell_snapshot(name, *build_snapshot_task(name, source, out, options), out=out, as_json=as_json)
         return
@@ -62,11 +102,72 @@ def build_relatives(
     typer.echo(f"score models on it: MEDTEB_DATA={out} medteb run -t {edition.task} -m MODEL")
 
 
+def _build_written(
+    name: str,
+    source: Path,
+    out: Path,
+    options: dict[str, str],
+    writer: WriterSettings,
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Build a task whose texts an LLM writes, or estimate its cost."""
+    from medteb_mteb.curation.relatives import build_written_task, estimate_written_task  # lazy: yaml
+
+    if dry_run:
+        print_cost(estimate_written_task(name, source, writer), as_json=as_json)
+        return
+    drafts, built = build_written_task(name, source, out, writer, options)
+    if built is not None:
+        _tell_snapshot(name, *built, out=out, as_json=as_json, run=_run_of(drafts))
+    elif as_json:
+        typer.echo(json.dumps({"task": name, **_run_of(drafts)}, ensure_ascii=False, indent=2))
+    if not as_json:
+        _tell_drafts(drafts)
+    if built is None:
+        typer.echo(f"medteb: stopped: {drafts.made.stopped}. Run the same command again to resume.", err=True)
+        raise typer.Exit(1)
+
+
+def _run_of(drafts: Drafts) -> dict[str, Any]:
+    """Return what a run took, which differs between runs of the same result."""
+    made = drafts.made
+    stopped = {"stopped": made.stopped} if made.stopped else {}
+    run = {"known": made.known, "bought": made.bought, "faults": made.faults, "paid": asdict(made.account)}
+    return {**run, "failed": dict(drafts.written["failed"]), **stopped}
+
+
+def _tell_drafts(drafts: Drafts) -> None:
+    made, written = drafts.made, drafts.written
+    paid = made.account
+    typer.echo(
+        f"  {made.bought:,} answers bought, {made.known:,} known; paid over all runs: {paid.answers:,} "
+        f"answers, {paid.tokens_in:,} tokens in, {paid.tokens_out:,} out, {paid.cost:.4g}"
+    )
+    for reason, number in written["failed"].items():
+        typer.echo(f"  failed: {number:,} {reason}")
+    if written["suspicious"]:
+        typer.echo(
+            f"  {written['suspicious']:,} texts look as if they wanted to instruct an LLM; each was alone in "
+            "its prompt"
+        )
+    if "key_words_kept" in written:
+        typer.echo(f"  {written['key_words_kept']:,} answers kept a key word of their question")
+
+
 def _tell_snapshot(
-    name: str, path: Path, found: dict[str, Any], before: bool, *, out: Path, as_json: bool
+    name: str,
+    path: Path,
+    found: dict[str, Any],
+    before: bool,
+    *,
+    out: Path,
+    as_json: bool,
+    run: dict[str, Any] | None = None,
 ) -> None:
     if as_json:
-        content = {"task": name, "path": str(path), **found, "built_before": before}
+        content = {"task": name, "path": str(path), **found, **(run or {}), "built_before": before}
         typer.echo(json.dumps(content, ensure_ascii=False, indent=2))
         return
     typer.echo(
@@ -77,7 +178,9 @@ def _tell_snapshot(
 
 
 def build_fetch(
-    source: Annotated[str, typer.Argument(help="wikipedia, pmc, pubmed or clinical-trials.")],
+    source: Annotated[
+        str, typer.Argument(help="clinical-trials, wikipedia, pmc, pubmed, biorxiv or medrxiv.")
+    ],
     folder: Annotated[Path, typer.Argument(help="Folder of the responses; frozen when complete.")],
     contact: Annotated[
         str | None,
@@ -93,7 +196,8 @@ def build_fetch(
     most: Annotated[
         int | None,
         typer.Option(
-            help="Most pages of a category, articles of a term, or studies; default: as published.",
+            help="Most pages of a category, articles of a term, studies, or preprints; default: as "
+            "published.",
             min=1,
         ),
     ] = None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import typer
 
 from medteb_mteb.commands.against import AgainstOption, ThresholdOption, held_out_of_training
 from medteb_mteb.commands.columns import ColumnOption, parse_columns
+from medteb_mteb.commands.costs import print_cost
 from medteb_mteb.commands.options import (
     AnswersJournal,
     AsJson,
@@ -24,7 +24,6 @@ from medteb_mteb.commands.options import (
 from medteb_mteb.commands.repairing import RepairFlag, repair_answers
 
 if TYPE_CHECKING:
-    from medteb_mteb.curation.llm import Cost
     from medteb_mteb.curation.synthetic import SynthesisReport
 
 __all__ = ["synthesize_app"]
@@ -105,7 +104,7 @@ def queries_command(
         cost = synthetic.estimate_queries(
             documents, out, llm, settings, columns=columns, journal=journal, retry_failed=retry_failed
         )
-        _print_cost(cost, as_json=as_json)
+        print_cost(cost, as_json=as_json)
         return
     report = synthetic.synthesize_queries(
         documents,
@@ -163,7 +162,7 @@ def tasks_command(
     )
     if dry_run:
         cost = synthetic.estimate_tasks(out, llm, settings, journal=journal, retry_failed=retry_failed)
-        _print_cost(cost, as_json=as_json)
+        print_cost(cost, as_json=as_json)
         return
     report = synthetic.synthesize_tasks(
         out,
@@ -175,18 +174,6 @@ def tasks_command(
         show_progress=not quiet,
     )
     _print_report(report, as_json=as_json)
-
-
-def _print_cost(cost: Cost, *, as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(asdict(cost), ensure_ascii=False, indent=2))
-        return
-    spent = "" if cost.budget is None else f" (spent {cost.spent:.4g} of {cost.budget:g})"
-    typer.echo(
-        f"{cost.prompts} prompts, {cost.known} known, {cost.failed} failed before; {cost.requests} requests, "
-        f"about {cost.tokens_in} tokens in, {cost.tokens_out} out, cost {cost.cost:.4g}{spent}; nothing was "
-        "sent"
-    )
 
 
 def _print_report(report: SynthesisReport, *, as_json: bool) -> None:

@@ -19,7 +19,15 @@ from medteb_mteb.abstasks.local_copy import DataUnavailableError, LocalCopy, cop
 from medteb_mteb.abstasks.pairs import f1_by_train_threshold
 from medteb_mteb.abstasks.tuned import fine_tuned
 from medteb_mteb.editions import DATA_VARIABLE
-from medteb_mteb.english.snapshot import FOLDER, Options, file_of, read_options, read_rows, revision_of
+from medteb_mteb.english.snapshot import (
+    FOLDER,
+    Options,
+    file_of,
+    read_manifest,
+    read_options,
+    read_rows,
+    revision_of,
+)
 from medteb_mteb.english.table import METRICS, TYPES, EnglishTask, english_tasks
 from medteb_mteb.folders.problems import FolderError
 from medteb_mteb.tasks._built import NOT_BUILT
@@ -70,6 +78,18 @@ class SnapshotTask(LocalCopy):
         """Nothing with the task's file in the snapshot, otherwise what it takes to make that."""
         return "nothing" if self.local_copy is not None else self.of.needs
 
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """Queries and documents of a retrieval task; None without a manifest that counts its rows."""
+        if self.local_copy is None or self.of.type != "RET":
+            return None
+        try:
+            recorded = read_manifest(self.local_copy)["tasks"].get(self.of.name)
+        except FolderError:  # loading the data says what is wrong
+            return None
+        rows = recorded.get("rows") if isinstance(recorded, dict) else None
+        return (rows, rows) if type(rows) is int else None
+
     def load_data(
         self, num_proc: int | None = None, *, timer: TimingStack | None = None, **kwargs: Any
     ) -> None:
@@ -85,11 +105,12 @@ class SnapshotTask(LocalCopy):
         folder = self.copy_to_read()
         if folder is None:
             root = os.environ.get(DATA_VARIABLE) or f"${DATA_VARIABLE}"
+            writer = " --llm FILE" if self.of.needs == "an LLM" else ""
             raise DataUnavailableError(
                 f"the data of {self.of.name} are not published. Expected "
                 f"{root}/{FOLDER}/{self.of.name}.csv; the "
-                f"source is {self.of.source}, and making it needs {self.of.needs} (`medteb build relatives` "
-                "makes some)."
+                f"source is {self.of.source}, and making it needs {self.of.needs}: `medteb build relatives "
+                f"{self.of.name} FOLDER {root}{writer}`."
             )
         with (timer or TimingStack())("Data loading", log_message=f"Loading {self.metadata.name}..."):
             if revision_of(folder, self.of) != self.metadata.revision:

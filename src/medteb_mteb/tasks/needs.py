@@ -8,6 +8,7 @@ from medteb_mteb.nano.table import published_sets
 from medteb_mteb.tasks._built import BuiltTask
 from medteb_mteb.tasks._edition_task import EditionTask
 from medteb_mteb.tasks.cmirb import CMIRBTask
+from medteb_mteb.tasks.english import SnapshotTask
 from medteb_mteb.tasks.nano import NanoTask
 
 if TYPE_CHECKING:
@@ -42,13 +43,13 @@ def needs_of(task: AbsTask) -> Needs:
 def size_of(task: AbsTask) -> tuple[int, int] | None:
     """Return the number of queries and of documents of a retrieval or reranking task, if it is known.
 
-    Editions say it in their manifest, Nano sets and CMIRB in published tables, sets that are built from raw
-    files in their class, others in mteb's statistics.
+    Editions and snapshots say it in their manifest, Nano sets and CMIRB in published tables, sets that are
+    built from raw files in their class, others in mteb's statistics.
     """
     if isinstance(task, EditionTask):
         counts = task.edition.counts if task.edition is not None else {}
         return _both(counts.get("queries"), counts.get("corpus"))
-    if isinstance(task, BuiltTask):
+    if isinstance(task, BuiltTask | SnapshotTask):
         return task.size
     if isinstance(task, NanoTask) and task.set_name in published_sets():
         split = published_sets()[task.set_name].splits[task.split]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import mteb
 import pytest
@@ -31,12 +32,34 @@ def test_every_benchmark_is_listed_with_what_it_needs(medteb, data_root, tmp_pat
     assert (nano["languages"], nano["needs"]) == (["cmn"], {"network": 8})
     assert nano["paper"] == "https://arxiv.org/abs/2606.22778"
     assert rows["R2MED"]["documents"] == 357_080  # of mteb's statistics
+    assert rows["MedTEB(eng, v1)"]["needs"] == {"an LLM": 6, "credentials": 26, "network": 19}
+    english = rows["MedTEB(eng, v1)"]
+    assert (english["queries"], english["sized"], english["sizeable"]) == (None, 0, 12)
+    graded = rows["BMRetriever(eng, v1)"]
+    assert 0 < graded["sized"] < graded["sizeable"]
+    assert graded["documents"] > 171_332 + 25_657
     write_split(tmp_path / "other" / "NanoCMTEB", "medical")
     monkeypatch.setenv("MEDTEB_DATA", str(tmp_path / "other"))
     code, out, _ = medteb("benchmarks", "--json")
     assert {row["name"]: row for row in json.loads(out)}["NanoCMTEB"]["needs"] == {"nothing": 8}
     code, out, _ = medteb("benchmarks")
     assert "R2MED\n  tasks      8\n  size       655 queries, 357,080 documents\n" in out
+    assert "MedTEB(eng, v1)\n  tasks      51\n  size       unknown until the data are there\n" in out
+    assert re.search(r"in the \d of \d+ retrieval and reranking tasks whose size is known", out)
+
+
+def test_the_size_of_a_snapshot_is_that_of_its_rows(medteb, tmp_path, monkeypatch):
+    name = "retrieval_biorxiv_dataset"
+    folder = tmp_path / "MedTEB-eng"
+    folder.mkdir()
+    (folder / f"{name}.csv").write_text("query,corpus\na,b\nc,d\n", encoding="utf-8")
+    monkeypatch.setenv("MEDTEB_DATA", str(tmp_path))
+    assert size_of(mteb.get_task(name)) is None  # a file of one's own has no manifest
+    content = {"options": {}, "tasks": {name: {"rows": 2}}}
+    (folder / "snapshot.json").write_text(json.dumps(content), encoding="utf-8")
+    task = next(task for task in BENCHMARKS["MEDTEB_ENG_V1"].tasks if task.metadata.name == name)
+    assert size_of(task) == (2, 2)
+    assert needs_of(task) == "nothing"
 
 
 def test_a_task_may_say_what_it_needs(monkeypatch):

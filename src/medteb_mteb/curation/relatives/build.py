@@ -9,18 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.relatives import bmretriever, medquad, own_copies
-from medteb_mteb.curation.relatives.english import SNAPSHOT_TASKS, write_task
+from medteb_mteb.curation.relatives.english import SNAPSHOT_TASKS, write_rows
 from medteb_mteb.curation.relatives.raw import Raw
 from medteb_mteb.curation.relatives.write import write_built
+from medteb_mteb.curation.relatives.written import WRITTEN_TASKS, estimate_drafts, write_drafts
 from medteb_mteb.english.snapshot import Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from medteb_mteb.curation.llm import Cost
     from medteb_mteb.curation.relatives.write import BuiltSet
+    from medteb_mteb.curation.relatives.written import Drafts, WriterSettings, WrittenTask
     from medteb_mteb.editions import Edition
 
-__all__ = ["SETS", "SetBuilder", "build_set", "build_snapshot_task", "chosen_options"]
+__all__ = [
+    "SETS",
+    "SetBuilder",
+    "build_set",
+    "build_snapshot_task",
+    "build_written_task",
+    "chosen_options",
+    "estimate_written_task",
+]
 
 
 @dataclass(frozen=True)
@@ -101,11 +112,89 @@ def build_snapshot_task(
         BuildError: As `build_set`.
         FolderError: The snapshot that is there is malformed.
     """
-    given, known = options or {}, SNAPSHOT_TASKS[name].options
+    builder, raw = SNAPSHOT_TASKS[name], Raw(Path(source).expanduser())
+    shared, own = _options(name, builder.options, options or {})
+    rows = builder.make(raw, own)
+    described = _described(builder.differs, builder.licence, own, raw)
+    return write_rows(name, rows, described, Path(out).expanduser(), shared)
+
+
+def build_written_task(
+    name: str,
+    source: Path | str,
+    out: Path | str,
+    writer: WriterSettings,
+    options: Mapping[str, str] | None = None,
+) -> tuple[Drafts, tuple[Path, dict[str, Any], bool] | None]:
+    """Have an LLM write the texts of a task, and build its file in the snapshot `out/MedTEB-eng`.
+
+    The same call continues where it was stopped, and no answer is paid for twice.
+
+    Args:
+        name: Name of the task, one of `WRITTEN_TASKS`.
+        source: Folder of the raw files.
+        out: Root of editions.
+        writer: How the texts are written.
+        options: As `build_snapshot_task`.
+
+    Returns:
+        What was written, and the result of `build_snapshot_task`; None if texts are left to write.
+
+    Raises:
+        BuildError: As `build_set`; or no LLM writes for this task, or it gave no usable answer.
+    """
+    task, raw = _written(name), Raw(Path(source).expanduser())
+    shared, own = _options(name, task.options, options or {})
+    drafts = write_drafts(name, raw, writer)
+    if not drafts.made.complete:
+        return drafts, None
+    if not drafts.texts:
+        raise BuildError(
+            f"{name}: none of {drafts.written['shown']} answers can be used ({drafts.written['failed']}). "
+            "Try another LLM, or ask again with --retry-failed."
+        )
+    rows = task.rows(drafts.texts, own)
+    described = _described(task.differs, task.licence, own, raw)
+    return drafts, write_rows(
+        name, rows, {**described, "written": dict(drafts.written)}, Path(out).expanduser(), shared
+    )
+
+
+def estimate_written_task(name: str, source: Path | str, writer: WriterSettings) -> Cost:
+    """Estimate the requests and cost of `build_written_task`; nothing is sent.
+
+    Raises:
+        BuildError: No LLM writes for this task, or a raw file is missing or malformed.
+    """
+    _written(name)
+    return estimate_drafts(name, Raw(Path(source).expanduser()), writer)
+
+
+def _written(name: str) -> WrittenTask:
+    if name not in WRITTEN_TASKS:
+        raise BuildError(
+            f"No LLM writes texts of {name}; build it without --llm. Tasks with texts of an LLM are "
+            f"{', '.join(WRITTEN_TASKS)}."
+        )
+    return WRITTEN_TASKS[name]
+
+
+def _options(
+    name: str, known: Mapping[str, tuple[str, ...]], given: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the given options of the whole snapshot, and every option of the task."""
     chosen = chosen_options(name, {**Options.allowed(), **known}, given)
     shared = {option: value for option, value in given.items() if option not in known}
-    own = {option: chosen[option] for option in known}
-    return write_task(name, Raw(Path(source).expanduser()), Path(out).expanduser(), shared, own)
+    return shared, {option: chosen[option] for option in known}
+
+
+def _described(differs: str, licence: str, own: Mapping[str, str], raw: Raw) -> dict[str, Any]:
+    return {
+        "differs": differs,
+        "licence": licence,
+        **({"options": dict(own)} if own else {}),
+        "made_from": dict(sorted(raw.used.items())),
+    }
 
 
 def chosen_options(

@@ -1,4 +1,4 @@
-"""Files of a snapshot of English MedTEB: tasks that public repositories and open APIs are enough for."""
+"""Files of a snapshot of English MedTEB, one per task."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ import csv
 import io
 import json
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mar_st.files import finished
-from medteb_mteb.curation.files.folder import alone, write_json
+from medteb_mteb.curation.files.folder import alone, write_json, write_text
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.relatives import exams, medquad, scraped
+from medteb_mteb.curation.relatives import exams, medquad, mimic, notes, scraped
 from medteb_mteb.curation.relatives.fetch import SOURCES
-from medteb_mteb.curation.relatives.fetch.tables import PMC_TERMS, TRIAL_FIELDS, WIKI_CATEGORIES
+from medteb_mteb.curation.relatives.fetch.tables import (
+    PMC_TERMS,
+    PREPRINT_TASKS,
+    TRIAL_FIELDS,
+    WIKI_CATEGORIES,
+    WIKI_PAIRS,
+)
+from medteb_mteb.curation.relatives.rows import retrieval_rows
+from medteb_mteb.curation.relatives.written import WRITTEN_TASKS
 from medteb_mteb.editions import sha256_of
 from medteb_mteb.english.snapshot import COLUMNS, FOLDER, MANIFEST, Options, file_of, read_manifest
 from medteb_mteb.english.table import english_tasks
@@ -24,10 +32,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.relatives.raw import Raw
 
-__all__ = ["SNAPSHOT_TASKS", "SnapshotBuilder", "write_task"]
-
-#: Most rows of a pair or retrieval task, as published.
-MOST_ROWS = 16_384
+__all__ = ["SNAPSHOT_TASKS", "SnapshotBuilder", "write_rows"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class SnapshotBuilder:
 def _medquad_rows(raw: Raw, options: Mapping[str, str]) -> list[dict[str, str]]:
     del options
     pairs, _ = medquad.read_pairs(raw)
-    return [{"query": pair.question, "corpus": pair.answer} for pair in pairs[:MOST_ROWS]]
+    return retrieval_rows([(pair.question, pair.answer) for pair in pairs])
 
 
 def _scraped(
@@ -59,6 +64,19 @@ def _scraped(
     """A builder from frozen responses, whose live source changes."""
     return SnapshotBuilder(
         lambda raw, _: make(raw, *given), f"{differs}; of the day when it was fetched", licence
+    )
+
+
+def _needs_llm(raw: Raw, options: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
+    """Refuse to build a task without an LLM.
+
+    Raises:
+        BuildError: Always.
+    """
+    del raw, options
+    raise BuildError(
+        "An LLM writes the texts of this task and nothing stands in for them: give --llm FILE, the YAML "
+        "file of an LLM."
     )
 
 
@@ -90,9 +108,76 @@ _TRIALS = (
     "rows count"
 )
 _PUBMED = "the first 9,999 articles that the search gives"
+_PREPRINTS = (
+    "the first 16,384 preprints from 2018-01-01 on in the order of the API, each in its first version there; "
+    "how many the authors took is not published"
+)
+
+
+_NOTES = (
+    "from a copy of the user's own; the first discharge summary of an admission, in the sections that its "
+    "headings name"
+)
+_PRESENTED = f"{_NOTES}; complaint and history"
+_NOTE_PAIRS = (
+    f"{_NOTES}; equal pairs once; 8,192 drawn with seed 42, with one negative each, of the 128 texts nearest "
+    "to the right one that are of another discharge diagnosis, by a model whose revision is not pinned or by "
+    "BM25"
+)
+
+
+def _own_notes(
+    make: Callable[..., Sequence[Mapping[str, Any]]], *given: Any, differs: str
+) -> SnapshotBuilder:
+    """Return a builder from a user's own copy of MIMIC-IV."""
+    return SnapshotBuilder(lambda raw, _: make(raw, *given), differs, notes.LICENCE)
+
+
+def _note_pairs(fields: tuple[str, str], raw: Raw, options: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
+    return mimic.note_pairs(raw, fields, options["negatives"])
+
+
+def _note_tasks() -> dict[str, SnapshotBuilder]:
+    """Return the builders of the 26 tasks of MIMIC-IV."""
+    found: dict[str, SnapshotBuilder] = {}
+    for name, task in english_tasks().items():
+        end = name.partition("_mimic")[2]
+        if not end:
+            continue
+        end = end.removeprefix("iv").removeprefix("_")
+        if end in mimic.READMISSIONS:
+            found[name] = _own_notes(
+                mimic.return_rows,
+                name,
+                mimic.READMISSIONS[end],
+                differs=f"{_PRESENTED}; the next admission by hosp/admissions.csv.gz, stays that ended in "
+                "death left out; as many of each label, at most 4,096, drawn with seed 42",
+            )
+        elif end in mimic.DIAGNOSES:
+            found[name] = _own_notes(
+                mimic.label_rows,
+                name,
+                end,
+                differs=f"{_PRESENTED}; equal texts once; 8,192 rows drawn with seed 42",
+            )
+        elif task.type == "RET":
+            found[name] = _own_notes(
+                mimic.note_retrieval,
+                mimic.FIELD_PAIRS[end],
+                differs=f"{_NOTES}; equal pairs once; 16,384 drawn with seed 42",
+            )
+        else:
+            found[name] = SnapshotBuilder(
+                partial(_note_pairs, mimic.FIELD_PAIRS[end]),
+                _NOTE_PAIRS,
+                notes.LICENCE,
+                {"negatives": ("all-MiniLM-L6-v2", "bm25")},
+            )
+    return found
 
 
 SNAPSHOT_TASKS: Mapping[str, SnapshotBuilder] = {
+    **_note_tasks(),
     "pairclassification_medmcqa_pair_classification": SnapshotBuilder(
         lambda raw, _: exams.medmcqa_pairs(raw),
         "the development split alone, whose answers are public; the authors do not say which they drew",
@@ -131,6 +216,19 @@ SNAPSHOT_TASKS: Mapping[str, SnapshotBuilder] = {
         differs=f"titles in the place of GPT-4o's questions: another task; {_PUBMED}",
         licence=SOURCES["pubmed"].licence,
     ),
+    **{
+        task: _scraped(
+            scraped.preprint_titles,
+            server,
+            differs=f"titles in the place of GPT-4o's questions: another task; {_PREPRINTS}",
+            licence=SOURCES[server].licence,
+        )
+        for server, task in PREPRINT_TASKS.items()
+    },
+    **{
+        task: SnapshotBuilder(_needs_llm, WRITTEN_TASKS[task].differs, WRITTEN_TASKS[task].licence)
+        for task in WIKI_PAIRS
+    },
     "pairclassification_pubmed_pair_classification": _with_negatives(
         scraped.pubmed_pairs,
         differs=f"title and abstract in the place of two sentences by GPT-4o: another task; {_PUBMED}",
@@ -139,27 +237,30 @@ SNAPSHOT_TASKS: Mapping[str, SnapshotBuilder] = {
 }
 
 
-def write_task(
-    name: str, raw: Raw, out: Path, options: Mapping[str, str], own: Mapping[str, str]
+def write_rows(
+    name: str,
+    rows: Sequence[Mapping[str, Any]],
+    described: Mapping[str, Any],
+    out: Path,
+    options: Mapping[str, str],
 ) -> tuple[Path, dict[str, Any], bool]:
     """Write a task's file into the snapshot `out/MedTEB-eng`.
 
     Args:
-        name: Name of the task, one of `SNAPSHOT_TASKS`.
-        raw: The raw files.
+        name: Name of the task.
+        rows: Its rows, with the columns of its type.
+        described: What `snapshot.json` says of them besides digest and number.
         out: Root of editions, as `MEDTEB_DATA`.
         options: Options of the whole snapshot (`medteb_mteb.english.snapshot.Options`); those that are not
             given stay as they are there.
-        own: Every option of the task.
 
     Returns:
         The file, what `snapshot.json` says of it, and True if it was there already.
 
     Raises:
-        BuildError: A raw file is missing or malformed, or the snapshot holds another file of the task.
+        BuildError: There are no rows, or the snapshot holds another file of the task.
     """
-    builder, task = SNAPSHOT_TASKS[name], english_tasks()[name]
-    rows = builder.make(raw, own)
+    task = english_tasks()[name]
     if not rows:
         raise BuildError(f"{name}: the raw files hold nothing to build from.")
     folder = out / FOLDER
@@ -171,18 +272,12 @@ def write_task(
         content = _table(rows, COLUMNS[task.type])
         there = path.is_file()
         if there and path.read_text(encoding="utf-8") != content:
-            raise BuildError(f"{path} is of other raw files. Give another folder, or delete it.")
+            raise BuildError(
+                f"{path} is of other raw files, options or answers. Give another folder, or delete it."
+            )
         if not there:
-            with finished(path) as part:
-                part.write_text(content, encoding="utf-8")
-        found = {
-            "sha256": sha256_of(path),
-            "rows": len(rows),
-            "differs": builder.differs,
-            "licence": builder.licence,
-            **({"options": dict(own)} if own else {}),
-            "made_from": dict(sorted(raw.used.items())),
-        }
+            write_text(path, content, private=task.needs == "credentials")
+        found = {"sha256": sha256_of(path), "rows": len(rows), **described}
         manifest["tasks"] = dict(sorted({**manifest["tasks"], name: found}.items()))
         if json.dumps(manifest) != json.dumps(read_manifest(folder)):
             write_json(folder / MANIFEST, manifest)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.relatives.raw import in_one_line, parse_jsonl
+from medteb_mteb.curation.relatives.raw import in_one_line
+from medteb_mteb.curation.relatives.streams import parse_jsonl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

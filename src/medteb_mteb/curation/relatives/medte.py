@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import re
@@ -13,24 +14,27 @@ from typing import TYPE_CHECKING, Any
 from mar_st.files import finished
 from medteb_mteb.curation.files.folder import alone, read_json, write_json
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.relatives import medquad
+from medteb_mteb.curation.relatives import medquad, scraped
 from medteb_mteb.curation.relatives.exams import medmcqa, medqa
+from medteb_mteb.curation.relatives.fetch.responses import FROZEN
+from medteb_mteb.curation.relatives.fetch.tables import PREPRINT_TASKS
+from medteb_mteb.curation.relatives.notes import COMPLAINT, DIAGNOSIS, HISTORY, read_notes
 from medteb_mteb.curation.relatives.raw import (
     Raw,
     clean,
     in_one_line,
     parse_csv,
     parse_json,
-    parse_jsonl,
     read_text,
 )
+from medteb_mteb.curation.relatives.streams import parse_jsonl
 from medteb_mteb.editions import sha256_of
 from medteb_mteb.english.snapshot import FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["FORMS", "SOURCES", "build_pairs", "first_sentence", "note_fields"]
+__all__ = ["FORMS", "SOURCES", "build_pairs", "first_sentence"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +50,30 @@ def first_sentence(text: str) -> str:
 
 def _titled(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
     """Title, and the first sentence of the abstract (paper) or all of it (code)."""
-    for path in raw.find("*.jsonl*", needed="JSON lines with title and abstract"):
+    for title, abstract in _articles(raw):
+        abstract = in_one_line(abstract)
+        yield title, first_sentence(abstract) if form == "paper" else abstract
+
+
+def _articles(raw: Raw) -> Iterator[tuple[str, str]]:
+    """Yield title and abstract of JSON lines, and of responses of `medteb build fetch`.
+
+    Raises:
+        BuildError: There are neither, or a file is malformed.
+    """
+    fetched = raw.find(FROZEN)
+    for path in fetched:
+        source, folder = parse_json(path, dict).get("source"), Raw(path.parent)
+        if source == "pubmed":
+            yield from scraped.pubmed_texts(folder)
+        elif source in PREPRINT_TASKS:
+            yield from scraped.preprint_texts(folder, source)
+        else:
+            raise BuildError(f"{path} is of {repr(source)[:40]}, which has no articles with abstracts.")
+    needed = "JSON lines with title and abstract, or the folder of a `medteb build fetch`"
+    for path in raw.find("*.jsonl*", needed="" if fetched else needed):
         for row in parse_jsonl(path):
-            title, abstract = in_one_line(_text(row, "title")), in_one_line(_text(row, "abstract", "content"))
-            yield title, first_sentence(abstract) if form == "paper" else abstract
+            yield in_one_line(_text(row, "title")), _text(row, "abstract", "content")
 
 
 def _text(row: dict[str, Any], *names: str) -> str:
@@ -57,39 +81,13 @@ def _text(row: dict[str, Any], *names: str) -> str:
     return str(found)
 
 
-#: Headings of MIMIC-IV's discharge notes that end a section.
-_HEADINGS = (
-    "Chief Complaint|Major Surgical or Invasive Procedure|History of Present Illness|Past Medical History|"
-    "Social History|Family History|Physical Exam|Pertinent Results|Brief Hospital Course|"
-    "Medications on Admission|Discharge Medications|Discharge Disposition|Facility|Discharge Diagnosis|"
-    "Discharge Condition|Discharge Instructions|Followup Instructions"
-)
-
-
-def note_fields(note: str) -> dict[str, str]:
-    """The sections of a discharge note by heading; the first of each.
-
-    Args:
-        note: Text of a note of MIMIC-IV-Note.
-    """
-    parts = re.split(rf"(?im)^\s*({_HEADINGS})\s*:", note)
-    fields: dict[str, str] = {}
-    for heading, text in zip(parts[1::2], parts[2::2], strict=True):
-        fields.setdefault(heading.title().replace(" Of ", " of ").replace(" Or ", " or "), in_one_line(text))
-    return fields
-
-
 def _mimic(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
     """History and chief complaint (paper); diagnosis, and complaint with history (code)."""
-    path = raw.one("discharge.csv*", "discharge notes of MIMIC-IV-Note (PhysioNet, credentials)")
-    for row in parse_csv(read_text(path), str(path), ("text",)):
-        fields = note_fields(row["text"])
-        complaint, history = fields.get("Chief Complaint", ""), fields.get("History of Present Illness", "")
+    for note in read_notes(raw):
         if form == "paper":
-            yield history, complaint
+            yield note.fields.get(HISTORY, ""), note.fields.get(COMPLAINT, "")
         else:
-            both = f"Chief Complaint: {complaint} History of Present Illness: {history}"
-            yield fields.get("Discharge Diagnosis", ""), both if complaint and history else ""
+            yield note.fields.get(DIAGNOSIS, ""), note.presented
 
 
 def _trials(raw: Raw, form: str) -> Iterator[tuple[str, str]]:
@@ -206,7 +204,8 @@ def build_pairs(
         By source: number of pairs, of those left out by reason, of the published ones, digests.
 
     Raises:
-        BuildError: No source is there, a raw file is malformed, or a written file was changed.
+        BuildError: No source is there, a raw file is malformed, a written file was changed, or no pair comes
+            of a source; the others are written then.
     """
     if form not in FORMS:
         raise BuildError(f"form is one of {', '.join(FORMS)}; got {form!r}.")
@@ -217,16 +216,28 @@ def build_pairs(
     tested = _cells(Path(against).expanduser()) if against is not None else frozenset()
     with alone(out):
         record = read_json(out / MANIFEST) if (out / MANIFEST).is_file() else {}
+        empty: dict[str, dict[str, int]] = {}
         for name in there:
             raw = Raw(source / name)
             before = record.get(name)
-            if before is not None and _unchanged(out / f"{name}.jsonl", before, raw, form, len(tested)):
+            if before is not None and _unchanged(out / f"{name}.jsonl", before, raw, form, tested):
                 say(f"{name}: {before['pairs']:,} pairs (written before)")
                 continue
-            record[name] = _write(name, raw, out, form, tested)
+            written = _write(name, raw, out, form, tested)
+            if written["pairs"]:
+                record[name] = written
+            else:
+                record.pop(name, None)
+                empty[name] = written["left_out"]
             write_json(out / MANIFEST, record)
-            say(f"{name}: {record[name]['pairs']:,} pairs, {record[name]['published']:,} in the paper")
-        return {name: record[name] for name in there}
+            say(f"{name}: {written['pairs']:,} pairs, {written['published']:,} in the paper")
+    if empty:
+        reasons = "; ".join(f"{name} (left out: {left or 'nothing'})" for name, left in empty.items())
+        raise BuildError(
+            f"No pair comes of {reasons}. The pairs of the other sources are written. Give these sources "
+            "other files, or take their folders away."
+        )
+    return {name: record[name] for name in there}
 
 
 def _write(name: str, raw: Raw, out: Path, form: str, tested: frozenset[str]) -> dict[str, Any]:
@@ -246,28 +257,53 @@ def _write(name: str, raw: Raw, out: Path, form: str, tested: frozenset[str]) ->
                 seen.add(hash((query, positive)))
                 pairs += 1
                 stream.write(json.dumps({"query": query, "positive": positive}, ensure_ascii=False) + "\n")
+    digest = sha256_of(path)
     if not pairs:
         path.unlink()
-        raise BuildError(f"{raw.folder} gives no pair; left out: {dict(left) or 'nothing'}.")
     return {
         "pairs": pairs,
         "published": SOURCES[name].published,
         "form": form,
         "tested": len(tested),
+        "tested_sha256": _digest(tested),
+        "files_sha256": _digest(_files(raw)),
         "left_out": dict(left),
-        "sha256": sha256_of(path),
+        "sha256": digest,
         "made_from": dict(sorted(raw.used.items())),
     }
 
 
-def _unchanged(path: Path, before: dict[str, Any], raw: Raw, form: str, tested: int) -> bool:
-    same = before["form"] == form and before["tested"] == tested
+def _unchanged(path: Path, before: dict[str, Any], raw: Raw, form: str, tested: frozenset[str]) -> bool:
+    """Return True if a source was written from the same raw files, none added, in the same form.
+
+    Raises:
+        BuildError: The written file was changed.
+    """
+    same = (before["form"], before.get("tested_sha256"), before.get("files_sha256")) == (
+        form,
+        _digest(tested),
+        _digest(_files(raw)),
+    )
     for name, digest in before["made_from"].items():
         file = raw.folder / name
         same = same and (not file.suffix or (file.is_file() and sha256_of(file) == digest))
     if same and (not path.is_file() or sha256_of(path) != before["sha256"]):
         raise BuildError(f"{path} is not what was written. Delete it and {path.parent / MANIFEST}.")
     return bool(same)
+
+
+def _files(raw: Raw) -> list[str]:
+    """Return the paths of all files of a folder but hidden ones."""
+    paths = (path.relative_to(raw.folder) for path in raw.folder.rglob("*") if path.is_file())
+    return [path.as_posix() for path in paths if not any(part.startswith(".") for part in path.parts)]
+
+
+def _digest(texts: Iterable[str]) -> str:
+    """Return a digest (sha256, hex) of texts, whatever their order."""
+    found = hashlib.sha256()
+    for text in sorted(texts):
+        found.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
+    return found.hexdigest()
 
 
 def _cells(root: Path) -> frozenset[str]:

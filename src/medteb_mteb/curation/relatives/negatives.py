@@ -19,28 +19,39 @@ SEED = 42
 _ROWS = 512
 
 
-def hard_negatives(texts: Sequence[str], top: int, by: str) -> list[int | None]:
-    """Index of a hard negative for every text; None where no other text is there.
+def hard_negatives(
+    texts: Sequence[str], top: int, by: str, groups: Sequence[str] | None = None
+) -> list[int | None]:
+    """Return the index of a hard negative for every text; None where no other text is there.
 
     Args:
         texts: The right texts. Equal ones are no negatives of each other.
         top: The negative is drawn, with seed 42, from so many nearest texts.
         by: `all-MiniLM-L6-v2`, the authors' model, from the Hub; or `bm25`.
+        groups: Group of each text; texts of one group are no negatives of each other. None: no groups.
     """
     draw = random.Random(SEED)
     found: list[int | None] = []
-    for place, nearest in enumerate(_nearest_by_words(texts, top) if by == "bm25" else _nearest(texts, top)):
-        others = [int(i) for i in nearest if i != place and texts[i] != texts[place]][:top]
+    # Of the nearest, those of the same group are passed over; a text has `top` others among four times as
+    # many unless its group is most of its surroundings.
+    depth = (2 if groups is None else 4) * top + 1
+    ranked = _nearest_by_words(texts, depth) if by == "bm25" else _nearest(texts, depth)
+    for place, nearest in enumerate(ranked):
+        others = [
+            int(i)
+            for i in nearest
+            if i != place and texts[i] != texts[place] and (groups is None or groups[i] != groups[place])
+        ][:top]
         found.append(draw.choice(others) if others else None)
     return found
 
 
-def _nearest(texts: Sequence[str], top: int) -> Iterator[NDArray[np.int64]]:
+def _nearest(texts: Sequence[str], depth: int) -> Iterator[NDArray[np.int64]]:
     """Indices of the nearest texts, the text itself among them."""
     vectors = _encode(texts)
     for first in range(0, len(texts), _ROWS):
         similar = vectors[first : first + _ROWS] @ vectors.T
-        yield from np.argsort(-similar, axis=1, kind="stable")[:, : 2 * top + 1]
+        yield from np.argsort(-similar, axis=1, kind="stable")[:, :depth]
 
 
 def _encode(texts: Sequence[str]) -> NDArray[np.float32]:
@@ -50,11 +61,10 @@ def _encode(texts: Sequence[str]) -> NDArray[np.float32]:
     return np.asarray(found, np.float32)
 
 
-def _nearest_by_words(texts: Sequence[str], top: int) -> Iterator[NDArray[np.int64]]:
+def _nearest_by_words(texts: Sequence[str], depth: int) -> Iterator[NDArray[np.int64]]:
     import bm25s  # lazy: bm25s
 
     tokens = bm25s.tokenize(list(texts), stopwords="en", show_progress=False)
     index = bm25s.BM25()
     index.index(tokens, show_progress=False)
-    depth = min(2 * top + 1, len(texts))
-    yield from index.retrieve(tokens, k=depth, show_progress=False)[0]
+    yield from index.retrieve(tokens, k=min(depth, len(texts)), show_progress=False)[0]

@@ -11,10 +11,10 @@ from medteb_mteb.curation.relatives.raw import (
     clean,
     in_one_line,
     parse_json,
-    parse_jsonl,
     parse_xml,
     read_bytes,
 )
+from medteb_mteb.curation.relatives.streams import parse_jsonl
 from medteb_mteb.curation.relatives.write import BuiltSet
 from medteb_mteb.folders.problems import Problems
 from medteb_mteb.folders.rows import iter_rows

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
             ...
 
 
-__all__ = ["Archive", "Raw", "clean", "in_one_line", "parse_csv", "parse_json", "parse_jsonl", "parse_xml"]
+__all__ = ["Archive", "Raw", "clean", "in_one_line", "parse_csv", "parse_json", "parse_xml"]
 
 #: Bytes of one file, and of all files that are read from one archive.
 MOST_BYTES = 2 << 30
@@ -45,7 +45,7 @@ MOST_MEMBERS = 200_000
 #: to 20.
 MOST_RATIO = 200
 _CHUNK = 1 << 20
-_ARCHIVE_ERRORS = (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, RuntimeError,
+ARCHIVE_ERRORS = (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, RuntimeError,
                    NotImplementedError)  # fmt: skip
 
 
@@ -143,7 +143,7 @@ class Archive:
             return
         try:
             yield from self._packed(wanted)
-        except _ARCHIVE_ERRORS as error:
+        except ARCHIVE_ERRORS as error:
             raise BuildError(f"{self.path} cannot be unpacked ({one_line(error, 150)}).") from error
 
     def _of_folder(self, wanted: re.Pattern[str]) -> Iterator[tuple[str, bytes]]:
@@ -230,7 +230,7 @@ def read_bytes(path: Path) -> bytes:
                 return limited(stream, min(MOST_BYTES, max(size, 1) * MOST_RATIO), str(path))
         with path.open("rb") as stream:
             return limited(stream, MOST_BYTES, str(path))
-    except _ARCHIVE_ERRORS as error:
+    except ARCHIVE_ERRORS as error:
         raise BuildError(f"{path} cannot be read ({one_line(error, 150)}).") from error
 
 
@@ -265,34 +265,34 @@ def parse_json(path: Path, kind: type) -> Any:
     Raises:
         BuildError: It is not JSON, or of another kind.
     """
-    content = _json(read_text(path), str(path))
+    content = json_of(read_text(path), str(path))
     if not isinstance(content, kind):
-        _unexpected(str(path), f"a JSON {'object' if kind is dict else 'list'}", content)
+        unexpected(str(path), f"a JSON {'object' if kind is dict else 'list'}", content)
     return content
 
 
-def parse_jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    """Objects of a JSON lines file; empty lines are skipped.
+def json_of(text: str, what: str) -> Any:
+    """Return the content of a JSON text.
+
+    Args:
+        text: The text.
+        what: Its name in errors.
 
     Raises:
-        BuildError: A line holds no JSON object.
+        BuildError: It is not JSON.
     """
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        if line.strip():
-            row = _json(line, f"{path}:{number}")
-            if not isinstance(row, dict):
-                _unexpected(f"{path}:{number}", "a JSON object", row)
-            yield row
-
-
-def _json(text: str, what: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BuildError(f"{what} is not valid JSON ({one_line(error, 150)}).") from None
 
 
-def _unexpected(what: str, expected: str, found: Any) -> NoReturn:
+def unexpected(what: str, expected: str, found: Any) -> NoReturn:
+    """Raise the error of content of another kind.
+
+    Raises:
+        BuildError: Always.
+    """
     raise BuildError(f"{what}: expected {expected}, got {repr(found)[:60]}.")
 
 

@@ -1,4 +1,4 @@
-"""A server on loopback that answers as ClinicalTrials.gov, MediaWiki and NCBI document it.
+"""A server on loopback that answers as ClinicalTrials.gov, MediaWiki, NCBI and bioRxiv document it.
 
 The contents are written for the tests. Faults are answers that a path gets before its real one.
 """
@@ -23,6 +23,10 @@ CATEGORIES = {
     "Pain management": ([(104, "Analgesic"), (101, "Ache")], ["Too deep"]),
     "Back pain": ([], []),
     "Too deep": ([(190, "Not reached")], []),
+    "Diseases and disorders by system": ([(301, "List")], ["Eye diseases"]),
+    "Eye diseases": ([(302, "Cataract")], ["Retina", "Diseases and disorders by system"]),
+    "Retina": ([(303, "Retinopathy"), (302, "Cataract")], ["Below the retina"]),
+    "Below the retina": ([(390, "Not reached")], []),
     "Fever": ([(201, "Fever"), (202, "Hyperthermia"), (102, "Headache"), (203, "Deleted")], []),
 }
 LONG = "This sentence is longer than fifty characters, as a section must be. "
@@ -40,6 +44,32 @@ FOUND = {
     ("pubmed", "medicine"): [str(2000 + i) for i in range(30)],
 }
 STUDIES = 25
+#: DOI and version of what each server posted, in its order: the third one has a second version later.
+POSTED = {
+    "biorxiv": [(f"10.1101/{i}", 1) for i in range(7)] + [("10.1101/2", 2), ("10.1101/7", 1)],
+    "medrxiv": [(f"10.1101/{i}", 1) for i in range(50, 53)],
+}
+
+
+def posting(server: str, doi: str, version: int) -> dict:
+    """Metadata of a preprint; the one that ends in 5 has no abstract."""
+    number = int(doi.rpartition("/")[2])
+    return {
+        "title": f"A study  of protein {number}",
+        "authors": "Doe, J.; Roe, R.",
+        "author_corresponding": "Jane Doe",
+        "author_corresponding_institution": "University",
+        "doi": doi,
+        "date": f"2018-01-{number % 28 + 1:02}",
+        "version": str(version),
+        "type": "new results",
+        "license": "cc_by",
+        "category": "neuroscience",
+        "jatsxml": f"https://www.biorxiv.org/content/early/{doi}.source.xml",
+        "abstract": "" if number % 10 == 5 else f"Protein {number} binds,\nversion {version}.",
+        "published": "NA",
+        "server": server,
+    }
 
 
 def study(number: int) -> dict:
@@ -73,7 +103,7 @@ class Answer:
 
 @dataclass
 class Apis:
-    """The three APIs.
+    """The four APIs.
 
     Attributes:
         faults: By path, answers that are given before the real one, in order.
@@ -100,7 +130,26 @@ class Apis:
             return _json(self.search(query))
         if path == "/efetch.fcgi":
             return Answer(articles(query["db"], query["id"].split(",")).encode())
+        if path.startswith("/details/"):
+            return _json(self.details(*path.split("/")[2:]))
         return Answer(b"not here", 404)
+
+    def details(self, server: str, start: str, end: str, cursor: str, form: str) -> dict:
+        """A page of postings, three at a time; counts are numbers, totals text, as on the real server."""
+        assert (start, end, form) == ("2018-01-01", "2022-12-20", "json")
+        posted, first = POSTED[server], int(cursor)
+        page = [posting(server, *one) for one in posted[first : first + 3]]
+        if not page:
+            return {"messages": [{"status": "no posts found"}], "collection": []}
+        message = {
+            "status": "ok",
+            "interval": f"{start}:{end}",
+            "cursor": cursor,
+            "count": len(page),
+            "count_new_papers": str(len({doi for doi, _ in posted})),
+            "total": str(len(posted)),
+        }
+        return {"messages": [message], "collection": page}
 
     def studies(self, query: dict[str, str]) -> dict:
         """A page of studies; tokens are opaque."""

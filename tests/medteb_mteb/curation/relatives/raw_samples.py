@@ -142,6 +142,73 @@ def write_medquad(folder: Path, *, packed: bool = True) -> Path:
     return folder
 
 
+#: A discharge note in the form of MIMIC-IV-Note, with nothing of it.
+NOTE = """
+Name: ___
+Chief Complaint:
+chest pain
+
+History of Present Illness:
+He felt pain
+on stairs.
+
+Past Medical History: none
+Discharge Diagnosis:
+Angina
+
+Discharge Instructions:
+Rest. History of Present Illness: not a heading here
+"""
+
+
+def note_of(**sections: str) -> str:
+    """A note of the given sections: `Chief_Complaint="x"`."""
+    return "\n \nName:  ___\n \n" + "\n\n".join(
+        f"{name.replace('_', ' ')}:\n{text}" for name, text in sections.items()
+    )
+
+
+def write_notes(folder: Path, notes: list[str], kinds: str = "") -> Path:
+    """`note/discharge.csv.gz` in the published layout; note n is of admission 2000n of patient 1000n.
+
+    Args:
+        folder: The folder of the copy.
+        notes: Texts of the notes.
+        kinds: `D` for a discharge summary and `A` for an addendum to the admission before it, per note.
+    """
+    columns = ("note_id", "subject_id", "hadm_id", "note_type", "note_seq", "charttime", "storetime", "text")
+    rows: list[tuple] = [columns]
+    admission = -1
+    for number, text in enumerate(notes):
+        addendum = kinds[number : number + 1] == "A"
+        admission += not addendum
+        subject, kind = 10_000 + admission, "AD" if addendum else "DS"
+        day = "2180-05-07 00:00:00"
+        rows.append((f"{subject}-{kind}-1", subject, 20_000 + admission, kind, 1, day, day, text))
+    (folder / "note").mkdir(parents=True, exist_ok=True)
+    with gzip.open(folder / "note" / "discharge.csv.gz", "wt", encoding="utf-8", newline="") as stream:
+        csv.writer(stream, lineterminator="\n").writerows(rows)
+    return folder
+
+
+def write_admissions(folder: Path, stays: list[tuple[int, int, str, str, str]]) -> Path:
+    """`hosp/admissions.csv.gz` in the published layout: patient, admission, first and last day, death."""
+    columns = (
+        "subject_id", "hadm_id", "admittime", "dischtime", "deathtime", "admission_type",
+        "admit_provider_id", "admission_location", "discharge_location", "insurance", "language",
+        "marital_status", "race", "edregtime", "edouttime", "hospital_expire_flag",
+    )  # fmt: skip
+    rows = [
+        (subject, stay, start, end, death, "URGENT", "P00", "EMERGENCY ROOM", "HOME", "Other", "?",
+         "", "", "", "", int(bool(death)))
+        for subject, stay, start, end, death in stays
+    ]  # fmt: skip
+    (folder / "hosp").mkdir(parents=True, exist_ok=True)
+    with gzip.open(folder / "hosp" / "admissions.csv.gz", "wt", encoding="utf-8", newline="") as stream:
+        csv.writer(stream, lineterminator="\n").writerows([columns, *rows])
+    return folder
+
+
 def _snippet(pmid: str, text: str, section: str = "abstract", start: int = 0) -> dict:
     address = f"http://www.ncbi.nlm.nih.gov/pubmed/{pmid}"
     return {"document": address, "text": text, "beginSection": section, "offsetInBeginSection": start}

@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import json
 
 import pytest
+from tests.medteb_mteb.curation.relatives.api_server import Apis, serving
+from tests.medteb_mteb.curation.relatives.raw_samples import NOTE, write_medquad, write_notes
 from tests.medteb_mteb.curation.relatives.raw_samples import SOURCES as REAL
-from tests.medteb_mteb.curation.relatives.raw_samples import write_medquad
 from tests.medteb_mteb.english.snapshots import write_csv
 
 from mar_st.data import read_source
 from mar_st.recipes.load import load_recipe
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.relatives.medte import SOURCES, build_pairs, first_sentence, note_fields
-
-NOTE = """
-Name: ___
-Chief Complaint:
-chest pain
-
-History of Present Illness:
-He felt pain
-on stairs.
-
-Past Medical History: none
-Discharge Diagnosis:
-Angina
-
-Discharge Instructions:
-Rest. History of Present Illness: not a heading here
-"""
+from medteb_mteb.curation.relatives.fetch import fetch_source
+from medteb_mteb.curation.relatives.medte import SOURCES, build_pairs, first_sentence
 
 
 def write_lines(path, *rows):
@@ -46,9 +29,7 @@ def raw(tmp_path):
     article = {"title": "On fever", "abstract": "Fever is heat. It passes."}
     write_lines(folder / "pubmed" / "a.jsonl", article, article, {"title": "No abstract", "abstract": None})
     write_lines(folder / "biorxiv-medrxiv" / "b.jsonl", {"title": "On cells", "abstract": "Cells divide."})
-    (folder / "mimic-iv").mkdir()
-    with gzip.open(folder / "mimic-iv" / "discharge.csv.gz", "wt", encoding="utf-8", newline="") as stream:
-        csv.writer(stream).writerows([("note_id", "text"), ("1", NOTE), ("2", "no headings")])
+    write_notes(folder / "mimic-iv", [NOTE, "no headings"])
     study = {
         "identificationModule": {"officialTitle": "A trial of tea"},
         "descriptionModule": {"detailedDescription": "We give tea.\n\nEvery day."},
@@ -144,6 +125,52 @@ def test_what_was_written_is_kept_and_what_changed_is_written_again(raw, tmp_pat
         build_pairs(raw, tmp_path / "out")
 
 
+def test_a_file_that_was_added_and_another_benchmark_are_noticed(raw, tmp_path):
+    only = tmp_path / "only"
+    only.mkdir()
+    (raw / "pubmed").rename(only / "pubmed")
+    first = build_pairs(only, tmp_path / "out")
+    write_lines(only / "pubmed" / "b.jsonl", {"title": "Added", "abstract": "Later."})
+    assert build_pairs(only, tmp_path / "out")["pubmed"]["pairs"] == first["pubmed"]["pairs"] + 1
+    said: list[str] = []
+    for place, text in (("d", "Later."), ("e", "Fever is heat.")):
+        path = tmp_path / place / "MedTEB-eng" / "retrieval_medquad_dataset.csv"
+        write_csv(path, ("query", "corpus"), [("a", text)])
+        build_pairs(only, tmp_path / "out", against=tmp_path / place, say=said.append)
+    assert not any("written before" in line for line in said)
+    assert pairs_of(tmp_path / "out", "pubmed") == [("Added", "Later.")]
+
+
+def test_a_source_whose_pairs_are_all_tested_does_not_stop_the_others(raw, tmp_path):
+    path = tmp_path / "d" / "MedTEB-eng" / "retrieval_medquad_dataset.csv"
+    write_csv(path, ("query", "corpus"), [("a", "The heart beats.")])
+    with pytest.raises(
+        BuildError, match=r"No pair comes of medmcqa \(left out: .*in the benchmark': 1"
+    ) as error:
+        build_pairs(raw, tmp_path / "out", against=tmp_path / "d")
+    assert "medquad" not in str(error.value)
+    written = {path.stem for path in (tmp_path / "out").glob("*.jsonl")}
+    assert written == set(SOURCES) - {"medmcqa"}
+    assert set(json.loads((tmp_path / "out" / "pairs.json").read_text())) == written
+
+
+def test_responses_of_the_fetchers_are_articles(raw, tmp_path):
+    with serving(Apis()) as apis:
+        options = {"contact": "me@example.org", "per_second": 100, "address": apis.url}
+        fetch_source("pubmed", tmp_path / "fetched" / "pubmed", **options)
+        for server in ("biorxiv", "medrxiv"):
+            fetch_source(server, tmp_path / "fetched" / "biorxiv-medrxiv" / server, **options)
+        fetch_source("clinical-trials", tmp_path / "none" / "pubmed", **options)
+    found = build_pairs(tmp_path / "fetched", tmp_path / "out", form="code")
+    assert found["pubmed"]["pairs"] == 30
+    assert pairs_of(tmp_path / "out", "pubmed")[0] == ("Title of 2000", "Aim 2000. Found < 2000.")
+    assert found["biorxiv-medrxiv"]["pairs"] == 7 + 3
+    assert list(found["biorxiv-medrxiv"]["made_from"]) == ["biorxiv/fetched.json", "medrxiv/fetched.json"]
+    assert build_pairs(tmp_path / "fetched", tmp_path / "out", form="code") == found
+    with pytest.raises(BuildError, match="is of 'clinical-trials', which has no articles with abstracts"):
+        build_pairs(tmp_path / "none", tmp_path / "other")
+
+
 def test_a_stopped_build_continues(raw, tmp_path):
     whole = build_pairs(raw, tmp_path / "whole")
     broken = raw / "medmcqa" / "train.json"
@@ -158,10 +185,7 @@ def test_a_stopped_build_continues(raw, tmp_path):
     assert sum("written before" in line for line in said) == 4
 
 
-def test_sections_and_sentences():
-    fields = note_fields(NOTE)
-    assert fields["Discharge Diagnosis"] == "Angina"
-    assert fields["History of Present Illness"] == "He felt pain on stairs."
+def test_a_sentence_ends_before_a_capital():
     assert first_sentence("BACKGROUND: It rose by 3.5 mg. We stopped.") == "BACKGROUND: It rose by 3.5 mg."
 
 

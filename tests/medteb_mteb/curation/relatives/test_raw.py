@@ -18,9 +18,9 @@ from medteb_mteb.curation.relatives.raw import (
     clean,
     parse_csv,
     parse_json,
-    parse_jsonl,
     parse_xml,
 )
+from medteb_mteb.curation.relatives.streams import parse_jsonl
 
 BILLION = b"""<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "ha"><!ENTITY c "&b;&b;&b;&b;">]><a>&c;</a>"""
 EXTERNAL = b"""<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>"""

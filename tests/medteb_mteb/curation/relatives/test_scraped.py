@@ -12,6 +12,7 @@ from tests.medteb_mteb.curation.relatives.api_server import LONG, Apis, serving
 
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.relatives import build_pairs, build_snapshot_task, negatives, scraped
+from medteb_mteb.curation.relatives import rows as rows_module
 from medteb_mteb.curation.relatives.fetch import SOURCES, fetch_source
 from medteb_mteb.english.table import english_tasks
 
@@ -31,6 +32,8 @@ def raw(tmp_path_factory):
             ("pmc", [TERMS]),
             ("pubmed", []),
             ("clinical-trials", []),
+            ("biorxiv", []),
+            ("medrxiv", []),
         ):
             options = {"tasks": tasks, "contact": "https://example.org", "per_second": 100}
             fetch_source(name, folder / name, address=apis.url, **options)
@@ -70,7 +73,7 @@ def test_articles_have_the_label_of_their_term(raw, tmp_path):
 
 
 def test_more_rows_than_published_are_left_out_by_lot(raw, tmp_path, monkeypatch):
-    monkeypatch.setattr(scraped, "MOST_LABELLED", 5)
+    monkeypatch.setattr(rows_module, "MOST_LABELLED", 5)
     rows, _ = build(raw / "wikipedia", FEVER, tmp_path / "a")
     again, _ = build(raw / "wikipedia", FEVER, tmp_path / "b")
     assert len(rows) == 5
@@ -138,6 +141,19 @@ def test_titles_stand_for_the_questions_of_pubmed(raw, tmp_path):
     assert len(pairs) == 60
 
 
+def test_titles_stand_for_the_questions_of_preprints(raw, tmp_path):
+    rows, found = build(raw / "biorxiv", "retrieval_biorxiv_dataset", tmp_path)
+    # Of eight preprints one has no abstract; the second version of another one is left out.
+    assert [row["query"] for row in rows] == [f"A study of protein {i}" for i in (0, 1, 2, 3, 4, 6, 7)]
+    assert rows[2]["corpus"] == "Protein 2 binds,\nversion 1."
+    assert found["differs"].startswith("titles in the place of GPT-4o's questions: another task")
+    assert found["licence"] == "each preprint has its own"
+    rows, _ = build(raw / "medrxiv", "retrieval_medrxiv_dataset", tmp_path)
+    assert len(rows) == 3
+    with pytest.raises(BuildError, match=r"fetched\.json is of 'medrxiv'; expected biorxiv"):
+        build(raw / "medrxiv", "retrieval_biorxiv_dataset", tmp_path / "other")
+
+
 def test_a_snapshot_gives_the_same_bytes(raw, tmp_path):
     for place in ("a", "b"):
         build(raw / "wikipedia", FEVER, tmp_path / place)
@@ -201,7 +217,7 @@ def test_every_task_of_a_source_has_a_builder_and_its_texts_say_how_it_differs(
     from medteb_mteb.curation.relatives import SNAPSHOT_TASKS
 
     fetched = [task for source in SOURCES.values() for task in source.tasks]
-    assert len(fetched) == 10 + 3 + 4 + 2
+    assert len(fetched) == 11 + 3 + 4 + 2 + 2
     for task in fetched:
         assert SNAPSHOT_TASKS[task].differs.endswith("of the day when it was fetched")
     open_ones = {name for name, task in english_tasks().items() if task.needs == "network"}

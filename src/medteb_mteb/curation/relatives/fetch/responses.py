@@ -13,11 +13,10 @@ import hashlib
 import json
 import os
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
 from mar_st.files import JsonError, finished, make_folder, read_json, sync_folder, write_json
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.relatives.fetch.web import Again
+from medteb_mteb.curation.relatives.fetch.web import Again, address_of
 from medteb_mteb.editions import leads_outside
 
 if TYPE_CHECKING:
@@ -39,15 +38,10 @@ if TYPE_CHECKING:
             ...
 
 
-__all__ = ["FROZEN", "Ask", "Fetching", "Frozen", "address_of", "read_frozen"]
+__all__ = ["FROZEN", "Ask", "Fetching", "Frozen", "read_frozen"]
 
 FROZEN, UNDER_WAY, FILES = "fetched.json", "fetched.part", "responses"
 _FORMAT, _VERSION = "medteb-fetched", 1
-
-
-def address_of(base: str, path: str, params: Mapping[str, Any]) -> str:
-    """Address of a request, without secrets and contact."""
-    return f"{base}{path}?{urlencode(params)}"
 
 
 def _file_of(address: str, suffix: str) -> str:
@@ -93,7 +87,7 @@ class Fetching:
         Raises:
             BuildError: There is none, or it cannot be written.
         """
-        address = address_of(self.official, path, params)
+        address = address_of(self.official, path, params)  # without secrets and contact
         name = _file_of(address, suffix)
         body = self._kept(name)
         if body is not None:

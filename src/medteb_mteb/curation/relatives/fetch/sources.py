@@ -1,4 +1,4 @@
-"""The sources of English MedTEB that need neither credentials nor an LLM, and how politely each is asked."""
+"""The open APIs that English MedTEB is made of, and how politely each is asked."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from medteb_mteb.curation.files.folder import alone
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.relatives.fetch import entrez, trials, wikipedia
+from medteb_mteb.curation.relatives.fetch import entrez, preprints, trials, wikipedia
 from medteb_mteb.curation.relatives.fetch.responses import FROZEN, Fetching, read_frozen
 from medteb_mteb.curation.relatives.fetch.tables import (
     PMC_TERMS,
+    PREPRINT_TASKS,
     PUBMED_TASKS,
     TRIAL_FIELDS,
     WIKI_CATEGORIES,
+    WIKI_PAIRS,
     extent_of,
 )
 from medteb_mteb.curation.relatives.fetch.web import Manners, Web
@@ -39,7 +41,7 @@ class WebSource:
 
     Attributes:
         official: Its address.
-        per_second: Most requests per second, as its operators ask.
+        per_second: Most requests per second, as its operators ask where they state it.
         tasks: Tasks that are made of it.
         fetch: Asks for everything that an extent names.
         licence: What its operators state.
@@ -60,9 +62,16 @@ SOURCES: Mapping[str, WebSource] = {
         trials.fetch,
         "https://clinicaltrials.gov/about-site/terms-conditions",
     ),
-    "wikipedia": WebSource(wikipedia.OFFICIAL, 3.0, tuple(WIKI_CATEGORIES), wikipedia.fetch, "cc-by-sa-4.0"),
+    "wikipedia": WebSource(
+        wikipedia.OFFICIAL, 3.0, (*WIKI_CATEGORIES, *WIKI_PAIRS), wikipedia.fetch, "cc-by-sa-4.0"
+    ),
     "pmc": WebSource(entrez.OFFICIAL, 3.0, tuple(PMC_TERMS), entrez.fetch_pmc, "not specified"),
     "pubmed": WebSource(entrez.OFFICIAL, 3.0, PUBMED_TASKS, entrez.fetch_pubmed, "not specified"),
+    # Nothing is stated about the pace of this API; one request per second bothers nobody.
+    **{
+        server: WebSource(preprints.OFFICIAL, 1.0, (task,), preprints.fetch, "each preprint has its own")
+        for server, task in PREPRINT_TASKS.items()
+    },
 }
 
 
@@ -84,7 +93,7 @@ def fetch_source(
         folder: The folder; a complete one is kept as it is.
         contact: E-mail address or web page of whoever runs this; default `$MEDTEB_CONTACT`.
         tasks: Tasks to fetch for; default all of the source.
-        most: Most pages of a category, articles of a term, or studies, if fewer than published.
+        most: Most pages of a category, articles of a term, studies, or preprints, if fewer than published.
         per_second: Most requests per second; default what the operators ask for.
         address: Address of a mirror.
         say: Receives a line now and then.

@@ -11,19 +11,24 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PMC_TERMS",
+    "PREPRINT_TASKS",
     "PUBMED_TASKS",
     "PUBMED_TERM",
     "TRIAL_FIELDS",
     "WIKI_CATEGORIES",
+    "WIKI_DEPTHS",
+    "WIKI_PAIRS",
     "extent_of",
     "most_of",
 ]
 
-#: Most pages of a category and articles of a term, as published.
-MOST = {"CLS": 2_000, "CLU": 1_000}
+#: Most pages of a category and articles of a term by type of task, as published; for pairs ours.
+MOST = {"classification": 2_000, "clustering": 1_000, "pairclassification": 2_000}
 #: Studies as published: 17 pages of 1,000.
 STUDIES, PAGE = 17_000, 1_000
 PUBMED_TERM = "medicine"
+#: Days of the preprints as published, and the most preprints, which are the most rows of a retrieval task.
+PREPRINT_DAYS, PREPRINTS = ("2018-01-01", "2022-12-20"), 16_384
 
 _SYNDROMES = tuple(
     f"Syndromes affecting {part}" for part in ("the eye", "blood", "the nervous system", "hearing")
@@ -57,6 +62,12 @@ WIKI_CATEGORIES: Mapping[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 
+#: The one task of pairs from Wikipedia, and its category, which is followed two levels of subcategories down.
+WIKI_PAIRS: Mapping[str, tuple[str, ...]] = {
+    "pairclassification_wiki_diseases_dataset": ("Diseases and disorders by system",)
+}
+WIKI_DEPTHS: Mapping[str, int] = {"Diseases and disorders by system": 2}
+
 #: Search terms of PubMed Central by task; a term is a label.
 PMC_TERMS: Mapping[str, tuple[str, ...]] = {
     "classification_pmc_medical_imaging_types_dataset": _IMAGING,
@@ -71,30 +82,42 @@ TRIAL_FIELDS: Mapping[str, str] = {
     for field in ("detailedDescription", "primaryOutcomes")
 }
 
+#: Tasks by server of preprints.
+PREPRINT_TASKS: Mapping[str, str] = {
+    "biorxiv": "retrieval_biorxiv_dataset",
+    "medrxiv": "retrieval_medrxiv_dataset",
+}
+
 PUBMED_TASKS = ("pairclassification_pubmed_pair_classification", "retrieval_pubmed_retrieval")
 
 
 def most_of(task: str) -> int:
-    """Most pages or articles of a label of a task of classification or clustering, as published."""
-    return MOST["CLS" if task.startswith("classification") else "CLU"]
+    """Return the most pages or articles of a label of a task."""
+    return MOST[task.partition("_")[0]]
 
 
 def extent_of(source: str, tasks: tuple[str, ...], most: int | None) -> dict[str, Any]:
-    """Returns what has to be fetched for tasks of a source.
+    """Return what has to be fetched for tasks of a source.
 
     Args:
         source: Name of the source.
         tasks: Names of the tasks.
-        most: Most pages of a category, articles of a term, or studies, if fewer than published.
+        most: Most pages of a category, articles of a term, studies, or preprints, if fewer than published.
     """
     limit = most if most is not None else 1 << 30
     if source == "clinical-trials":
         return {"studies": min(STUDIES, limit), "page": PAGE}
     if source == "pubmed":
         return {"terms": {PUBMED_TERM: min(MOST_PUBMED, limit)}}
-    labels = WIKI_CATEGORIES if source == "wikipedia" else PMC_TERMS
+    if source in PREPRINT_TASKS:
+        start, end = PREPRINT_DAYS
+        return {"server": source, "start": start, "end": end, "preprints": min(PREPRINTS, limit)}
+    labels = {**WIKI_CATEGORIES, **WIKI_PAIRS} if source == "wikipedia" else PMC_TERMS
     found: dict[str, int] = {}
     for task in tasks:
         for label in labels[task]:
             found[label] = max(found.get(label, 0), min(most_of(task), limit))
-    return {"categories" if source == "wikipedia" else "terms": found}
+    if source != "wikipedia":
+        return {"terms": found}
+    deep = {label: WIKI_DEPTHS[label] for label in found if label in WIKI_DEPTHS}
+    return {"categories": found, **({"depths": deep} if deep else {})}

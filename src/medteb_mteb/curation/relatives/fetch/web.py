@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import IO
 
-__all__ = ["Again", "Manners", "Web", "parse_json_body"]
+__all__ = ["Again", "Manners", "Web", "address_of", "parse_json_body"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +42,11 @@ MOST_PAUSE = 600.0
 _CHUNK = 1 << 16
 _CONTACT = re.compile(r"[\x21-\x7e]+@[\x21-\x7e]+\.[\x21-\x7e]+|https?://[\x21-\x7e]+")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def address_of(base: str, path: str, params: Mapping[str, Any]) -> str:
+    """Return the address of a request; without parameters it has no question mark."""
+    return f"{base}{path}?{urlencode(params)}" if params else f"{base}{path}"
 
 
 class Again(Exception):  # noqa: N818 - an outcome, not a mistake
@@ -158,10 +163,10 @@ class Web:
         Raises:
             BuildError: There is none.
         """
-        shown = f"{self.base}{path}?{urlencode(params)}"[:300]
+        shown = address_of(self.base, path, params)[:300]
         for attempt in range(self.manners.attempts):
             try:
-                body = self._once(f"{self.base}{path}?{urlencode({**params, **self._secret})}", shown)
+                body = self._once(address_of(self.base, path, {**params, **self._secret}), shown)
                 return body, parse(body)
             except Again as again:
                 if again.after > MOST_PAUSE:

@@ -23,6 +23,8 @@ _PASSING = ("maxlag", "ratelimited", "readonly")
 _WAIT = 5.0
 #: Lists of one category; a server that never ends one is not believed.
 _MOST_LISTS = 200
+#: Subcategories of one category, for the same reason.
+_MOST_CATEGORIES = 5_000
 _HEADING = re.compile(r"^(={2,6})[^\n]*\1[ \t]*$", re.MULTILINE)
 
 
@@ -31,36 +33,44 @@ def fetch(ask: Ask, extent: Mapping[str, Any]) -> None:
 
     Args:
         ask: Gives the response to a request.
-        extent: `categories`: the most pages by category.
+        extent: `categories`: the most pages by category; `depths`: the depth of those categories whose
+            subcategories are followed further than one level down.
     """
+    depths = extent.get("depths", {})
     for category, most in extent["categories"].items():
-        for page in members(ask, category, most):
+        for page in members(ask, category, most, depths.get(category, 1)):
             sections(ask, page)
 
 
-def members(ask: Ask, category: str, most: int) -> list[int]:
-    """Ids of the pages of a category, then of its subcategories, in the order of the lists.
+def members(ask: Ask, category: str, most: int, depth: int = 1) -> list[int]:
+    """Return ids of the pages of a category, then of its subcategories level by level, in list order.
 
     Args:
         ask: Gives the response to a request.
         category: Name without `Category:`.
         most: Most pages.
+        depth: Levels of subcategories that are followed.
+
+    Raises:
+        BuildError: There are more subcategories than an encyclopedia would have.
     """
     found: dict[int, None] = {}
-    below: list[str] = []
-    for entry in _listed(ask, category, "page|subcat"):
-        if entry["ns"] == 0:
-            found[entry["pageid"]] = None
-        elif entry["ns"] == 14:
-            below.append(entry["title"].partition(":")[2])
-        if len(found) == most:
-            return list(found)
-    for name in below:
-        for entry in _listed(ask, name, "page"):
-            if entry["ns"] == 0:
-                found[entry["pageid"]] = None
-            if len(found) == most:
-                return list(found)
+    level, seen = [category], {category}
+    for below in range(depth + 1):
+        last = below == depth
+        following: dict[str, None] = {}
+        for name in level:
+            for entry in _listed(ask, name, "page" if last else "page|subcat"):
+                if entry["ns"] == 0:
+                    found[entry["pageid"]] = None
+                elif entry["ns"] == 14:
+                    following[entry["title"].partition(":")[2]] = None
+                if len(found) == most:
+                    return list(found)
+        level = [name for name in following if name not in seen]
+        seen.update(level)
+        if len(seen) > _MOST_CATEGORIES:
+            raise BuildError(f"Wikipedia: {category!r} has more than {_MOST_CATEGORIES:,} subcategories.")
     return list(found)
 
 

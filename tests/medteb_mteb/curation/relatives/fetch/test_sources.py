@@ -8,15 +8,24 @@ import subprocess
 import sys
 
 import pytest
-from tests.medteb_mteb.curation.relatives.api_server import FOUND, STUDIES, Answer, Apis, serving, twice
+from tests.medteb_mteb.curation.relatives.api_server import (
+    FOUND,
+    STUDIES,
+    Answer,
+    Apis,
+    posting,
+    serving,
+    twice,
+)
 
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.relatives import build_snapshot_task
-from medteb_mteb.curation.relatives.fetch import entrez, fetch_source, web
+from medteb_mteb.curation.relatives.fetch import entrez, fetch_source, web, wikipedia
 from medteb_mteb.curation.relatives.fetch.tables import TRIAL_FIELDS, WIKI_CATEGORIES, extent_of
 
 DESCRIPTIONS = "clinical_trials_officialTitle_vsdetailedDescription"
 FEVER = "classification_wiki_pain_vs_fever_dataset"
+DISEASES = "pairclassification_wiki_diseases_dataset"
 TERMS = "classification_pmc_diagnostic_vs_therapeutic_dataset"
 ME = "me@example.org"
 
@@ -55,6 +64,10 @@ def content(folder):
         ("wikipedia", [FEVER], 3 + 2 + 2 + 7),
         ("pmc", [TERMS], 2 + 3 + 2),
         ("pubmed", [], 2),
+        # Lists of the category, of its subcategory, and of the one below that; pages 301 to 303.
+        ("wikipedia", [DISEASES], 1 + 2 + 1 + 3),
+        ("biorxiv", [], 3),
+        ("medrxiv", [], 1),
     ],
 )
 def test_a_source_is_fetched_once(apis, tmp_path, name, tasks, responses):
@@ -241,10 +254,79 @@ def test_a_study_of_another_form_is_one_clear_error(apis, tmp_path):
         fetch(apis, "clinical-trials", tmp_path / "a")
 
 
+def test_preprints_are_asked_for_page_by_page(apis, tmp_path):
+    found = fetch(apis, "biorxiv", tmp_path / "a")
+    assert [target for target, _ in apis.asked] == [
+        f"/details/biorxiv/2018-01-01/2022-12-20/{cursor}/json" for cursor in (0, 3, 6)
+    ]
+    assert (found["responses"], found["requested"]) == (3, 3)
+    apis.asked.clear()
+    fetch(apis, "biorxiv", tmp_path / "b", most=4)
+    assert len(apis.asked) == 2
+    extent = json.loads((tmp_path / "b" / "fetched.json").read_text())["extent"]
+    assert extent == {"server": "biorxiv", "start": "2018-01-01", "end": "2022-12-20", "preprints": 4}
+
+
+def test_a_killed_fetch_of_preprints_continues(apis, tmp_path):
+    fetch(apis, "biorxiv", tmp_path / "whole")
+    asked = len(apis.asked)
+    path = "/details/biorxiv/2018-01-01/2022-12-20/3/json"
+    apis.faults[path] = [Answer(b"", 404)]
+    with pytest.raises(BuildError, match="status 404"):
+        fetch(apis, "biorxiv", tmp_path / "cut")
+    assert fetch(apis, "biorxiv", tmp_path / "cut")["requested"] == 2
+    assert len(apis.asked) == asked + 4  # the first page was not asked for again
+    assert content(tmp_path / "cut") == content(tmp_path / "whole")
+
+
+def test_a_server_of_preprints_that_is_busy_is_waited_for(apis, tmp_path, monkeypatch):
+    slept = []
+    monkeypatch.setattr(web.time, "sleep", slept.append)
+    path = "/details/medrxiv/2018-01-01/2022-12-20/0/json"
+    page = Answer(b"<html>maintenance</html>")
+    apis.faults[path] = [Answer(b"", 429, {"Retry-After": "17"}), page, Answer(b"{}")]
+    found = fetch(apis, "medrxiv", tmp_path / "a")
+    assert (found["responses"], len(apis.asked)) == (1, 4)
+    assert max(slept) == 17
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        ({"messages": [{"status": "invalid interval"}], "collection": []}, "refuses a request: 'invalid int"),
+        ({"messages": [{"status": "ok", "total": "-1"}], "collection": []}, "gives no total: '-1'"),
+        ({"messages": [{"status": "ok", "total": "9" * 11}], "collection": []}, "gives no total"),
+        ({"messages": [{"status": "ok", "total": 9}], "collection": [{"doi": 7}]}, "not of the documented"),
+        ({"messages": [{"status": "ok", "total": 9}], "collection": ["x"]}, "not of the documented form"),
+    ],
+)
+def test_a_page_of_preprints_of_another_form_is_one_clear_error(apis, tmp_path, content, match):
+    apis.faults["/details/medrxiv/2018-01-01/2022-12-20/0/json"] = [Answer(json.dumps(content).encode())]
+    with pytest.raises(BuildError, match=match):
+        fetch(apis, "medrxiv", tmp_path / "a")
+    assert not (tmp_path / "a" / "fetched.json").exists()
+
+
+def test_a_list_of_preprints_that_does_not_end_is_refused(apis, tmp_path):
+    page = {"messages": [{"status": "ok", "total": 900}], "collection": [posting("medrxiv", "10.1101/1", 1)]}
+    for cursor in range(3):
+        path = f"/details/medrxiv/2018-01-01/2022-12-20/{cursor}/json"
+        apis.faults[path] = [Answer(json.dumps(page).encode())]
+    with pytest.raises(BuildError, match="medrxiv: the list of preprints does not end"):
+        fetch(apis, "medrxiv", tmp_path / "a")
+    assert len(apis.asked) == 2
+
+
+def test_subcategories_without_end_are_refused(apis, tmp_path, monkeypatch):
+    monkeypatch.setattr(wikipedia, "_MOST_CATEGORIES", 2)
+    with pytest.raises(BuildError, match="has more than 2 subcategories"):
+        fetch(apis, "wikipedia", tmp_path / "a", tasks=[DISEASES])
+
+
 def test_unknown_names_are_one_clear_error(tmp_path, monkeypatch):
     monkeypatch.delenv("MEDTEB_CONTACT", raising=False)
     with pytest.raises(
-        BuildError, match="No source 'x'; sources are clinical-trials, wikipedia, pmc, pubmed"
+        BuildError, match="No source 'x'; sources are clinical-trials, wikipedia, pmc, pubmed, biorxiv, m"
     ):
         fetch_source("x", tmp_path / "a")
     with pytest.raises(BuildError, match=f"{FEVER!r} is not made of pmc"):
@@ -260,6 +342,11 @@ def test_extents_are_those_of_the_paper():
     pages = extent_of("wikipedia", tuple(WIKI_CATEGORIES), None)["categories"]
     assert len(pages) == 4 + 2 + 5 + 5 + 5 + 3 + 5 + 5  # Pathology is in two tasks
     assert (pages["Radiology"], pages["Public health"], pages["Fever"]) == (2_000, 1_000, 2_000)
+    assert extent_of("wikipedia", (DISEASES,), None) == {
+        "categories": {"Diseases and disorders by system": 2_000},
+        "depths": {"Diseases and disorders by system": 2},
+    }
+    assert extent_of("medrxiv", ("retrieval_medrxiv_dataset",), None)["preprints"] == 16_384
     assert extent_of("wikipedia", (FEVER,), 7) == {"categories": {"Pain": 7, "Fever": 7}}
 
 
@@ -277,6 +364,8 @@ def test_the_server_of_the_tests_gives_all_studies(apis, tmp_path):
         ("wikipedia", FEVER),
         ("pmc", TERMS),
         ("pubmed", "retrieval_pubmed_retrieval"),
+        ("biorxiv", "retrieval_biorxiv_dataset"),
+        ("medrxiv", "retrieval_medrxiv_dataset"),
     ],
 )
 def test_the_real_servers_answer_as_documented(tmp_path, name, task):

@@ -1,0 +1,95 @@
+"""Reads tables and JSON lines that are larger than memory row by row; they are taken as hostile, too."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from typing import TYPE_CHECKING, Any
+
+from mar_st.files import one_line
+from medteb_mteb.curation.files.records import BuildError
+from medteb_mteb.curation.relatives.raw import ARCHIVE_ERRORS, MOST_RATIO, decode, json_of, unexpected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["iter_csv", "parse_jsonl"]
+
+#: Bytes of a table, unpacked; the notes of MIMIC-IV have some 3.5 GB.
+MOST_TABLE = 64 << 30
+#: Bytes of a line, and characters of a cell, which may have many lines.
+MOST_LINE, MOST_CELL = 1 << 24, 1 << 24
+
+
+def iter_csv(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    """Yield the rows of a table with a header; `.gz` is unpacked on the way.
+
+    Args:
+        path: The table, in UTF-8.
+        columns: Columns that there must be; only these are in the rows.
+
+    Raises:
+        BuildError: The table cannot be read or is too large, a column is missing, or a row has another number
+            of cells than the header. Messages hold nothing of the rows.
+    """
+    csv.field_size_limit(MOST_CELL)
+    opened: Any = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rb") as stream:
+            reader = csv.reader(_lines(stream, path))
+            header = [name.strip() for name in next(reader, [])]
+            if missing := [name for name in columns if name not in header]:
+                shown = ", ".join(header)[:200]
+                raise BuildError(f"{path}: no column {', '.join(missing)}; got {shown}.")
+            places = [header.index(name) for name in columns]
+            for cells in reader:
+                if not cells:
+                    continue
+                if len(cells) != len(header):
+                    raise BuildError(
+                        f"{path}:{reader.line_num}: {len(cells)} cells; the header has {len(header)}."
+                    )
+                yield {name: cells[place] for name, place in zip(columns, places, strict=True)}
+    except csv.Error as error:
+        raise BuildError(f"{path}:{reader.line_num}: {one_line(error, 150)}.") from None
+    except ARCHIVE_ERRORS as error:
+        raise BuildError(f"{path} cannot be read ({one_line(error, 150)}).") from error
+
+
+def parse_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a JSON lines file; `.gz` is unpacked on the way, empty lines are skipped.
+
+    Raises:
+        BuildError: The file cannot be read or is too large, or a line holds no JSON object.
+    """
+    opened: Any = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rb") as stream:
+            for number, line in enumerate(_lines(stream, path), start=1):
+                if line.strip():
+                    row = json_of(line, f"{path}:{number}")
+                    if not isinstance(row, dict):
+                        unexpected(f"{path}:{number}", "a JSON object", row)
+                    yield row
+    except ARCHIVE_ERRORS as error:
+        raise BuildError(f"{path} cannot be read ({one_line(error, 150)}).") from error
+
+
+def _lines(stream: Any, path: Path) -> Iterator[str]:
+    """Yield lines with their ends.
+
+    Raises:
+        BuildError: A line or the whole is too large, or is not UTF-8.
+    """
+    most = MOST_TABLE
+    if path.suffix == ".gz":
+        most = min(most, max(path.stat().st_size, 1) * MOST_RATIO)
+    total = number = 0
+    while line := stream.readline(MOST_LINE + 1):
+        total, number = total + len(line), number + 1
+        if len(line) > MOST_LINE:
+            raise BuildError(f"{path}:{number}: a line of more than {MOST_LINE:,} bytes; it is refused.")
+        if total > most:
+            raise BuildError(f"{path} unpacks to more than {most:,} bytes; it is refused.")
+        yield decode(line, f"{path}:{number}")
