@@ -23,14 +23,12 @@ from tqdm import tqdm
 
 from mar_st.errors import MarError
 from mar_st.model.encoders import layer_stack
+from mar_st.recipes.rules import CONTEXT_TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from sentence_transformers.sentence_transformer.modules import Transformer
-
-#: Texts that hidden states are averaged over at most.
-TEXTS = 32_768
 
 #: Tokens of a forward pass at most, with padding.
 PASS = 8_192
@@ -249,10 +247,10 @@ class HiddenMeans:
 
 
 def sample(number: int, seed: int) -> list[int]:
-    """Return the rows of `TEXTS` texts at most, drawn with a seed from `number` texts, in order."""
-    if number <= TEXTS:
+    """Return the rows of `CONTEXT_TEXTS` texts at most, drawn with a seed from `number` texts, in order."""
+    if number <= CONTEXT_TEXTS:
         return list(range(number))
-    return sorted(random.Random(seed).sample(range(number), TEXTS))
+    return sorted(random.Random(seed).sample(range(number), CONTEXT_TEXTS))
 
 
 @dataclass(frozen=True)

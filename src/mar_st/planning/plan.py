@@ -299,15 +299,20 @@ class Planner:
         return 3 * tokens * per_token
 
     def _setup_flops(self, stage: Stage, groups: Sequence[Group]) -> float:
-        """One pass of the teacher over all texts of the stage."""
+        """One pass of the teacher over all texts of the stage, and one to average its hidden states."""
+        total = 0.0
+        texts, tokens = self.work.averaged(stage)
+        if texts and self.recipe.query is not None:
+            shape = self.shapes["document"]
+            kept = self.recipe.query.layers_of_document or (0,)
+            total += forward_flops(shape, texts / self.world, tokens) * kept[0] / shape.layers
         teacher = self._teacher(stage)
         if teacher is None:
-            return 0.0
-        total = 0.0
-        for entry, of_query, texts in self.work.texts(stage, groups):
+            return total
+        for entry, of_query, number in self.work.texts(stage, groups):
             bare = isinstance(stage, AlignStage) and of_query and stage.teacher_prompt == "document"
             column = self.work.column(teacher, entry, of_query, 1, stage, bare=bare)
-            total += forward_flops(self.shapes[teacher], texts / self.world, column.mean)
+            total += forward_flops(self.shapes[teacher], number / self.world, column.mean)
         return total
 
     def _teacher(self, stage: Stage) -> Side | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mar_st.planning.backbones import PLACED
 from mar_st.planning.lengths import entry_stats, padded_length, tokens_of
-from mar_st.recipes.rules import reads_documents
+from mar_st.recipes.rules import CONTEXT_TEXTS, averages, reads_documents
 from mar_st.recipes.schema import AlignStage, JointStage, RetroMAEStage
 
 if TYPE_CHECKING:
@@ -140,6 +140,24 @@ class Workload:
             stats = self.stats[group.entry.name]
             found += [(group.entry, True, stats.queries or 0.0), (group.entry, False, stats.documents or 0.0)]
         return [part for part in found if part[2]]
+
+    def averaged(self, stage: Stage) -> tuple[float, float]:
+        """Texts that hidden states of the document encoder are averaged over before a stage, and tokens.
+
+        Returns:
+            Number of texts, 0 where none are averaged, and the mean number of tokens.
+        """
+        query = self.recipe.query
+        if query is None or query.context_means is None or not averages(self.recipe, stage):
+            return 0.0, 0.0
+        entries = [entry for entry in self.recipe.data if entry.name in query.context_means]
+        numbers = [self.stats[entry.name].queries or 0.0 for entry in entries]
+        total = sum(numbers)
+        if not total:
+            return 0.0, 0.0
+        means = [self.column("document", entry, True, 1, stage).mean for entry in entries]
+        tokens = sum(number * mean for number, mean in zip(numbers, means, strict=True)) / total
+        return min(total, float(CONTEXT_TEXTS)), tokens
 
     def _pairs(self, stage: Stage, entry: Data) -> Group:
         stats, batch = self.stats[entry.name], stage.batch_size

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from mar_st.recipes.schema import Backbone, Data, Recipe, Side, Stage
 
+#: Texts that hidden states are averaged over at most, see `Backbone.context_means`.
+CONTEXT_TEXTS = 32_768
+
 #: Head and decoder of a finished `retromae` stage, beside its model.
 HEAD = "retromae.safetensors"
 
@@ -81,6 +84,17 @@ def tokenizer_entries(recipe: Recipe, backbone: Backbone) -> tuple[Data, ...]:
     """The data entries whose texts the tokenizer of a random backbone is trained on."""
     named = backbone.tokenizer_data
     return tuple(entry for entry in recipe.data if named is None or entry.name in named)
+
+
+def averages(recipe: Recipe, stage: Stage) -> bool:
+    """Return True if the query encoder of a stage starts from mean hidden states of the document encoder.
+
+    It does so in the first stage that it takes part in; later ones take what that one trained.
+    """
+    if recipe.query is None or recipe.query.context_means is None:
+        return False
+    first = next((one for one in recipe.stages if joins(one) or "query" in trained_sides(one)), None)
+    return stage == first
 
 
 def head_file(path: str | Path) -> Path:

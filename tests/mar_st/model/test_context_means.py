@@ -140,6 +140,6 @@ def test_refuses_what_it_cannot_do():
 
 def test_a_sample_is_drawn_with_a_seed_where_there_are_many(monkeypatch):
     assert sample(5, 0) == [0, 1, 2, 3, 4]
-    monkeypatch.setattr(context_means, "TEXTS", 3)
+    monkeypatch.setattr(context_means, "CONTEXT_TEXTS", 3)
     assert sample(100, 0) == sample(100, 0) != sample(100, 1)
     assert len(sample(100, 0)) == 3

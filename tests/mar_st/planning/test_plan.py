@@ -193,3 +193,14 @@ def test_frozen_documents_are_paid_for_once(recipe):
     assert read.flops_per_step["query"] == encoded.flops_per_step["query"]
     assert read.setup_flops > 0 == encoded.setup_flops
     assert read.tokens_per_step < encoded.tokens_per_step
+
+
+def test_averaging_hidden_states_is_counted_once():
+    found = []
+    for names in ("[open-texts]", "null"):
+        recipe = load_recipe("mar-e5", [f"query.context_means={names}"])
+        found.append({stage.name: stage.setup_flops for stage in plan(recipe).stages})
+    averaged, copied = found
+    assert averaged["align"] > copied["align"]
+    assert averaged["joint"] == copied["joint"]
+    assert averaged["document-init"] == copied["document-init"] == 0
