@@ -96,6 +96,25 @@ def test_no_two_modules_of_a_package_give_classes_one_name(package):
     assert {name: count for name, count in names.items() if count > 1} == {}
 
 
+#: Classes that both packages have under one name: a record with one meaning, or an error or a record of each
+#: package's own files.
+IN_BOTH_PACKAGES = {"FolderError", "JournalError", "Judged", "Options", "Row", "Triple"}
+
+
+def test_the_two_packages_give_public_classes_names_of_their_own():
+    names = {
+        package: {
+            node.name
+            for module in imports.MODULES
+            if module.split(".")[0] == package
+            for node in imports.tree(module).body
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        }
+        for package in ("mar_st", "medteb_mteb")
+    }
+    assert set.intersection(*names.values()) == IN_BOTH_PACKAGES
+
+
 #: Lines of a module, and of the statements of a function: its signature and docstring do not count.
 MODULE_LINES, FUNCTION_LINES = 400, 66
 

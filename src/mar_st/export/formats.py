@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from mar_st.export.graph import PackedEncoder
-    from mar_st.online.listing import Listing, Variant
+    from mar_st.online.listing import ExportVariant, Listing
     from mar_st.online.torch_encoder import TorchEncoder
 
 
@@ -58,7 +58,7 @@ class GraphFormat(ABC):
     @abstractmethod
     def write(
         self, precision: str, folder: Path, table: str, calibration: Sequence[dict[str, np.ndarray]]
-    ) -> Variant:
+    ) -> ExportVariant:
         """Write one variant.
 
         Args:

@@ -21,14 +21,14 @@ from tqdm import tqdm
 from mar_st.errors import MarError
 from mar_st.export.formats import GRAPHS, GraphSource
 from mar_st.export.graph import ExportError, PackedEncoder
-from mar_st.export.judge import Judge, open_judge
+from mar_st.export.judge import LossTask, open_judge
 from mar_st.export.measure import cosines, measure
 from mar_st.export.source import check_tokens, open_source, write_front
 from mar_st.files import entry_of, move_folder
 from mar_st.kernels.processor import processors
 from mar_st.model.names import model_source
 from mar_st.online.front import Front
-from mar_st.online.listing import FILE, TABLES, TOKENIZER, Listing, Variant
+from mar_st.online.listing import FILE, TABLES, TOKENIZER, ExportVariant, Listing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,7 +45,7 @@ PACKAGED_QUERIES = "package:medteb_mteb/MedTEBRetrieval"
 
 
 @dataclass(frozen=True)
-class Limits:
+class LossLimits:
     """Limits within which a variant may be chosen.
 
     Attributes:
@@ -79,7 +79,7 @@ def export(
     split: str = "test",
     vectors: str | Path | None = None,
     query: str | None = None,
-    limits: Limits | None = None,
+    limits: LossLimits | None = None,
     threads: int | None = None,
     overwrite: bool = False,
     show_progress: bool = True,
@@ -141,7 +141,7 @@ def export(
     gc.collect()
     reporter = _Reporter(part, texts, original, judge, threads)
     listing = _measured(listing, reporter, show_progress=show_progress)
-    listing = replace(listing, chosen=choose(listing, limits or Limits()), machine=_machine(threads))
+    listing = replace(listing, chosen=choose(listing, limits or LossLimits()), machine=_machine(threads))
     _tidy(part, listing)
     listing.write(part)
     move(part, Path(out))
@@ -209,7 +209,7 @@ def packaged_queries() -> list[str]:
     return list(load_task(Task(name="queries", path=PACKAGED_QUERIES)).queries.values())
 
 
-def _task(judge: Judge | None, original: np.ndarray) -> dict[str, Any]:
+def _task(judge: LossTask | None, original: np.ndarray) -> dict[str, Any]:
     if judge is None:
         return {}
     return {
@@ -258,7 +258,7 @@ def _write(
     show_progress: bool,
 ) -> Listing:
     """Write the graphs; the listing says what is there, and what is not and why."""
-    variants: dict[str, Variant] = {}
+    variants: dict[str, ExportVariant] = {}
     refused: dict[str, str] = {}
     writers: dict[str, GraphFormat] = {}
     makers, source = GRAPHS.classes(), GraphSource(graph, example, listing, part)
@@ -277,7 +277,7 @@ def _write(
     return _listed(replace(listing, refused=refused), variants, part)
 
 
-def _listed(listing: Listing, variants: dict[str, Variant], part: Path) -> Listing:
+def _listed(listing: Listing, variants: dict[str, ExportVariant], part: Path) -> Listing:
     """The listing with these variants and the files they need."""
     if not variants:
         reasons = "; ".join(f"{name}: {why}" for name, why in listing.refused.items())
@@ -299,10 +299,10 @@ class _Reporter:
     part: Path
     texts: list[str]
     original: np.ndarray
-    judge: Judge | None
+    judge: LossTask | None
     threads: int | None
 
-    def report(self, listing: Listing, variant: Variant) -> dict[str, Any]:
+    def report(self, listing: Listing, variant: ExportVariant) -> dict[str, Any]:
 
         vectors, found = measure(self.part, variant.name, self.texts, threads=self.threads)
         if not np.isfinite(vectors).all():
@@ -325,7 +325,7 @@ class _Reporter:
 
 
 def _measured(listing: Listing, reporter: _Reporter, *, show_progress: bool) -> Listing:
-    variants: dict[str, Variant] = {}
+    variants: dict[str, ExportVariant] = {}
     refused = dict(listing.refused)
     for variant in tqdm(listing.variants.values(), desc="measure", unit="variant", disable=not show_progress):
         try:
@@ -335,7 +335,7 @@ def _measured(listing: Listing, reporter: _Reporter, *, show_progress: bool) -> 
     return _listed(replace(listing, refused=refused), variants, reporter.part)
 
 
-def choose(listing: Listing, limits: Limits) -> str:
+def choose(listing: Listing, limits: LossLimits) -> str:
     """The fastest variant within the limits; if none is, the one nearest to the original."""
     good = [variant for variant in listing.variants.values() if limits.hold(variant.report)]
     if good:

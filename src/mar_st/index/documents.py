@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-    from mar_st.index.filters import Condition, FieldType, Filter, Scalar
+    from mar_st.index.filters import FieldCondition, FieldType, Filter, Scalar
 
 ROWS, TEXTS = "rows.arrow", "documents.arrow"
 
@@ -308,7 +308,7 @@ class _Strings:
             ) from error
 
 
-def _passing(column: Any, condition: Condition) -> np.ndarray:
+def _passing(column: Any, condition: FieldCondition) -> np.ndarray:
     """Return the mask of values of a column that meet a typed condition, `(n,)` bool; missing ones do not."""
     if isinstance(column, pa.DictionaryArray):
         # Only the distinct values are compared; one more slot stands for missing ones.

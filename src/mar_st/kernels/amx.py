@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from mar_st.kernels.build import BuildError
+from mar_st.kernels.build import CompileError
 from mar_st.kernels.build import library as compiled
 from mar_st.kernels.processor import processor
 
@@ -39,7 +39,7 @@ def kernel() -> Any | None:
         return None
     try:
         library = compiled(Path(__file__).with_name("amx.cpp"), _FLAGS)
-    except BuildError as error:
+    except CompileError as error:
         logger.info("This processor has AMX, but its kernel could not be built (%s); torch computes.", error)
         return None
     pointer, size = ctypes.c_void_p, ctypes.c_int

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mar_st.kernels.build import BuildError, close_with, library
+from mar_st.kernels.build import CompileError, close_with, library
 from mar_st.kernels.processor import processor
 
 _LOG = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ def _kernels() -> ctypes.CDLL | None:
         return None
     try:
         found = library(Path(__file__).with_name("exact.cpp"), _FLAGS)
-    except BuildError as error:
+    except CompileError as error:
         _LOG.info("exact search runs without its native kernel: %s", error)
         return None
     pointer, size = ctypes.c_void_p, ctypes.c_int64

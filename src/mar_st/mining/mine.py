@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from mar_st.data import Texts, Triples, numbered
 from mar_st.mining.blocks import BlockResult, claim, read_block, score_sums, write_block
-from mar_st.mining.rules import MiningError, Picked, Picker, Question, Rules
+from mar_st.mining.rules import MinedQuery, MiningError, Picked, Picker, Rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -112,7 +112,7 @@ class Miner:
         self.scorer: Scorer = scorer or retrievers[0]
         self.symmetric = symmetric
         self.corpus = Texts([])
-        self.questions: list[Question] = []
+        self.questions: list[MinedQuery] = []
         self._number(corpus)
 
     def run(self, work: Path | None = None, *, show_progress: bool = True) -> Mined:
@@ -176,7 +176,7 @@ class Miner:
                     if other < asked:
                         found[other].known.add(own[query])
         self.questions = [
-            Question(
+            MinedQuery(
                 text, tuple(one.positives), frozenset(one.known), place, frozenset(one.labelled - one.known)
             )
             for text, one, place in zip(queries, found, own, strict=True)
@@ -238,7 +238,7 @@ class Miner:
         return BlockResult(picked, consistent, dropped, score_sums(questions, picked, scores))
 
     def _scores(
-        self, rows: range, questions: list[Question], found: Sequence[Any], lists: list[list[list[int]]]
+        self, rows: range, questions: list[MinedQuery], found: Sequence[Any], lists: list[list[list[int]]]
     ) -> list[dict[int, float]]:
         """Scores of all candidates and positives of each query, by the scorer; none if no rule needs them."""
         if not self.rules.uses_scores or not self.rules.num_negatives:

@@ -33,7 +33,7 @@ IN_MEMORY = 8 * 2**30
 BLOCK = 65_536
 
 
-class Found(NamedTuple):
+class Retrieved(NamedTuple):
     """Result of a search.
 
     Attributes:
@@ -65,7 +65,7 @@ class Scorer(Protocol):
 class Retriever(Scorer, Protocol):
     """Also finds the best documents of the corpus."""
 
-    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Found:
+    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Retrieved:
         """The best `k` documents for each of some queries, and the scores of others."""
 
 
@@ -115,7 +115,7 @@ class BM25:
         except ImportError as error:
             raise MiningError("bm25 needs the package bm25s: pip install bm25s") from error
 
-    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Found:
+    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Retrieved:
         """Rank the whole corpus by BM25 score, as `Retriever.search`."""
         documents = np.full((len(rows), k), -1, dtype=np.int64)
         scores = np.full((len(rows), k), -np.inf, dtype=np.float32)
@@ -128,7 +128,7 @@ class BM25:
                 documents[place, : len(order)] = order
                 scores[place, : len(order)] = all_scores[order]
             asked.append(all_scores[np.asarray(also[place], dtype=np.int64)])
-        return Found(documents, scores, asked)
+        return Retrieved(documents, scores, asked)
 
     def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Score given documents for queries, as `Scorer.score`."""
@@ -200,7 +200,7 @@ class Dense:
                 torch.from_numpy(self._documents[start : start + BLOCK]).to(device) for start in starts
             )
 
-    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Found:
+    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Retrieved:
         """Rank the whole corpus by the product of vectors, as `Retriever.search`."""
         asked = np.asarray(self._queries[np.asarray(rows, dtype=np.int64)])
         k = min(k, len(self._documents))
@@ -222,7 +222,7 @@ class Dense:
             self._documents[np.asarray(documents, dtype=np.int64)] @ query
             for query, documents in zip(asked, also, strict=True)
         ]
-        return Found(found, scores, named)
+        return Retrieved(found, scores, named)
 
     def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Score given documents for queries, as `Scorer.score`."""

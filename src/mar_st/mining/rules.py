@@ -154,7 +154,7 @@ def near(one: Collection[str], other: Collection[str], threshold: float) -> bool
 
 
 @dataclass(frozen=True)
-class Question:
+class MinedQuery:
     """One distinct query, as documents are numbered in the corpus.
 
     Attributes:
@@ -213,7 +213,7 @@ class Picker:
 
     def pick(
         self,
-        question: Question,
+        question: MinedQuery,
         lists: Sequence[Sequence[int]],
         scores: Mapping[int, float],
         dropped: Counter[str],
@@ -254,7 +254,7 @@ class Picker:
         wanted = rules.num_negatives - len(left) if rules.fill else 0
         return Picked(left, self._fill(question, found, wanted, rng))
 
-    def _limit(self, question: Question, scores: Mapping[int, float]) -> float:
+    def _limit(self, question: MinedQuery, scores: Mapping[int, float]) -> float:
         """Score of the lowest positive; a query without one has no margin to keep."""
         rules = self.rules
         if rules.absolute_margin is None and rules.relative_margin is None:
@@ -263,7 +263,7 @@ class Picker:
 
     def _reason(
         self,
-        question: Question,
+        question: MinedQuery,
         document: int,
         ranks: Sequence[Mapping[int, int]],
         scores: Mapping[int, float],
@@ -289,7 +289,7 @@ class Picker:
                 return reason
         return "near-duplicate" if self._is_near(question, document) else None
 
-    def _is_near(self, question: Question, document: int) -> bool:
+    def _is_near(self, question: MinedQuery, document: int) -> bool:
         threshold = self.rules.near_duplicate
         if threshold is None:
             return False
@@ -303,7 +303,9 @@ class Picker:
             self._grams[document] = grams(self.corpus[document])
         return self._grams[document]
 
-    def _fill(self, question: Question, found: Collection[int], wanted: int, rng: random.Random) -> list[int]:
+    def _fill(
+        self, question: MinedQuery, found: Collection[int], wanted: int, rng: random.Random
+    ) -> list[int]:
         """Random documents that nothing speaks for."""
         chosen: dict[int, None] = {}
         suspect: Callable[[int], bool] = lambda document: (  # noqa: E731

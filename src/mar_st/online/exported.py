@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from mar_st.online.listing import Variant
+    from mar_st.online.listing import ExportVariant
     from mar_st.online.runtime import Runtime
 
 _LOG = logging.getLogger(__name__)
 
 
-def _opened(folder: Path, listing: Listing, backend: str, threads: int | None) -> tuple[Variant, Runtime]:
+def _opened(
+    folder: Path, listing: Listing, backend: str, threads: int | None
+) -> tuple[ExportVariant, Runtime]:
     """The variant of a back end; for `auto`, if this machine cannot run it, the fastest that it can."""
     chosen = listing.choose(backend)
     try:
@@ -51,7 +53,7 @@ class ExportedEncoder:
         runtime: Computes the graph.
     """
 
-    def __init__(self, listing: Listing, variant: Variant, front: Front, runtime: Runtime) -> None:
+    def __init__(self, listing: Listing, variant: ExportVariant, front: Front, runtime: Runtime) -> None:
         self.listing, self.variant = listing, variant
         self._front, self._runtime = front, runtime
         self.dim, self.normalised, self.max_length = listing.dim, listing.normalised, listing.max_length

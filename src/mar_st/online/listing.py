@@ -25,7 +25,7 @@ MOST = 2**24
 
 
 @dataclass(frozen=True)
-class Variant:
+class ExportVariant:
     """One variant of the exported encoder.
 
     Attributes:
@@ -177,7 +177,7 @@ class Listing(ExportListing):
     positions: int
     filler: int
     truncation: str
-    variants: dict[str, Variant]
+    variants: dict[str, ExportVariant]
     chosen: str
     space: str | None = None
     machine: dict[str, Any] = field(default_factory=dict)
@@ -187,7 +187,7 @@ class Listing(ExportListing):
     @classmethod
     def of(cls, content: dict[str, Any]) -> Self:
         """Parse the content of a listing, as `ExportListing.of`."""
-        variants = {name: Variant(**entry) for name, entry in content.pop("variants").items()}
+        variants = {name: ExportVariant(**entry) for name, entry in content.pop("variants").items()}
         found = cls(variants=variants, **content)
         found.check({"dim": 1, "max_length": 1, "positions": 0, "filler": 0})
         return found
@@ -209,7 +209,7 @@ class Listing(ExportListing):
         of_variants = [[entry.graph, *entry.files, TABLES[entry.table]] for entry in self.variants.values()]
         return [TOKENIZER, *(name for names in of_variants for name in names)]
 
-    def choose(self, backend: str) -> Variant:
+    def choose(self, backend: str) -> ExportVariant:
         """The variant that a back end stands for, see `load_query_encoder`.
 
         Raises:
@@ -229,7 +229,7 @@ class Listing(ExportListing):
             return self.variants[self.chosen]
         return min(of_runtime, key=lambda entry: entry.report.get("p50_ms", float("inf")))
 
-    def identity(self, variant: Variant) -> str:
+    def identity(self, variant: ExportVariant) -> str:
         """Digest of all that the vectors of a variant depend on."""
         names = [*variant.files, TABLES[variant.table], TOKENIZER]
         content = {

@@ -49,7 +49,7 @@ class Layer(ctypes.Structure):
     )  # fmt: skip
 
 
-class Step(ctypes.Structure):
+class HeadModule(ctypes.Structure):
     """One module after pooling."""
 
     _fields_ = (
@@ -121,7 +121,7 @@ class Description:
             found = cls(
                 model,
                 (Layer * len(layers))(*(_filled(Layer, layer, "layers") for layer in layers)),
-                (Step * max(1, len(steps)))(*(_filled(Step, step, "steps") for step in steps)),
+                (HeadModule * max(1, len(steps)))(*(_filled(HeadModule, step, "steps") for step in steps)),
                 _integer("tables", tables, 1, MOST),
             )
         except (KeyError, TypeError) as error:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
-    from mar_st.planning.tried import Speed, Trial
+    from mar_st.planning.tried import TrainingSpeed, Trial
     from mar_st.recipes.schema import Recipe, Side, Stage
 
 
@@ -52,7 +52,7 @@ def plan(
     world: int = 1,
     deepspeed: Path | None = None,
     mfu: float = MFU,
-    measure: Callable[[Shape, Training, int], Speed] | None = None,
+    measure: Callable[[Shape, Training, int], TrainingSpeed] | None = None,
     trials: Mapping[str, Trial] | None = None,
 ) -> Plan:
     """Plan all stages of a recipe without loading weights.
@@ -149,14 +149,14 @@ class Planner:
         device: Device,
         launch: Launch,
         mfu: float = MFU,
-        measure: Callable[[Shape, Training, int], Speed] | None = None,
+        measure: Callable[[Shape, Training, int], TrainingSpeed] | None = None,
     ) -> None:
         self.recipe, self.device, self.launch, self.mfu, self.measure = recipe, device, launch, mfu, measure
         self.world = world = launch.world
         self.shapes = side_shapes(recipe.query, recipe.document)
         self.held = held_dtypes(recipe, self.shapes)
         self.work = Workload(recipe, self.shapes, world)
-        self._speeds: dict[tuple[Side, Training, int], Speed] = {}
+        self._speeds: dict[tuple[Side, Training, int], TrainingSpeed] = {}
         self._groups: dict[str, Sequence[Group]] = {}
 
     def _held(self, stage: Stage, side: Side) -> Shape:

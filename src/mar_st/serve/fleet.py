@@ -31,7 +31,7 @@ LOOK, WATCH = 0.2, 1.0
 
 
 @dataclass(frozen=True)
-class Report:
+class WorkerReport:
     """A worker's report on its index.
 
     Attributes:
@@ -80,7 +80,7 @@ class Fleet:
             self._write("wanted", str(number).encode())
         return number
 
-    def report(self, report: Report) -> None:
+    def report(self, report: WorkerReport) -> None:
         """Write the report of this worker."""
         self._write(f"worker-{report.pid}.json", orjson.dumps(asdict(report)))
 
@@ -88,16 +88,16 @@ class Fleet:
         """Drop a worker that has ended."""
         (self.folder / f"worker-{pid}.json").unlink(missing_ok=True)
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[WorkerReport]:
         """The latest report of every worker that lives."""
         found = []
         for path in sorted(self.folder.glob("worker-*.json")):
-            report = Report(**orjson.loads(path.read_bytes()))
+            report = WorkerReport(**orjson.loads(path.read_bytes()))
             if _lives(report.pid):
                 found.append(report)
         return found
 
-    async def settled(self, number: int, seconds: float) -> list[Report]:
+    async def settled(self, number: int, seconds: float) -> list[WorkerReport]:
         """The reports of all workers once they have followed a number.
 
         Raises:
@@ -129,7 +129,7 @@ async def follow(fleet: Fleet, generations: Generations, *, seen: int, watch: bo
         watch: Look at the folder of the index too.
     """
     pid = os.getpid()
-    fleet.report(Report(pid, seen, True, generations.current.documents))
+    fleet.report(WorkerReport(pid, seen, True, generations.current.documents))
     refused: object = None
     looked = time.monotonic()
     while True:
@@ -153,7 +153,7 @@ async def follow(fleet: Fleet, generations: Generations, *, seen: int, watch: bo
             ok, message, refused = False, str(error), generations.stamp
             _LOG.error("the index was not opened again, the old one still answers: %s", message)
         seen = wanted
-        fleet.report(Report(pid, seen, ok, generations.current.documents, message))
+        fleet.report(WorkerReport(pid, seen, ok, generations.current.documents, message))
 
 
 def _lives(pid: int) -> bool:

@@ -15,7 +15,7 @@ from mar_st.errors import MarError
 from mar_st.online import DeadlinePassed
 from mar_st.serve.aside import aside
 from mar_st.serve.errors import ApiError, bad, late
-from mar_st.serve.http import ReceivedRequest, Reply, as_json
+from mar_st.serve.http import HttpResponse, ReceivedRequest, as_json
 from mar_st.serve.lengths import check_characters, check_lengths, counted_part
 from mar_st.serve.models import NO_DOCUMENTS, asked_side
 from mar_st.serve.requests import EmbeddingsRequest, SearchRequest, read
@@ -55,7 +55,7 @@ class Handlers:
 
     # -- search --
 
-    async def search(self, request: ReceivedRequest) -> Reply:
+    async def search(self, request: ReceivedRequest) -> HttpResponse:
         """Search the index."""
         body = read(SearchRequest, request.json())
         with self.generations.current as engine:
@@ -72,9 +72,11 @@ class Handlers:
             # Nothing is known of vectors that the encoder of this server did not make.
             match = engine.searcher.match(hits) if body.vector is None else None
         cut = truncated if body.query is not None and body.vector is None else None
-        return Reply(await aside_if(len(hits) > HITS, _found, hits, match, request.started, pending, cut))
+        return HttpResponse(
+            await aside_if(len(hits) > HITS, _found, hits, match, request.started, pending, cut)
+        )
 
-    async def document(self, request: ReceivedRequest) -> Reply:
+    async def document(self, request: ReceivedRequest) -> HttpResponse:
         """Show one document as the index keeps it."""
         name = request.parameter("id")
         with self.generations.current as engine:
@@ -84,7 +86,7 @@ class Handlers:
                 raise bad(str(error)) from None
         if found is None:
             raise ApiError(404, "no_such_document", "The index has no document with this id.", param="id")
-        return Reply(as_json(found._asdict()))
+        return HttpResponse(as_json(found._asdict()))
 
     def _check(self, engine: SearchEngine, body: SearchRequest) -> None:
         """Refuse what this index cannot be asked."""
@@ -131,7 +133,7 @@ class Handlers:
 
     # -- embeddings --
 
-    async def embeddings(self, request: ReceivedRequest) -> Reply:
+    async def embeddings(self, request: ReceivedRequest) -> HttpResponse:
         """Encode texts as OpenAI's endpoint does."""
         body = read(EmbeddingsRequest, request.json())
         texts = [body.input] if isinstance(body.input, str) else body.input
@@ -154,7 +156,7 @@ class Handlers:
             vectors = cut(vectors, body.dimensions, normalised=encoding.encoder.normalised)
         used = sum(min(count, encoding.encoder.max_length) for count in counts)
         model, form = body.model or name, body.encoding_format
-        return Reply(await aside_if(vectors.size > NUMBERS, _embedded, vectors, form, model, used))
+        return HttpResponse(await aside_if(vectors.size > NUMBERS, _embedded, vectors, form, model, used))
 
     def _encoding(self, engine: SearchEngine, side: InputType, field: str) -> Encoding:
         if side == "document":

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
 Header: TypeAlias = tuple[bytes, bytes]
-Handler: TypeAlias = "Callable[[ReceivedRequest], Awaitable[Reply]]"
+Handler: TypeAlias = "Callable[[ReceivedRequest], Awaitable[HttpResponse]]"
 
 #: Where the gate leaves the start of a request in its scope.
 STARTED = "mar.started"
@@ -80,7 +80,7 @@ class ReceivedRequest:
 
 
 @dataclass(slots=True)
-class Reply:
+class HttpResponse:
     """An answer.
 
     Attributes:
@@ -110,9 +110,9 @@ def as_json(value: object) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def error_reply(error: ApiError) -> Reply:
+def error_reply(error: ApiError) -> HttpResponse:
     """The answer that tells of an error."""
-    return Reply(error.body(), error.status, error.headers)
+    return HttpResponse(error.body(), error.status, error.headers)
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int, seconds: float) -> bytes:

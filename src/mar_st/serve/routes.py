@@ -12,7 +12,7 @@ from starlette.routing import Route
 from mar_st.errors import MarError
 from mar_st.serve.errors import ApiError
 from mar_st.serve.handlers import Handlers
-from mar_st.serve.http import Direct, ReceivedRequest, Reply, as_json
+from mar_st.serve.http import Direct, HttpResponse, ReceivedRequest, as_json
 from mar_st.serve.models import DOCUMENT, NO_DOCUMENTS, model_entry, served_models, unknown_model
 from mar_st.serve.openapi import openapi
 from mar_st.serve.pages import add_pages
@@ -58,7 +58,7 @@ def add_routes(
     limits: dict[str, Any] = {"limit": settings.max_body, "body_seconds": settings.body_timeout}
     timed = {**limits, "seconds": settings.timeout}
 
-    async def reload(request: ReceivedRequest) -> Reply:
+    async def reload(request: ReceivedRequest) -> HttpResponse:
         del request
         return await _reload(generations, fleet)
 
@@ -122,19 +122,19 @@ def add_routes(
     return direct
 
 
-async def _reload(generations: Generations, fleet: Fleet | None) -> Reply:
+async def _reload(generations: Generations, fleet: Fleet | None) -> HttpResponse:
     """Open the index again, in every worker."""
     try:
         if fleet is None:
             await generations.reload()
-            return Reply(as_json({"documents": generations.current.documents}))
+            return HttpResponse(as_json({"documents": generations.current.documents}))
         reports = await fleet.settled(fleet.raise_wanted(), RELOAD)
     except MarError as error:
         raise ApiError(409, "not_reloaded", f"The old index still answers. {error}") from None
     failed = [report for report in reports if not report.ok]
     if failed:
         raise ApiError(409, "not_reloaded", f"The old index still answers. {failed[0].message}")
-    return Reply(as_json({"documents": reports[0].documents, "workers": len(reports)}))
+    return HttpResponse(as_json({"documents": reports[0].documents, "workers": len(reports)}))
 
 
 def _models(generations: Generations, documents: Encoding | None, settings: ServeSettings) -> list[str]:

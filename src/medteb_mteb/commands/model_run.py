@@ -21,9 +21,9 @@ from medteb_mteb.editions import EditionError
 from medteb_mteb.folders import FolderError
 from medteb_mteb.nano.rankings import SUFFIX, KeptRankings, write_rankings
 from medteb_mteb.report import (
-    Entry,
     Holes,
     NoItemScoresError,
+    ScoreEntry,
     item_scores,
     load_item_scores,
     save_item_scores,
@@ -140,7 +140,7 @@ class ModelRun:
 def run_model(
     model_run: ModelRun,
     tasks: Sequence[AbsTask],
-    entries: list[Entry],
+    entries: list[ScoreEntry],
     errors: list[str],
     left_out: OptionalTasks,
 ) -> None:
@@ -261,7 +261,7 @@ def _fresh(task: AbsTask) -> AbsTask:
     return copied
 
 
-def _entry(model_run: ModelRun, task: AbsTask, result: TaskResult, note: str = "") -> Entry:
+def _entry(model_run: ModelRun, task: AbsTask, result: TaskResult, note: str = "") -> ScoreEntry:
     score = result.get_score()
     metric = task.metadata.main_score
     sample = None
@@ -275,7 +275,7 @@ def _entry(model_run: ModelRun, task: AbsTask, result: TaskResult, note: str = "
             ).sample
         except NoItemScoresError as error:
             note = str(error)
-    return Entry(
+    return ScoreEntry(
         model=model_run.label,
         model_revision=str(model_run.meta.revision),
         task=task.metadata.name,

@@ -15,8 +15,8 @@ from medteb_mteb.commands.errors import UserError
 from medteb_mteb.commands.model_run import ModelRun, OptionalTasks, RunOptions, run_model
 from medteb_mteb.models.local import resolve_model
 from medteb_mteb.report import (
-    Entry,
     ResultTable,
+    ScoreEntry,
 )
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def run(options: RunOptions) -> RunOutcome:
         cache = ResultCache(options.output)
     except OSError as error:
         raise UserError(f"{options.output}: cannot be used for results ({error.strerror})") from None
-    entries: list[Entry] = []
+    entries: list[ScoreEntry] = []
     errors: list[str] = []
     left_out = OptionalTasks(optional)
     for label, meta in zip(labels, metas, strict=True):

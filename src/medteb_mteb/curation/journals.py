@@ -13,7 +13,7 @@ from mar_st.integrity.verify import Verified
 from medteb_mteb.curation.diversify.journal import DROPPED, KEPT
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge.entries import proof as judgement_proof
-from medteb_mteb.curation.judge.journal import Journal
+from medteb_mteb.curation.judge.journal import JudgementJournal
 from medteb_mteb.curation.judge.log import NONE, read_entry
 from medteb_mteb.curation.judge.repair import repair_journal
 from medteb_mteb.curation.llm.database import PAGES
@@ -200,9 +200,11 @@ class _Checked:
 
 
 #: Kinds of databases by SQLite's id of an application, and their tables.
-_KINDS: dict[int, type[Database[Any]]] = {kind.application: kind for kind in (Journal, AnswerJournal)}
+_KINDS: dict[int, type[Database[Any]]] = {
+    kind.application: kind for kind in (JudgementJournal, AnswerJournal)
+}
 _CHECKS: dict[type[Database[Any]], tuple[_Checked, ...]] = {
-    Journal: (
+    JudgementJournal: (
         _Checked("judgements", "key, settings, grade, proof", "key", _judgement),
         _Checked("log", "number, entry", "request", _entry, since=2),
     ),

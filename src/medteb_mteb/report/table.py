@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from medteb_mteb.report.holes import Holes
     from medteb_mteb.report.intervals import Comparison, Interval, Sample
 
-__all__ = ["Entry", "ResultTable"]
+__all__ = ["ResultTable", "ScoreEntry"]
 
 _METRIC_NAMES = {"ndcg": "nDCG", "map": "MAP", "mrr": "MRR"}
 
 
 @dataclass(frozen=True)
-class Entry:
+class ScoreEntry:
     """One model's score on one task.
 
     Attributes:
@@ -62,14 +62,14 @@ class ResultTable:
 
     models: list[str]
     tasks: list[str]
-    entries: list[Entry]
+    entries: list[ScoreEntry]
     averages: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
     _intervals: dict[tuple[str, str], Interval | None] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self._by_key = {(entry.model, entry.task): entry for entry in self.entries}
 
-    def entry(self, model: str, task: str) -> Entry | None:
+    def entry(self, model: str, task: str) -> ScoreEntry | None:
         """The entry of a pair, or None."""
         return self._by_key.get((model, task))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from medteb_mteb.validate.findings import Number, Verdict
     from medteb_mteb.validate.material import Material
 
-__all__ = ["CONFIRMED", "FEWEST", "FOUND", "Part", "accuracy_of_labels", "stratified"]
+__all__ = ["CONFIRMED", "FEWEST", "FOUND", "StratumAnswers", "accuracy_of_labels", "stratified"]
 
 #: Share of positives, and of negatives, that experts confirm, for `ok` and for `warning`.
 CONFIRMED = (0.90, 0.75)
@@ -29,7 +29,7 @@ _Z = 1.959963984540054
 
 
 @dataclass(frozen=True)
-class Part:
+class StratumAnswers:
     """Answers to a stratum.
 
     Attributes:
@@ -108,7 +108,7 @@ def accuracy_of_labels(material: Material) -> Finding:
     return Finding(key, title, worst(verdicts), reason, numbers, table)
 
 
-def stratified(parts: Sequence[Part]) -> IntervalEstimate:
+def stratified(parts: Sequence[StratumAnswers]) -> IntervalEstimate:
     """Share of positives among all pairs of several strata, with its 95 % interval.
 
     `sum of N_h p_h / sum of N_h`. Of one stratum the interval is exact; of several it is normal, with the
@@ -129,14 +129,14 @@ def stratified(parts: Sequence[Part]) -> IntervalEstimate:
     return IntervalEstimate(value, max(0.0, value - spread), min(1.0, value + spread))
 
 
-def _parts(experts: Experts) -> list[Part]:
+def _parts(experts: Experts) -> list[StratumAnswers]:
     """Strata with an answer, by label and name."""
     labels = {one.stratum: one.label for one in experts.drawn.values()}
     positive = dict.fromkeys(labels, 0)
     for pair, answer in experts.answers.items():
         positive[experts.drawn[pair].stratum] += answer
     found = [
-        Part(name, labels[name], experts.pairs[name], experts.seen[name], positive[name])
+        StratumAnswers(name, labels[name], experts.pairs[name], experts.seen[name], positive[name])
         for name in sorted(labels)
         if experts.seen[name]
     ]
@@ -144,7 +144,10 @@ def _parts(experts: Experts) -> list[Part]:
 
 
 def _recall(
-    numbers: dict[str, Number], positives: Sequence[Part], negatives: Sequence[Part], disputed: Sequence[Part]
+    numbers: dict[str, Number],
+    positives: Sequence[StratumAnswers],
+    negatives: Sequence[StratumAnswers],
+    disputed: Sequence[StratumAnswers],
 ) -> float:
     """Share of all pairs that experts call positive that the labels call so, too; 1 if there are none."""
     counts = {}

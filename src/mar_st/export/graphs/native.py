@@ -12,7 +12,7 @@ from torch import nn
 from mar_st.export.formats import GraphFormat, graph_format
 from mar_st.export.graph import ExportError, parameters_of, position_offset
 from mar_st.files import open_reserved
-from mar_st.online.listing import Variant
+from mar_st.online.listing import ExportVariant
 from mar_st.online.native_description import ACTIVATIONS, STEPS
 from mar_st.online.protocol import EncoderError
 from mar_st.online.runtimes.native import kernels
@@ -328,7 +328,7 @@ class NativeGraphs(GraphFormat):
 
     def write(
         self, precision: str, folder: Path, table: str, calibration: Sequence[dict[str, np.ndarray]]
-    ) -> Variant:
+    ) -> ExportVariant:
         """Write the variant, see `GraphFormat.write`.
 
         Raises:
@@ -347,4 +347,4 @@ class NativeGraphs(GraphFormat):
         describer.file.write(folder / f"{name}.npy")
         (folder / f"{name}.json").write_text(json.dumps(content) + "\n", encoding="utf-8")
         files = [f"{name}.json", f"{name}.npy"]
-        return Variant("native", precision, files[0], files, table)
+        return ExportVariant("native", precision, files[0], files, table)

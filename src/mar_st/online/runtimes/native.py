@@ -11,9 +11,9 @@ import numpy as np
 
 from mar_st.files import read_json
 from mar_st.files.arrays import load_array
-from mar_st.kernels.build import BuildError, close_with, library
+from mar_st.kernels.build import CompileError, close_with, library
 from mar_st.kernels.processor import processor
-from mar_st.online.native_description import Description, Layer, Model, Step
+from mar_st.online.native_description import Description, HeadModule, Layer, Model
 from mar_st.online.protocol import EncoderError
 from mar_st.online.runtime import Runtime, runtime
 
@@ -39,7 +39,7 @@ def kernels() -> ctypes.CDLL:
         )
     try:
         found = library(Path(__file__).parents[2] / "kernels" / "encoder.cpp", _FLAGS)
-    except BuildError as error:
+    except CompileError as error:
         raise EncoderError(f"The native encoder needs a C++ compiler: {error}") from error
     pointer = ctypes.c_void_p
     found.mar_native_open.argtypes = [pointer, ctypes.POINTER(Model), pointer, pointer, _I32]
@@ -52,7 +52,7 @@ def kernels() -> ctypes.CDLL:
     found.mar_native_run.restype = _I32
     sizes = (_I32 * 3)()
     found.mar_native_sizes(sizes)
-    expected = [ctypes.sizeof(kind) for kind in (Model, Layer, Step)]
+    expected = [ctypes.sizeof(kind) for kind in (Model, Layer, HeadModule)]
     if list(sizes) != expected:
         raise EncoderError(f"encoder.cpp has structures of {list(sizes)} bytes, Python of {expected}.")
     return found

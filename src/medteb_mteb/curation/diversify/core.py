@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 
 from medteb_mteb.curation.diversify.centres import PER_LIST, find_centres, sample_rows
 from medteb_mteb.curation.diversify.exact import TILE, Exact
-from medteb_mteb.curation.diversify.filter import BLOCK, Filter
+from medteb_mteb.curation.diversify.filter import BLOCK, DiversityFilter
 from medteb_mteb.curation.diversify.inverted import Inverted
 from medteb_mteb.curation.diversify.journal import DecisionJournal
 from medteb_mteb.curation.diversify.product import Product
@@ -154,7 +154,7 @@ def make_filter(
     dtype: torch.dtype | None = None,
     tile: int = TILE,
     neighbours: bool = False,
-) -> Filter:
+) -> DiversityFilter:
     """A filter with an empty index.
 
     Args:
@@ -172,7 +172,7 @@ def make_filter(
         index = Exact(rule, kept, product, tile=tile)
     else:
         index = Inverted(rule, kept, centres(), search.probes, dtype)
-    return Filter(rule, kept, index, product, block=search.block, neighbours=neighbours)
+    return DiversityFilter(rule, kept, index, product, block=search.block, neighbours=neighbours)
 
 
 def _whole_blocks(decided: int, rule: SelectionRule, search: Search) -> int:

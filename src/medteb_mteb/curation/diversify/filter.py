@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.diversify.rule import SelectionRule
     from medteb_mteb.curation.diversify.vectors import Rows
 
-__all__ = ["BLOCK", "Decisions", "Filter", "Index"]
+__all__ = ["BLOCK", "Decisions", "DiversityFilter", "NeighbourIndex"]
 
 #: Vectors that are compared with the index at once.
 BLOCK = 2048
 
 
-class Index(Protocol):
+class NeighbourIndex(Protocol):
     """Index of kept vectors that new ones are compared with."""
 
     def add(self, vectors: np.ndarray) -> None:
@@ -45,7 +45,7 @@ class Decisions(NamedTuple):
     similarity: np.ndarray
 
 
-class Filter:
+class DiversityFilter:
     """Decides about vectors in their order.
 
     A block is compared with the index at once. Whether a text is dropped then still depends on the texts of
@@ -64,7 +64,7 @@ class Filter:
         self,
         rule: SelectionRule,
         kept: Kept,
-        index: Index,
+        index: NeighbourIndex,
         product: Product,
         *,
         block: int = BLOCK,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.diversify.core import Search
     from medteb_mteb.curation.diversify.disagreement import Disagreement
     from medteb_mteb.curation.diversify.rule import SelectionRule
-    from medteb_mteb.curation.diversify.sources import VectorSource
+    from medteb_mteb.curation.diversify.sources import TextVectors
     from medteb_mteb.curation.files.sources import TextSource
     from medteb_mteb.curation.files.step import TextsReport
 
@@ -33,7 +33,7 @@ CENTRES = ".centres.npy"
 def run_diversify(
     source: str | Path,
     out: Path,
-    vectors: VectorSource,
+    vectors: TextVectors,
     rule: SelectionRule,
     search: Search,
     *,
@@ -73,7 +73,7 @@ def run_diversify(
 def _measured(
     source: str | Path,
     out: Path,
-    vectors: VectorSource,
+    vectors: TextVectors,
     rule: SelectionRule,
     columns: dict[str, str] | None,
     sample: int,

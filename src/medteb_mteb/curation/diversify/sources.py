@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.diversify.vectors import Rows
     from medteb_mteb.curation.files.records import Text
 
-__all__ = ["Encoded", "Given", "Kind", "VectorSource"]
+__all__ = ["Encoded", "Given", "Kind", "TextVectors"]
 
 Kind: TypeAlias = Literal["queries", "documents"]
 
 
-class VectorSource(Protocol):
+class TextVectors(Protocol):
     """Gives vectors of texts."""
 
     def identity(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mar_st.data.trec import read_run
-from mar_st.mining.retrievers import Found
+from mar_st.mining.retrievers import Retrieved
 from medteb_mteb.editions import sha256_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class RunFile:
             for row, places in zip(rows, documents, strict=True)
         ]
 
-    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Found:
+    def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Retrieved:
         """The first `k` documents that the run lists for each of some queries."""
         places = np.full((len(rows), k), -1, dtype=np.int64)
         scores = np.full((len(rows), k), -np.inf, dtype=np.float32)
@@ -65,4 +65,4 @@ class RunFile:
             listed = list(self._found[row].items())[:k]
             places[line, : len(listed)] = [place for place, _ in listed]
             scores[line, : len(listed)] = [score for _, score in listed]
-        return Found(places, scores, self.score(rows, also))
+        return Retrieved(places, scores, self.score(rows, also))

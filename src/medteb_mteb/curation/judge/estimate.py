@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.judge.config import Judges, LearnedJudge, load_judges
-from medteb_mteb.curation.judge.journal import Journal
+from medteb_mteb.curation.judge.journal import JudgementJournal
 from medteb_mteb.curation.judge.learned import LearnedPlanner
 from medteb_mteb.curation.judge.material import read_material
-from medteb_mteb.curation.judge.plan import AROUND, OVERHEAD, Counts, Planner
+from medteb_mteb.curation.judge.plan import AROUND, OVERHEAD, JudgementCounts, RequestPlanner
 from medteb_mteb.curation.judge.prompt import answer_tokens
 from medteb_mteb.curation.llm.budget import tokens_of
 from medteb_mteb.curation.llm.paths import journal_place
@@ -86,13 +86,13 @@ def estimate(
     config = judges if isinstance(judges, Judges) else load_judges(judges)
     material = read_material(queries, documents, pools, already_anonymous=True, gold=gold)
     found = []
-    with Journal.snapshot(journal_path(out, journal)) as known:
+    with JudgementJournal.snapshot(journal_path(out, journal)) as known:
         for one in config.judges:
             if isinstance(one, LearnedJudge):
                 survey = LearnedPlanner(one, config, material, known, retry_failed=retry_failed).survey()
                 found.append(_free(one, survey))
                 continue
-            planner = Planner(one, config, material, known, retry_failed=retry_failed)
+            planner = RequestPlanner(one, config, material, known, retry_failed=retry_failed)
             requests = tokens_in = tokens_out = 0
             for task in planner.tasks():
                 requests += 1
@@ -118,7 +118,7 @@ def estimate(
     return found
 
 
-def _free(judge: LearnedJudge, survey: Counts) -> Estimate:
+def _free(judge: LearnedJudge, survey: JudgementCounts) -> Estimate:
     """The estimate of a judge that nothing is sent to."""
     return Estimate(
         judge=judge.name,
@@ -135,7 +135,7 @@ def _free(judge: LearnedJudge, survey: Counts) -> Estimate:
     )
 
 
-def _checks(planner: Planner) -> int:
+def _checks(planner: RequestPlanner) -> int:
     """Requests that show a judge its positives once more, if everything were one of the longest."""
     documents = planner.material.documents
     distinct = {planner.material.digests["d", name]: text for name, text in documents.items()}
@@ -161,7 +161,7 @@ def at_most(
         document_tokens: Mean tokens of a document.
     """
     if isinstance(judge, LearnedJudge):
-        return _free(judge, Counts(pairs))
+        return _free(judge, JudgementCounts(pairs))
     each = document_tokens + AROUND
     room = max(1, int((judge.prompt_tokens - OVERHEAD - query_tokens) // each))
     passages = min(judge.passages, room)

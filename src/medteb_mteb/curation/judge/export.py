@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from medteb_mteb.curation.judge.config import AnyJudge
-    from medteb_mteb.curation.judge.journal import Journal
+    from medteb_mteb.curation.judge.journal import JudgementJournal
     from medteb_mteb.curation.judge.material import JudgingMaterial
     from medteb_mteb.curation.judge.plan import Wanted
     from medteb_mteb.curation.llm.database import Failure
@@ -77,7 +77,7 @@ class Outcome:
         return {"answered": answered(self.origins, "pairs"), **({"undated": undated} if undated else {})}
 
 
-def outcomes(planners: Sequence[Wanted[AnyJudge]], journal: Journal) -> dict[str, Outcome]:
+def outcomes(planners: Sequence[Wanted[AnyJudge]], journal: JudgementJournal) -> dict[str, Outcome]:
     """Count the pairs of each judge in the journal."""
     found = {planner.judge.name: Outcome() for planner in planners}
     for row in _rows(planners, journal):
@@ -88,7 +88,7 @@ def outcomes(planners: Sequence[Wanted[AnyJudge]], journal: Journal) -> dict[str
 def export(
     folder: Path,
     planners: Sequence[Wanted[AnyJudge]],
-    journal: Journal,
+    journal: JudgementJournal,
     raised: frozenset[bytes] = frozenset(),
 ) -> dict[str, Outcome]:
     """Write `judgements.jsonl`, `failed.jsonl`, `places.jsonl` and `provenance.json`, aside and then moved.
@@ -145,7 +145,7 @@ def export(
 
 
 def _rows(
-    planners: Sequence[Wanted[AnyJudge]], journal: Journal, raised: frozenset[bytes] = frozenset()
+    planners: Sequence[Wanted[AnyJudge]], journal: JudgementJournal, raised: frozenset[bytes] = frozenset()
 ) -> Iterator[dict[str, Any]]:
     """Rows by query, document and judge; of a pair not asked for yet without grade and reason.
 

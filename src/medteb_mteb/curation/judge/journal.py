@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.llm.database import Failure
 
-__all__ = ["Journal"]
+__all__ = ["JudgementJournal"]
 
 
-class Journal(Database[JudgeAccount]):
+class JudgementJournal(Database[JudgeAccount]):
     """Journal of judgements, an SQLite database; see the module's docstring."""
 
     application = 0x4D544A31

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from medteb_mteb.curation.judge.config import Judges
-    from medteb_mteb.curation.judge.journal import Journal
+    from medteb_mteb.curation.judge.journal import JudgementJournal
     from medteb_mteb.curation.judge.material import JudgingMaterial, QueryGroup
 
-__all__ = ["AROUND", "OVERHEAD", "Planner", "Task", "Wanted"]
+__all__ = ["AROUND", "OVERHEAD", "PlannedRequest", "RequestPlanner", "Wanted"]
 
 JudgeT = TypeVar("JudgeT", bound=AnyJudge, covariant=True)
 
@@ -32,7 +32,7 @@ AROUND = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class PlannedRequest:
     """A request with the texts to send it.
 
     Attributes:
@@ -53,7 +53,7 @@ class Task:
 
 
 @dataclass
-class Counts:
+class JudgementCounts:
     """Numbers of judgements, by state, that a planner has seen.
 
     Attributes:
@@ -92,7 +92,7 @@ class Wanted(Generic[JudgeT]):
         judge: JudgeT,
         judges: Judges,
         material: JudgingMaterial,
-        journal: Journal,
+        journal: JudgementJournal,
         *,
         retry_failed: bool = False,
     ) -> None:
@@ -100,16 +100,16 @@ class Wanted(Generic[JudgeT]):
         self.retry_failed = retry_failed
         self.description = judge.description()
         self.settings = settings_digest(self.description)
-        self.counts = Counts()
+        self.counts = JudgementCounts()
 
     def key(self, query: str, document: str) -> bytes:
         """Key of a judgement."""
         digests = self.material.digests
         return judgement_key(self.settings, digests["q", query], digests["d", document])
 
-    def survey(self) -> Counts:
+    def survey(self) -> JudgementCounts:
         """Count the judgements to ask for, without rendering prompts."""
-        counts = Counts()
+        counts = JudgementCounts()
         for group in self.material.groups():
             keys = [self.key(group.query, document) for document in group.documents]
             known, failed = self.journal.grades(keys), self.journal.failures(keys)
@@ -120,20 +120,20 @@ class Wanted(Generic[JudgeT]):
         return counts
 
 
-class Planner(Wanted[Judge]):
+class RequestPlanner(Wanted[Judge]):
     """The requests for one LLM; arguments as of `Wanted`."""
 
     #: Requests of an interrupted run that no longer fit what is wanted.
     stale: list[Request]
 
-    def tasks(self) -> Iterator[Task]:
+    def tasks(self) -> Iterator[PlannedRequest]:
         """Yield all requests, query by query; `counts` is complete after the last one."""
-        self.counts, self.stale = Counts(), []
+        self.counts, self.stale = JudgementCounts(), []
         open_requests = {key: r for r in self.journal.requests(self.settings) for key in r.keys}
         for group in self.material.groups():
             yield from self._group(group, open_requests)
 
-    def _group(self, group: QueryGroup, open_requests: dict[bytes, Request]) -> Iterator[Task]:
+    def _group(self, group: QueryGroup, open_requests: dict[bytes, Request]) -> Iterator[PlannedRequest]:
         keys = {self.key(group.query, document): document for document in group.documents}
         known, failed = self.journal.grades(list(keys)), self.journal.failures(list(keys))
         self.counts.judgements += len(keys)
@@ -157,7 +157,7 @@ class Planner(Wanted[Judge]):
             yield self.task(Request((key,), attempt, control), group.query, [document])
         yield from self._batches(group.query, left)
 
-    def _batches(self, query: str, left: dict[bytes, str]) -> Iterator[Task]:
+    def _batches(self, query: str, left: dict[bytes, str]) -> Iterator[PlannedRequest]:
         """Suspicious passages alone, the others in the judge's own random order."""
         suspects = [(key, document) for key, document in left.items() if self.material.suspect(document)]
         self.counts.suspicious += len(suspects)
@@ -201,7 +201,7 @@ class Planner(Wanted[Judge]):
         if batch:
             yield batch
 
-    def task(self, request: Request, query: str, documents: Sequence[str]) -> Task:
+    def task(self, request: Request, query: str, documents: Sequence[str]) -> PlannedRequest:
         """The texts of a request; the same request gives the same prompt."""
         identity = request.id(self.settings)
         asked = self.material.queries[query]
@@ -215,9 +215,9 @@ class Planner(Wanted[Judge]):
             echoes=self.judges.echoes,
         )
         prompt = render(asked, texts, request=identity, tags=self.judge.tags)
-        return Task(request, prompt, numbers, kinds, query, tuple(documents))
+        return PlannedRequest(request, prompt, numbers, kinds, query, tuple(documents))
 
-    def follow_up(self, task: Task, reasons: Mapping[bytes, str]) -> list[Task]:
+    def follow_up(self, task: PlannedRequest, reasons: Mapping[bytes, str]) -> list[PlannedRequest]:
         """Requests, each for one passage, for what a first answer did not give."""
         documents = dict(zip(task.request.keys, task.documents, strict=True))
         found = []

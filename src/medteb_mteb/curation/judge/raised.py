@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 from medteb_mteb.curation.judge.controls import ALLOWED, MISGRADED
 from medteb_mteb.curation.judge.entries import NEGATIVE
 from medteb_mteb.curation.judge.material import JudgingMaterial
-from medteb_mteb.curation.judge.plan import Planner
+from medteb_mteb.curation.judge.plan import RequestPlanner
 from medteb_mteb.curation.labels.grades import POSITIVE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from medteb_mteb.curation.judge.journal import Journal
+    from medteb_mteb.curation.judge.journal import JudgementJournal
 
 __all__ = ["check_of", "raised"]
 
 
-def check_of(planner: Planner, journal: Journal) -> Planner | None:
+def check_of(planner: RequestPlanner, journal: JudgementJournal) -> RequestPlanner | None:
     """The requests that show a judge its positives with queries that they cannot answer; `None`: it has none.
 
     Every text is shown once, with one of the queries, together with others as in any prompt. What comes of it
@@ -50,10 +50,10 @@ def check_of(planner: Planner, journal: Journal) -> Planner | None:
         {document: material.documents[document] for document in positives.values()},
         dict(sorted(pools.items())),
     )
-    return Planner(planner.judge, planner.judges, checked, journal, retry_failed=planner.retry_failed)
+    return RequestPlanner(planner.judge, planner.judges, checked, journal, retry_failed=planner.retry_failed)
 
 
-def raised(checks: Sequence[Planner], journal: Journal) -> frozenset[bytes]:
+def raised(checks: Sequence[RequestPlanner], journal: JudgementJournal) -> frozenset[bytes]:
     """Digests of the passages that some judge took for answers to a query that they cannot answer."""
     found: set[bytes] = set()
     for planner in checks:

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.judge.entries import proof
-from medteb_mteb.curation.judge.journal import Journal, asked_of
+from medteb_mteb.curation.judge.journal import JudgementJournal, asked_of
 from medteb_mteb.curation.judge.log import MAGIC, LogEntry, entry_size, read_entry
 from medteb_mteb.curation.llm.database import KEY, SETTINGS
 from medteb_mteb.curation.llm.pages import Bytes, Pages, file_bytes, views
@@ -58,16 +58,16 @@ def repair_journal(path: str | Path) -> Repaired:
         JournalError: There is no such file, another process has it, or there is no room.
     """
     tables = ("failures", "accounts", "settings", "unread", "places", "origins", "dated")
-    saved = repair(path, Journal, _fill, tables)
+    saved = repair(path, JudgementJournal, _fill, tables)
     return Repaired(saved.rows, saved.accounts, saved.moved)
 
 
-def _fill(fresh: Journal, database: Path, log: Path) -> None:
+def _fill(fresh: JudgementJournal, database: Path, log: Path) -> None:
     with ExitStack() as stack:
         base, ahead = (file_bytes(stack, file) for file in (database, log))
         rows = (row for data in (base, ahead) for row in _judgements(data))
         while some := list(islice(rows, 10_000)):
-            fresh.insert(Journal.table, some)
+            fresh.insert(JudgementJournal.table, some)
         fresh.reload()
         possible = views(base, ahead)
         entries = (entry for data in (base, ahead) for entry in _entries(data, possible))

@@ -11,8 +11,8 @@ from medteb_mteb.curation.judge.prompt import passage_keys
 from medteb_mteb.curation.judge.worker import verdict_of
 
 if TYPE_CHECKING:
-    from medteb_mteb.curation.judge.journal import Journal
-    from medteb_mteb.curation.judge.plan import Planner
+    from medteb_mteb.curation.judge.journal import JudgementJournal
+    from medteb_mteb.curation.judge.plan import RequestPlanner
     from medteb_mteb.curation.judge.worker import JudgeWorker
 
 __all__ = ["read_again", "shown", "why_stopped"]
@@ -23,7 +23,7 @@ OF_THE_TEXTS = ("filtered",)
 SHOWN, LENGTH, REPEATED = 3, 200, 12
 
 
-def read_again(planner: Planner, journal: Journal) -> int:
+def read_again(planner: RequestPlanner, journal: JudgementJournal) -> int:
     """Read the answers again that are kept for a judge, with the reader of today.
 
     Returns:
@@ -67,7 +67,7 @@ def why_stopped(worker: JudgeWorker) -> str:
     )
 
 
-def shown(planner: Planner, journal: Journal) -> str:
+def shown(planner: RequestPlanner, journal: JudgementJournal) -> str:
     """The first answers that could not be read, for people; of one that repeats a text only its length."""
     kept = [text for _, _, text in journal.unread(planner.settings)[:SHOWN]]
     if not kept:

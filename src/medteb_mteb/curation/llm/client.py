@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from medteb_mteb.curation.llm.config import LLM
-    from medteb_mteb.curation.llm.limits import Limits, Stop
+    from medteb_mteb.curation.llm.limits import RateLimits, Stop
 
 __all__ = ["Endpoint", "GiveUp", "Unanswered", "quiet_libraries"]
 
@@ -87,7 +87,7 @@ class Endpoint:
         BuildError: The `openai` package or the LLM's key is missing.
     """
 
-    def __init__(self, llm: LLM, limits: Limits, stop: Stop) -> None:
+    def __init__(self, llm: LLM, limits: RateLimits, stop: Stop) -> None:
         try:
             import openai  # lazy: openai
         except ImportError as error:

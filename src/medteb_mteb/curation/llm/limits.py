@@ -7,7 +7,7 @@ import contextlib
 import math
 import time
 
-__all__ = ["Limits", "Pace", "Stop"]
+__all__ = ["Pace", "RateLimits", "Stop"]
 
 
 class Stop:
@@ -62,7 +62,7 @@ class Pace:
             self._free_at += units / self._rate
 
 
-class Limits:
+class RateLimits:
     """The limits of one LLM.
 
     Args:

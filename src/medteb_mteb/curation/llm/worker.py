@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from medteb_mteb.curation.llm.budget import Purse
 from medteb_mteb.curation.llm.client import Endpoint, GiveUp, Unanswered
-from medteb_mteb.curation.llm.limits import Limits, Stop
+from medteb_mteb.curation.llm.limits import RateLimits, Stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.llm.database import Database
     from medteb_mteb.curation.llm.messages import Question, Reply
 
-__all__ = ["Job", "Worker"]
+__all__ = ["EndpointWorker", "Job"]
 
 
 class Job(Protocol):
@@ -32,7 +32,7 @@ class Job(Protocol):
 JobT = TypeVar("JobT", bound=Job)
 
 
-class Worker(ABC, Generic[JobT]):
+class EndpointWorker(ABC, Generic[JobT]):
     """Asks one LLM for all that `more` comes up with.
 
     Args:
@@ -97,7 +97,7 @@ class Worker(ABC, Generic[JobT]):
         Raises:
             JournalError: An answer could not be written down; raised when no request is under way any more.
         """
-        limits = Limits(self.llm.requests_per_minute, self.llm.tokens_per_minute)
+        limits = RateLimits(self.llm.requests_per_minute, self.llm.tokens_per_minute)
         self._journal.describe(self.settings, self.description)
         async with Endpoint(self.llm, limits, self.stop) as endpoint:
             self.faults = endpoint.faults

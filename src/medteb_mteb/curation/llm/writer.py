@@ -10,7 +10,7 @@ from medteb_mteb.curation.llm.database import Failure
 from medteb_mteb.curation.llm.journal import Answer
 from medteb_mteb.curation.llm.origins import origin_today
 from medteb_mteb.curation.llm.readings import Order
-from medteb_mteb.curation.llm.worker import Worker
+from medteb_mteb.curation.llm.worker import EndpointWorker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Writer"]
 
 
-class Writer(Worker[Order]):
+class Writer(EndpointWorker[Order]):
     """Asks for answers.
 
     Args:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.files.records import Text
     from medteb_mteb.curation.sts.dictionary import Dictionary, DictionaryEntry
-    from medteb_mteb.curation.texts.terms import Found
+    from medteb_mteb.curation.texts.terms import TermMatch
 
 __all__ = ["Selection", "SwappedQuery", "select"]
 
@@ -107,7 +107,7 @@ def select(
 
 
 def _choose(
-    places: Sequence[Found], dictionary: Dictionary, rng: random.Random
+    places: Sequence[TermMatch], dictionary: Dictionary, rng: random.Random
 ) -> tuple[DictionaryEntry | None, str]:
     terms = sorted({place.term for place in places if dictionary.of(place.term)})
     if not terms:
@@ -131,7 +131,7 @@ def _unfit(text: str, entry: DictionaryEntry, tolerance: float) -> str:
     return "no-room" if len(entry.replace) + LEAST > bounds(text, tolerance)[1] else ""
 
 
-def _swapped(text: str, entry: DictionaryEntry, places: Sequence[Found]) -> str:
+def _swapped(text: str, entry: DictionaryEntry, places: Sequence[TermMatch]) -> str:
     parts, end = [], 0
     for place in places:
         if place.term in entry.pair:  # its synonym does not stand in the text

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.sts.select import SwappedQuery
 
-__all__ = ["Sides", "split_by_entry"]
+__all__ = ["QuerySplit", "split_by_entry"]
 
 
 @dataclass(frozen=True)
-class Sides:
+class QuerySplit:
     """Queries of test and training, by id, in the order given.
 
     Attributes:
@@ -56,7 +56,7 @@ def split_by_entry(
     seed: int,
     training_queries: Sequence[str] = (),
     held_out: HeldOut | None = None,
-) -> Sides:
+) -> QuerySplit:
     """Put whole entries on one side, whichever way round they are.
 
     Entries are drawn with a seed and go to the test as long as their queries fit.
@@ -95,7 +95,7 @@ def split_by_entry(
     left_out |= _of_tests(rest, sentences, held_out or HeldOut())
     train = [name for name in rest if name not in left_out]
     counts = tuple(len({pairs[name] for name in side}) for side in (kept, train))
-    return Sides(kept, train, left_out, (counts[0], counts[1]))
+    return QuerySplit(kept, train, left_out, (counts[0], counts[1]))
 
 
 def _entries(sizes: Counter[tuple[str, str]], test: float, total: int, seed: int) -> set[tuple[str, str]]:

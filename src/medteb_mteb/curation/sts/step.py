@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from medteb_mteb.curation.sts.dictionary import Dictionary
     from medteb_mteb.curation.sts.select import Selection
     from medteb_mteb.curation.sts.settings import StsSettings
-    from medteb_mteb.curation.sts.split import Sides
+    from medteb_mteb.curation.sts.split import QuerySplit
     from medteb_mteb.curation.training.leaks import HeldOut
     from medteb_mteb.editions import Edition
 
@@ -227,7 +227,7 @@ def sts(
 def _write(
     folder: Path,
     rows: Sequence[Rewritten],
-    sides: Sides,
+    sides: QuerySplit,
     how: StsSettings,
     statistics: dict[str, int],
     provenance: Mapping[str, Any],
@@ -292,7 +292,7 @@ def _outcomes(rows: Sequence[Rewritten]) -> dict[str, dict[str, int]]:
 
 def _split(
     rows: Sequence[Rewritten], how: StsSettings, training_queries: Sequence[str], held_out: HeldOut | None
-) -> Sides:
+) -> QuerySplit:
     """Test and training, of the queries that have a good rewrite."""
     usable = [row for row in rows if row.good]
     if not usable:
@@ -314,7 +314,7 @@ def _split(
 
 
 def _statistics(
-    report: StsReport, terms: Dictionary, rows: Sequence[Rewritten], selection: Selection, sides: Sides
+    report: StsReport, terms: Dictionary, rows: Sequence[Rewritten], selection: Selection, sides: QuerySplit
 ) -> dict[str, int]:
     placed = {*sides.test, *sides.train, *sides.left_out}
     left = Counter(sides.left_out.values())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from medteb_mteb.curation.sts.select import SwappedQuery
     from medteb_mteb.curation.sts.settings import StsSettings
-    from medteb_mteb.curation.sts.split import Sides
+    from medteb_mteb.curation.sts.split import QuerySplit
 
 __all__ = ["NAMES", "NEGATIVES", "TASK", "Rewritten", "write_edition", "write_log", "write_training"]
 
@@ -61,7 +61,7 @@ class Rewritten:
 def write_edition(
     out: Path,
     rows: Sequence[Rewritten],
-    sides: Sides,
+    sides: QuerySplit,
     how: StsSettings,
     statistics: Mapping[str, Any],
     made: Mapping[str, Any],
@@ -159,7 +159,7 @@ def write_training(out: Path, rows: Iterable[Rewritten]) -> dict[str, int]:
 def write_log(
     out: Path,
     rows: Iterable[Rewritten],
-    sides: Sides,
+    sides: QuerySplit,
     drawn: Mapping[str, str],
     dropped: Iterable[Mapping[str, Any]],
 ) -> None:

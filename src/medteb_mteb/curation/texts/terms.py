@@ -11,7 +11,7 @@ from medteb_mteb.curation.files.records import BuildError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["Found", "Terms", "fold", "joined"]
+__all__ = ["TermMatch", "Terms", "fold", "joined"]
 
 
 class _Fold(dict[int, int]):
@@ -33,7 +33,7 @@ def fold(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TermMatch:
     """A term in a text.
 
     Attributes:
@@ -68,7 +68,7 @@ class Terms:
         self._terms = sorted({fold(term) for term in terms})
         self._search = AhoCorasick(self._terms)
 
-    def find(self, text: str) -> list[Found]:
+    def find(self, text: str) -> list[TermMatch]:
         """The terms of a text that do not overlap, in their order.
 
         Of terms that overlap the longest counts, of equally long ones the first.
@@ -77,7 +77,7 @@ class Terms:
         if len(every) < 2:
             return every
         every.sort(key=lambda found: (found.start - found.end, found.start))
-        kept: list[Found] = []
+        kept: list[TermMatch] = []
         taken = bytearray(len(text))
         for found in every:
             # What was kept before is no shorter, so it holds an end of all that it overlaps with.
@@ -86,11 +86,11 @@ class Terms:
                 kept.append(found)
         return sorted(kept, key=lambda found: found.start)
 
-    def every(self, text: str) -> list[Found]:
+    def every(self, text: str) -> list[TermMatch]:
         """The terms of a text, those that overlap as well."""
         folded = fold(text)
         return [
-            Found(start, end, self._terms[number])
+            TermMatch(start, end, self._terms[number])
             for number, start, end in self._search.find_matches_as_indexes(folded, overlapping=True)
             if not (joined(folded, start) or joined(folded, end))
         ]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from mar_st.mining import Retriever, Rules
     from mar_st.mining.mine import Miner
-    from mar_st.mining.rules import Question
+    from mar_st.mining.rules import MinedQuery
 
 __all__ = ["BEYOND", "NOT_FOUND", "RoundTrip", "RoundTripReport", "round_trip"]
 
@@ -240,7 +240,7 @@ class _Filter:
     def _decide(
         self,
         record: Record,
-        question: Question,
+        question: MinedQuery,
         ranked: list[int],
         files: Mapping[str, list[dict[str, Any]]],
         counts: Counter[str],
@@ -278,7 +278,7 @@ class _Filter:
             record.row(tuple(kept), negatives) | {"ranks": list(kept.values())}
         )
 
-    def _negatives(self, record: Record, question: Question, ranked: list[int]) -> tuple[str, ...]:
+    def _negatives(self, record: Record, question: MinedQuery, ranked: list[int]) -> tuple[str, ...]:
         """Return the negatives of the row, then the mined ones."""
         known = {self.miner.corpus[place] for place in question.known}
         labelled = [text for text in record.triple.negatives if text not in known]

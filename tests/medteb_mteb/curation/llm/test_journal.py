@@ -8,7 +8,7 @@ import sqlite3
 import pytest
 from tests.medteb_mteb.curation.power_cut import Disk
 
-from medteb_mteb.curation.judge.journal import Journal
+from medteb_mteb.curation.judge.journal import JudgementJournal
 from medteb_mteb.curation.llm import Account, JournalError, Prompt, repair_answers
 from medteb_mteb.curation.llm.database import Failure, settings_digest
 from medteb_mteb.curation.llm.journal import UNREAD, Answer, AnswerJournal, answer_key
@@ -75,9 +75,9 @@ def test_keys_tell_answers_apart():
 
 def test_journals_of_answers_and_of_judgements_are_not_mixed_up(tmp_path):
     AnswerJournal(tmp_path / "answers.sqlite").close()
-    Journal(tmp_path / "judgements.sqlite").close()
+    JudgementJournal(tmp_path / "judgements.sqlite").close()
     with pytest.raises(JournalError, match="is a database of something else"):
-        Journal(tmp_path / "answers.sqlite")
+        JudgementJournal(tmp_path / "answers.sqlite")
     with pytest.raises(JournalError, match="is a database of something else"):
         AnswerJournal(tmp_path / "judgements.sqlite")
 
