@@ -143,7 +143,7 @@ def _parts(value: str) -> tuple[str, ...]:
 
 
 def _table(listing: Any) -> list[str]:
-    """One line per variant, the chosen one marked."""
+    """Return one line per variant, the chosen one marked."""
     head = f"  {'form':26} {'p50 ms':>8} {'q/s':>8} {'MB':>7} {'RSS MB':>7} {'cosine min':>11} {'mean':>8}"
     task = listing.task
     lines = [head + (f" {'nDCG@10':>9} (original {task['ndcg@10']:.4f})" if task else "")]

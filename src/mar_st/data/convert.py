@@ -39,15 +39,15 @@ class Rows(Protocol):
 
     @property
     def files(self) -> list[Path]:
-        """The files that are read."""
+        """Return the files that are read."""
 
     @property
     def hub(self) -> Any:
-        """The data set of the Hub."""
+        """Return the data set of the Hub."""
 
     @property
     def size(self) -> int:
-        """Bytes that are read."""
+        """Return the bytes that are read."""
 
 
 def converted(
@@ -61,7 +61,7 @@ def converted(
     seed: int,
     large: int,
 ) -> tuple[pa.Table, dict[str, Any], str | None]:
-    """The table of a data entry, what is known about it, and its key in the cache.
+    """Return the table of a data entry, the data kept about it, and its key in the cache.
 
     Args:
         rows: Where the rows come from.

@@ -96,7 +96,7 @@ def read_run(
     split: str | None = None,
     subset: str = "default",
 ) -> Run:
-    """Scores by query and document, each query's documents best first.
+    """Return the scores by query and document, each query's documents best first.
 
     Args:
         path: A run in TREC's format (`.trec`, `.run`), or JSON: query to document to score, as `mar search`
@@ -143,7 +143,7 @@ def _read_trec(path: Path, known: tuple[Container[str] | None, Container[str] | 
 
 
 def _ordered(path: Path, query: str, results: dict[str, tuple[float, int, int]]) -> dict[str, float]:
-    """Documents of a query by rank; refuses scores that rise with it."""
+    """Return the documents of a query by rank; refuses scores that rise with it."""
     before = math.inf
     ordered = {}
     for document, (score, rank, number) in sorted(results.items(), key=lambda entry: entry[1][1]):
@@ -182,18 +182,18 @@ def _read_json(
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys do not repeat; JSON readers would keep the last of equal ones."""
+    """Return an object whose keys do not repeat; JSON readers would keep the last of equal ones."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(
-            f"{next(name for name in names if names.count(name) > 1)!r} stands twice in one object"
+            f"{next(name for name in names if names.count(name) > 1)!r} occurs twice in one object"
         )
     return found
 
 
 def _predictions(path: Path, content: dict[str, Any], split: str | None, subset: str) -> Any:
-    """The run in a file of mteb's predictions."""
+    """Return the run in a file of mteb's predictions."""
     splits = content.get(subset)
     if not isinstance(splits, dict):
         names = ", ".join(sorted(set(content) - {"mteb_model_meta"}))

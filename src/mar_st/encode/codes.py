@@ -30,7 +30,7 @@ def check_type(dtype: str, dim: int | None = None) -> None:
 
 
 def pack(vectors: np.ndarray, dtype: str) -> dict[str, np.ndarray]:
-    """Vectors `(n, dim)` float32 in the form of a type.
+    """Return vectors `(n, dim)` float32 in the form of a type.
 
     int8 is symmetric with one scale per vector, its largest absolute value over 127. binary is 1 where a
     dimension is above 0, the first dimension in the highest bit of the first byte (as `numpy.packbits` and

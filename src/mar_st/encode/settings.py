@@ -65,7 +65,7 @@ class EncodeSettings:
 
         Args:
             device: `cpu`, `cuda`, ...
-            kernel: What computes linear layers.
+            kernel: Implementation of linear layers.
         """
         return {**self.to_json(), "device": device, "kernel": kernel, "engine": ENGINE_VERSION}
 

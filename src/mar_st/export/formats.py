@@ -26,7 +26,7 @@ class GraphSource:
     Attributes:
         graph: The encoder; it may be deleted once the formats are made.
         example: Inputs of the graph, of several texts.
-        listing: What is known of the encoder.
+        listing: Listing of the encoder.
         folder: Folder to write to.
     """
 

@@ -71,11 +71,11 @@ class Filter:
 
     @property
     def impossible(self) -> bool:
-        """True if no document can pass because a condition allows no value of the field's type."""
+        """Return True if no document can pass because a condition allows no value of the field's type."""
         return any(condition.any_of == () for condition in self.conditions)
 
     def typed(self, fields: Mapping[str, FieldType]) -> Filter:
-        """The same filter with values of the types of the fields.
+        """Return the same filter with values of the types of the fields.
 
         Values of an integer field become integers: `> 2.5` is `> 2`, and a value that no 64-bit integer has
         is dropped. Values of a number field become floats, rounded as those of the documents.
@@ -214,7 +214,7 @@ def _possible(values: Iterable[Scalar]) -> list[Scalar]:
 
 
 def _whole_range(field: str, bounds: Iterable[tuple[Bound, Scalar]]) -> FieldCondition:
-    """A range of integers with integer bounds; without a value where no 64-bit integer lies in it."""
+    """Return a range of integers with integer bounds; without a value where no 64-bit integer lies in it."""
     found: list[tuple[Bound, Scalar]] = []
     for name, value in bounds:
         # For an integer, > 2.5 is > 2, and >= 2.5 is >= 3.
@@ -231,7 +231,7 @@ def _whole_range(field: str, bounds: Iterable[tuple[Bound, Scalar]]) -> FieldCon
 
 
 def _as(kind: FieldType, field: str, value: Scalar) -> Scalar:
-    """A value in the type of its field."""
+    """Return a value in the type of its field."""
     if isinstance(value, _Written):
         read = _read(kind, str(value))
         if read is not None:

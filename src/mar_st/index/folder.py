@@ -210,7 +210,7 @@ class FolderIndex(Index):
             publish(self.folder, manifest, now)
 
     def locate(self, ids: Sequence[str]) -> list[np.ndarray]:
-        """Rows of some ids in each segment, deleted ones left out."""
+        """Return the rows of some ids in each segment, deleted ones left out."""
         return [segment.find(list(ids)) for segment in self.segments]
 
     def _masks_of(self, where: Filter | None) -> Sequence[Mask | None]:

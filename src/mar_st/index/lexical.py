@@ -202,12 +202,12 @@ class LexicalSegment:
             )
 
     def frequency(self, word: str) -> int:
-        """Documents that hold a word."""
+        """Return the number of documents that hold a word."""
         place = self.vocabulary.get(word)
         return 0 if place is None else int(self.starts[place + 1] - self.starts[place])
 
     def scores(self, words: Sequence[tuple[str, float]], deadline: float | None = None) -> np.ndarray:
-        """Sum of the scores of some words times their weights, for every document, `(n,)` float32.
+        """Return the sum of the scores of some words times their weights, for every document, `(n,)` float32.
 
         Raises:
             DeadlinePassed: Nobody waits any more.
@@ -244,7 +244,7 @@ class Lexical:
     def search(
         self, texts: Sequence[str], k: int, masks: Sequence[Mask | None], *, deadline: float | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The best `k` documents for each text; those that share no word with it are not found.
+        """Return the best `k` documents for each text; those that share no word with it are not found.
 
         Of a text the first `MOST_CHARACTERS` characters, and of those the first `MOST_WORDS` different words,
         are looked for.
@@ -290,7 +290,7 @@ class Lexical:
         return flat.merge(best, k)
 
     def _words(self, text: str) -> dict[str, int]:
-        """The words of a text that are looked for, in their order, and how often each stands there."""
+        """Return the words of a text that are looked for, in their order, and how often each stands there."""
         counts = Counter(TOKENS[self.tokens](text[:MOST_CHARACTERS]))
         return dict(islice(counts.items(), MOST_WORDS))
 

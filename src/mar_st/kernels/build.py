@@ -33,7 +33,7 @@ def library(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
     What is compiled is kept in `$XDG_CACHE_HOME/medteb` (`~/.cache/medteb`), under a name made of the source,
     the headers beside it and the flags; a machine that has it needs no compiler. Where that folder cannot be
     written, or others could write to it, the source is compiled into a temporary folder each time. A file
-    that is somebody else's, or a link, or that others may write to, is compiled again and never loaded.
+    that belongs to another user, is a link or is writable by others is never loaded but compiled again.
 
     Args:
         source: A `.cpp` file.

@@ -39,7 +39,7 @@ class Mined:
         counts: Triples, queries and documents; what the consistency filter left out; how many negatives were
             mined, filled up, labelled; queries with too few.
         candidates: Candidates, why they are not hard negatives, and how many are, `mined`.
-        scores: Mean score of positives and mined negatives, where scores were looked at.
+        scores: Mean score of positives and mined negatives, if scores were used.
     """
 
     triples: list[Triple]
@@ -68,9 +68,9 @@ def mine(
     work: Path | None = None,
     show_progress: bool = True,
 ) -> Mined:
-    """Hard negatives for triples.
+    """Return the hard negatives for triples.
 
-    All triples of one query are looked at together: what is a positive in one of them is not a negative in
+    All triples of one query are treated together: a positive of one of them is never a negative of
     another, and they get the same mined negatives. A text that names the query as one of *its* positives is a
     positive of it too (paraphrases go both ways).
 
@@ -140,7 +140,7 @@ class Miner:
         return self._result(blocks)
 
     def _number(self, corpus: Sequence[str] | None) -> None:
-        """Number the documents; say for every query what is known about it."""
+        """Number the documents, and collect the known data of every query."""
         table = Triples.of(self.triples)
         is_positive = np.zeros(len(table.documents), dtype=bool)
         starts = (
@@ -324,7 +324,7 @@ class Miner:
 
 
 def _split(values: np.ndarray, sizes: np.ndarray) -> Iterator[list[int]]:
-    """Consecutive parts of an array, as lists."""
+    """Yield the consecutive parts of an array, as lists."""
     start = 0
     for end in np.cumsum(sizes, dtype=np.int64).tolist():
         yield values[start:end].tolist()

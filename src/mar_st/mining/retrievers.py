@@ -39,7 +39,7 @@ class Retrieved(NamedTuple):
     Attributes:
         documents: Documents by falling score, `(queries, k)` int64; -1 where there are no more.
         scores: Their scores, `(queries, k)` float32; -inf where there is no document.
-        also: Scores of the documents that were asked for by name, one array per query.
+        also: Scores of the documents that were requested by name, one array per query.
     """
 
     documents: np.ndarray
@@ -59,18 +59,18 @@ class Scorer(Protocol):
         """Take queries and corpus, which are numbered from here on."""
 
     def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Scores of some documents for each of some queries, float32."""
+        """Return the scores of some documents for each of some queries, float32."""
 
 
 class Retriever(Scorer, Protocol):
     """Also finds the best documents of the corpus."""
 
     def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Retrieved:
-        """The best `k` documents for each of some queries, and the scores of others."""
+        """Return the best `k` documents for each of some queries, and the scores of others."""
 
 
 def best(scores: np.ndarray, k: int) -> np.ndarray:
-    """Places of the `k` highest of some scores, `(n,)`, by falling score, equal ones by place."""
+    """Return the places of the `k` highest of some scores, `(n,)`, by falling score, equal ones by place."""
     if k < 1:
         return np.empty(0, dtype=np.int64)
     if k < len(scores):
@@ -174,7 +174,7 @@ class Dense:
         self._documents: Any = None
 
     def identity(self) -> dict[str, Any]:
-        """Weights, settings and prompts."""
+        """Return weights, settings and prompts."""
         teacher = self._open()
         return {
             "kind": "dense",
@@ -229,7 +229,7 @@ class Dense:
         return self.search(rows, 0, documents).also
 
     def _open(self) -> ModelTeacher:
-        """The model, loaded when it is asked for the first time."""
+        """Return the model, loaded at first use."""
         if self._teacher is None:
             from sentence_transformers import SentenceTransformer  # lazy: sentence_transformers
 
@@ -259,7 +259,7 @@ class Dense:
         return self._teacher
 
     def _vectors(self, texts: Sequence[str], role: Side, *, unit: bool) -> Any:
-        """Vectors of texts, `(len(texts), dim)` float32, in memory or from the store."""
+        """Return the vectors of texts, `(len(texts), dim)` float32, in memory or from the store."""
         teacher = self._open()
         if self.store is not None:
             vectors = teacher.vectors(texts, role)

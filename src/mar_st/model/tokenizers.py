@@ -78,7 +78,7 @@ def append_eos(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
 
     The classes of some model families (GPT-NeoX, Gemma, Llama) build their template from flags when they are
     loaded, so an EOS set on them is lost in a saved folder, or a BOS with it. The result is of the general
-    class, which saves and loads the template as it stands. Works on a copy.
+    class, which saves and loads the template unchanged. Works on a copy.
 
     Args:
         tokenizer: A fast tokenizer with an EOS token that it does not append.
@@ -107,7 +107,7 @@ def append_eos(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerFast:
 
 
 def with_backend(tokenizer: PreTrainedTokenizerBase, backend: Tokenizer) -> PreTrainedTokenizerFast:
-    """Return a tokenizer of the general class, which saves as it stands, with the settings of another.
+    """Return a tokenizer of the general class, which saves unchanged, with the settings of another.
 
     Args:
         tokenizer: Where lengths, sides, chat template and names of special tokens come from.

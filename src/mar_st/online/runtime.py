@@ -35,7 +35,7 @@ class Runtime(ABC):
 
     @abstractmethod
     def run(self, inputs: dict[str, np.ndarray]) -> np.ndarray:
-        """Vectors of a pack, float32 `(texts or more, dim)`; valid until the next call."""
+        """Return the vectors of a pack, float32 `(texts or more, dim)`; valid until the next call."""
 
 
 R = TypeVar("R", bound=Runtime)

@@ -109,13 +109,13 @@ def plan(
 def fitted(
     recipe: Recipe, device: Device, launch: Launch, names: Collection[str] | None = None
 ) -> tuple[Recipe, list[str]]:
-    """A recipe whose stages all fit a device, and what was changed, as `--set` takes it.
+    """Return a recipe whose stages all fit a device, and the changes, as for `--set`.
 
     Args:
         recipe: The recipe.
         device: The device.
         launch: How training is started.
-        names: Stages that are looked at; default all.
+        names: Names of the stages to plan; default all.
 
     Raises:
         LaunchError: A stage does not fit, whatever is done for memory.
@@ -225,7 +225,7 @@ class Planner:
         )
 
     def memory(self, stage: Stage, groups: Sequence[Group]) -> dict[str, float]:
-        """Bytes of a stage on each device, see `mar_st.planning.footprint`."""
+        """Return the bytes of a stage on each device, see `mar_st.planning.footprint`."""
         query = self.recipe.query
         return stage_memory(
             stage,
@@ -243,7 +243,7 @@ class Planner:
         }
 
     def tried(self, found: StagePlan, stage: Stage, trial: Trial) -> None:
-        """Put what a trial took in the place of what was reckoned."""
+        """Replace estimates by the measurements of a trial."""
         texts = sum(number for _, _, number in self.work.texts(stage, self._groups[stage.name]))
         found.step_seconds = trial.step
         found.setup_hours = texts * trial.teacher / 3600 if trial.teacher else 0.0
@@ -299,7 +299,7 @@ class Planner:
         return 3 * tokens * per_token
 
     def _setup_flops(self, stage: Stage, groups: Sequence[Group]) -> float:
-        """One pass of the teacher over all texts of the stage."""
+        """Return one pass of the teacher over all texts of the stage."""
         teacher = self._teacher(stage)
         if teacher is None:
             return 0.0
@@ -311,7 +311,7 @@ class Planner:
         return total
 
     def _teacher(self, stage: Stage) -> Side | None:
-        """The side whose vectors are computed before the first step."""
+        """Return the side whose vectors are computed before the first step."""
         if isinstance(stage, AlignStage) or reads_documents(stage, self.recipe.data_of(stage)):
             return "document"
         if isinstance(stage, DistillStage | JointStage) and stage.taught and stage.teacher in self.shapes:

@@ -16,7 +16,7 @@ from mar_st.stages.compiling import compiled_encoders
 if TYPE_CHECKING:
     from mar_st.planning.backbones import Shape
 
-#: Above so many parameters a measurement takes two layers of the encoder; operations scale with layers.
+#: Number of parameters above which two layers of the encoder are measured; operations scale with layers.
 WHOLE = {"cpu": 50e6, "cuda": 10e9}
 
 

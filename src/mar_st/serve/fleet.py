@@ -50,7 +50,7 @@ class WorkerReport:
 
 
 class Fleet:
-    """The folder through which workers are told to reload.
+    """The folder through which workers are asked to reload.
 
     Args:
         folder: It exists, and belongs to this server alone.
@@ -62,7 +62,7 @@ class Fleet:
 
     @property
     def wanted(self) -> int:
-        """The number that workers follow."""
+        """Return the number that workers follow."""
         try:
             return int((self.folder / "wanted").read_bytes() or b"0")
         except FileNotFoundError:
@@ -89,7 +89,7 @@ class Fleet:
         (self.folder / f"worker-{pid}.json").unlink(missing_ok=True)
 
     def reports(self) -> list[WorkerReport]:
-        """The latest report of every worker that lives."""
+        """Return the latest report of every worker that lives."""
         found = []
         for path in sorted(self.folder.glob("worker-*.json")):
             report = WorkerReport(**orjson.loads(path.read_bytes()))
@@ -98,10 +98,10 @@ class Fleet:
         return found
 
     async def settled(self, number: int, seconds: float) -> list[WorkerReport]:
-        """The reports of all workers once they have followed a number.
+        """Return the reports of all workers once they have followed a number.
 
         Raises:
-            MarError: Some have not after so many seconds.
+            MarError: Some have not within the time limit.
         """
         end = time.monotonic() + seconds
         while True:
@@ -124,7 +124,7 @@ async def follow(fleet: Fleet, generations: Generations, *, seen: int, watch: bo
 
     Args:
         fleet: The folder of the workers.
-        generations: What reloads.
+        generations: Generations to reload.
         seen: The fleet's number before the index was opened.
         watch: Look at the folder of the index too.
     """

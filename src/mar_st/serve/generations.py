@@ -132,7 +132,7 @@ class Generations:
 
     @property
     def stamp(self) -> object:
-        """Current stamp of the index folder."""
+        """Return the current stamp of the index folder."""
         return None if self.source is None else stamp(self.source.index)
 
     def changed(self) -> bool:
@@ -163,7 +163,7 @@ class Generations:
             task.add_done_callback(self._retiring.discard)
 
     async def close(self) -> None:
-        """Finish what was accepted and end all threads."""
+        """Finish accepted work and end all threads."""
         await asyncio.gather(*self._retiring, self.current.retire())
 
     def _prepare(self, source: SearcherSource, before: Opened) -> tuple[Opened, SearchEngine]:

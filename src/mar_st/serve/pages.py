@@ -129,7 +129,7 @@ def _field(name: str, field: Mapping[str, Any]) -> str:
 
 
 def _prose(text: str) -> str:
-    """A description as HTML; what stands between backticks, as in Markdown, is code."""
+    """Convert a description to HTML; text between backticks becomes code, as in Markdown."""
     parts = html.escape(text).split("`")
     if len(parts) % 2 == 0:  # one backtick is without its other
         return html.escape(text)

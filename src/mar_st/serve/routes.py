@@ -13,7 +13,7 @@ from mar_st.errors import MarError
 from mar_st.serve.errors import ApiError
 from mar_st.serve.handlers import Handlers
 from mar_st.serve.http import Direct, HttpResponse, ReceivedRequest, as_json
-from mar_st.serve.models import DOCUMENT, NO_DOCUMENTS, model_entry, served_models, unknown_model
+from mar_st.serve.models import DOCUMENT_SUFFIX, NO_DOCUMENTS, model_entry, served_models, unknown_model
 from mar_st.serve.openapi import openapi
 from mar_st.serve.pages import add_pages
 
@@ -47,12 +47,12 @@ def add_routes(
         app: The application.
         generations: Holds the engine that answers.
         documents: Encodes documents, if anything does.
-        fleet: The workers that a reload is for, if there may be several.
+        fleet: The workers to reload, if there may be several.
         settings: Limits.
-        metrics: What `/metrics` shows.
+        metrics: Metrics for `/metrics`.
 
     Returns:
-        Endpoints by method and path, which need nothing of the layers around them.
+        Endpoints by method and path that bypass the layers around the application.
     """
     handlers = Handlers(generations, documents, settings)
     limits: dict[str, Any] = {"limit": settings.max_body, "body_seconds": settings.body_timeout}
@@ -97,7 +97,7 @@ def add_routes(
         if model in _models(generations, documents, settings):
             return _json(_entry(model, generations, settings))
         name = settings.model_name or ""
-        if model == name + DOCUMENT:
+        if model == name + DOCUMENT_SUFFIX:
             return _failed(ApiError(404, "model_not_found", NO_DOCUMENTS, param="model"))
         return _failed(unknown_model(name))
 
@@ -138,13 +138,13 @@ async def _reload(generations: Generations, fleet: Fleet | None) -> HttpResponse
 
 
 def _models(generations: Generations, documents: Encoding | None, settings: ServeSettings) -> list[str]:
-    """Names of the models that answer now."""
+    """Return the names of the models that answer now."""
     queries = generations.current.encoding is not None
     return served_models(settings.model_name or "", queries=queries, documents=documents is not None)
 
 
 def _entry(name: str, generations: Generations, settings: ServeSettings) -> dict[str, Any]:
-    """The entry of a model that answers; that of queries names its encoder."""
+    """Return the entry of a model that answers; that of queries names its encoder."""
     return model_entry(name, generations.current.query if name == settings.model_name else None)
 
 

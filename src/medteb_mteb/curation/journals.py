@@ -14,7 +14,7 @@ from medteb_mteb.curation.diversify.journal import DROPPED, KEPT
 from medteb_mteb.curation.files.records import BuildError
 from medteb_mteb.curation.judge.entries import proof as judgement_proof
 from medteb_mteb.curation.judge.journal import JudgementJournal
-from medteb_mteb.curation.judge.log import NONE, read_entry
+from medteb_mteb.curation.judge.log import NO_GRADE, read_entry
 from medteb_mteb.curation.judge.repair import repair_journal
 from medteb_mteb.curation.llm.database import PAGES
 from medteb_mteb.curation.llm.journal import Answer, AnswerJournal
@@ -72,7 +72,7 @@ def repair_found(found: Verified) -> str:
     decision that can be read is cut off.
 
     Returns:
-        A sentence that says what was done.
+        A sentence about the repair.
 
     Raises:
         BuildError: Another process uses it, or there is no room.
@@ -135,7 +135,7 @@ def _entry(row: tuple[Any, ...]) -> int | None:
     entry = read_entry(content)
     if entry is None or entry.number != number:
         return None
-    return len(entry.grades) - entry.grades.count(NONE) if entry.answered else 0
+    return len(entry.grades) - entry.grades.count(NO_GRADE) if entry.answered else 0
 
 
 def _judgement(row: tuple[Any, ...]) -> int | None:
@@ -168,7 +168,7 @@ def _decisions(path: Path, found: Verified) -> None:
 
 
 def _torn(content: bytes) -> tuple[int, int | None]:
-    """Where the decisions begin (0: the first line is damaged), and the first that is none."""
+    """Return the offset of the first decision (0: damaged first line), and of the first invalid one."""
     line, end, rest = content.partition(b"\n")
     try:
         header = json.loads(line)

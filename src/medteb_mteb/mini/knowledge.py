@@ -176,7 +176,7 @@ def load_knowledge() -> Knowledge:
 
 
 def problems_of(kb: Knowledge) -> Iterator[str]:
-    """Every dangling reference and every lay term that is not unique or gives its own name away."""
+    """Yield every dangling reference and every lay term that is not unique or gives its own name away."""
     known = {
         "conditions": {c.name for c in kb.conditions},
         "symptoms": {s.name for s in kb.symptoms},

@@ -50,7 +50,7 @@ class AliasedModels(MutableMapping[str, "ModelMeta"]):
 
 
 def full_name(name: Any, aliases: Mapping[str, str]) -> Any:
-    """The name that results are filed under: that of an alias or a folder; everything else as it is."""
+    """Return name that results are filed under: that of an alias or a folder; everything else as it is."""
     if not isinstance(name, str) or name in aliases:
         return aliases.get(name, name) if isinstance(name, str) else name
     folder = model_folder(name)

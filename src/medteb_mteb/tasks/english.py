@@ -20,7 +20,7 @@ from medteb_mteb.abstasks.pairs import f1_by_train_threshold
 from medteb_mteb.abstasks.tuned import fine_tuned
 from medteb_mteb.editions import DATA_VARIABLE
 from medteb_mteb.english.snapshot import FOLDER, Options, file_of, read_options, read_rows, revision_of
-from medteb_mteb.english.table import METRICS, TYPES, EnglishTask, english_tasks
+from medteb_mteb.english.table import MAIN_METRICS, TYPES, EnglishTask, english_tasks
 from medteb_mteb.folders.problems import FolderError
 from medteb_mteb.tasks._built import NOT_BUILT
 
@@ -62,7 +62,7 @@ class SnapshotTask(LocalCopy):
 
     @property
     def copy_name(self) -> str:
-        """Name of the snapshot's folder."""
+        """Return the name of the snapshot's folder."""
         return FOLDER
 
     @property
@@ -73,7 +73,7 @@ class SnapshotTask(LocalCopy):
     def load_data(
         self, num_proc: int | None = None, *, timer: TimingStack | None = None, **kwargs: Any
     ) -> None:
-        """Reads and checks the task's file.
+        """Read and check the task's file.
 
         Raises:
             DataUnavailableError: There is no such file.
@@ -206,7 +206,7 @@ def _make(task: EnglishTask) -> type[AbsTask]:
         modalities=["text"],
         eval_splits=["test"],
         eval_langs=["eng-Latn"],
-        main_score=METRICS[task.type],
+        main_score=MAIN_METRICS[task.type],
         domains=["Medical", "Written"],
         task_subtypes=[],
         license="not specified",

@@ -47,16 +47,16 @@ class StratumAnswers:
     positive: int
 
     def share(self) -> IntervalEstimate:
-        """Share of positives among its pairs, with an exact interval for draws without replacement."""
+        """Return share of positives among its pairs, with an exact interval for draws without replacement."""
         return IntervalEstimate(
             self.positive / self.seen, *finite_interval(self.positive, self.seen, self.pairs)
         )
 
 
 def accuracy_of_labels(material: Material) -> Finding:
-    """Share of positives by the experts in each stratum of the sheet, and what follows for all labels.
+    """Estimate the accuracy of all labels from the experts' share of positives in each stratum of the sheet.
 
-    Every answer stands for as many pairs as its probability to be drawn says (Horvitz-Thompson).
+    Every answer is weighted by the inverse of its sampling probability (Horvitz-Thompson).
     """
     key, title = "label accuracy", "Experts confirm the labels"
     experts = material.experts
@@ -109,7 +109,7 @@ def accuracy_of_labels(material: Material) -> Finding:
 
 
 def stratified(parts: Sequence[StratumAnswers]) -> IntervalEstimate:
-    """Share of positives among all pairs of several strata, with its 95 % interval.
+    """Return the share of positives among all pairs of several strata, with its 95 % interval.
 
     `sum of N_h p_h / sum of N_h`. Of one stratum the interval is exact; of several it is normal, with the
     variance `sum of (N_h / N)^2 (1 - n_h / N_h) r_h (1 - r_h) / n_h`, where one success and one failure are
@@ -149,7 +149,7 @@ def _recall(
     negatives: Sequence[StratumAnswers],
     disputed: Sequence[StratumAnswers],
 ) -> float:
-    """Share of all pairs that experts call positive that the labels call so, too; 1 if there are none."""
+    """Return the share of positives by experts that are also positives by labels; 1 without any."""
     counts = {}
     for name, parts in (("positives", positives), ("negatives", negatives), ("disputed pairs", disputed)):
         if not parts:

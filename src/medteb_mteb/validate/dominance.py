@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BINS", "Graded", "binned", "difference", "rank_correlation", "ratio"]
 
-#: Values are compared by bins of so many quantiles at most; two of one bin count as equal.
+#: Maximum number of quantile bins for the comparison; values of one bin count as equal.
 BINS = 20
 
 
@@ -43,7 +43,7 @@ class Graded:
     weights: NDArray[np.float64] | None = None
 
     def tables(self, queries: int) -> NDArray[np.float64]:
-        """Pairs by query, grade and bin, shape (queries, 5, bins)."""
+        """Return the pairs by query, grade and bin, shape (queries, 5, bins)."""
         found = np.zeros((queries, len(GRADES), BINS))
         times = 1.0 if self.weights is None else self.weights
         np.add.at(found, (self.queries, self.grades, self.bins), times)
@@ -80,7 +80,7 @@ def difference(graded: Graded, others: tuple[Graded, ...], queries: int) -> Inte
 
 
 def ratio(values: NDArray[np.float64], queries: NDArray[np.int64], number: int) -> IntervalEstimate:
-    """Mean with its 95 % bootstrap interval over queries.
+    """Return the mean with its 95 % bootstrap interval over queries.
 
     Args:
         values: A value per pair, shape (pairs,).

@@ -73,7 +73,7 @@ class OnnxGraphs(GraphFormat):
         )
 
     def finish(self, kept: Collection[str]) -> None:
-        """Delete the float32 graph, where nobody asked for it."""
+        """Delete the float32 graph if it was not requested."""
         if self._base.stem in kept:
             return
         for path in (self._base, self._base.with_name(f"{self._base.name}.data")):

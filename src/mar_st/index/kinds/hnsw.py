@@ -47,13 +47,13 @@ class HnswIndex(IndexKind):
 
     @classmethod
     def memory(cls, params: Mapping[str, Any], dim: int, count: int) -> int:
-        """Vectors and links."""
+        """Return vectors and links."""
         links = 8 * params["M"] * (1 + 1 / max(params["M"] - 1, 1)) + 12
         return int(count * (dim * (1 if params["storage"] == "int8" else 4) + links))
 
     @classmethod
     def candidates(cls, dim: int) -> Iterator[dict[str, Any]]:
-        """Two numbers of links for each storage."""
+        """Yield two numbers of links for each storage."""
         del dim
         for storage in ("float32", "int8"):
             for links in (16, 32):

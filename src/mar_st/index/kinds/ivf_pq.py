@@ -51,12 +51,12 @@ class IvfPqIndex(IndexKind):
 
     @classmethod
     def memory(cls, params: Mapping[str, Any], dim: int, count: int) -> int:
-        """Codes and ids, centroids of the cells, centroids of the codes."""
+        """Return codes and ids, centroids of the cells, centroids of the codes."""
         return int(count * (params["m"] + 8) + params["nlist"] * 4 * dim + 256 * 4 * dim)
 
     @classmethod
     def candidates(cls, dim: int) -> Iterator[dict[str, Any]]:
-        """Codes of a quarter and of an eighth of the dimensions."""
+        """Yield the codes of a quarter and of an eighth of the dimensions."""
         for width in (4, 8):
             yield {"m": subvectors(dim, width)}
 

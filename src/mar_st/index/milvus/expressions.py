@@ -39,7 +39,7 @@ class Expression:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of pymilvus' `search`, `query` and `delete`."""
+        """Return the arguments of pymilvus' `search`, `query` and `delete`."""
         return {"filter": self.text, **({"filter_params": self.values} if self.values else {})}
 
     def value(self, given: Scalar | Sequence[Scalar]) -> str:

@@ -17,7 +17,7 @@ from mar_st.online.native_description import Description, HeadModule, Layer, Mod
 from mar_st.online.protocol import EncoderError
 from mar_st.online.runtime import Runtime, runtime
 
-#: What the kernels need of a processor, as Linux names it.
+#: Processor features that the kernels require, as Linux names them.
 NEEDS = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni", "fma"})
 _FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni", "-mfma")
 
@@ -26,7 +26,7 @@ _I32 = ctypes.c_int32
 
 @lru_cache(maxsize=1)
 def kernels() -> ctypes.CDLL:
-    """The compiled encoder.
+    """Return the compiled encoder.
 
     Raises:
         EncoderError: This processor lacks what it needs, or it cannot be compiled.
@@ -120,7 +120,7 @@ class NativeRuntime(Runtime):
 
 
 def _weights(path: Path) -> np.ndarray:
-    """The file of weights, mapped, where it is bytes that begin at a cache line.
+    """Return the file of weights, mapped, where it is bytes that begin at a cache line.
 
     Raises:
         EncoderError: It is something else.

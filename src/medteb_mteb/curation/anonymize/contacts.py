@@ -44,7 +44,7 @@ class Phone(Recogniser):
     )
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
-        """Free service numbers (400, 800, 888) are nobody's; a number from abroad must be one that exists."""
+        """Ignore free service numbers (400, 800, 888); a number from abroad must exist."""
         if of_a_thing(match):
             return 0
         found = match.group()

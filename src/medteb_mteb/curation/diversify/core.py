@@ -1,4 +1,4 @@
-"""Diversifying vectors that are at hand: an array or a memory-mapped file in, a mask out."""
+"""Diversify given vectors: from an array or a memory-mapped file to a mask."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Search:
         index: `exact`, or `ivf`: only the kept vectors in the lists of an inverted file whose centres are
             nearest to a vector.
         lists: Number of those lists; 0: about four times the square root of the number of texts.
-        probes: Lists that are looked at.
+        probes: Number of lists that are searched.
         block: Vectors that are compared with the index at once. Of no effect on the result of `exact`.
     """
 
@@ -88,7 +88,7 @@ def diversify(
         vectors: `(n, dim)` floats, in memory or mapped; they are brought to length 1 and never copied as a
             whole.
         threshold: Similarity above which a neighbour counts.
-        k: Neighbours that are looked at.
+        k: Number of neighbours considered.
         tolerated: Neighbours above the threshold that a kept vector may have.
         seed_size: Vectors at the start that are kept unseen.
         search: How neighbours are found; default exactly.
@@ -155,7 +155,7 @@ def make_filter(
     tile: int = TILE,
     neighbours: bool = False,
 ) -> DiversityFilter:
-    """A filter with an empty index.
+    """Return a filter with an empty index.
 
     Args:
         rule: The rule.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CENTRES", "DISAGREEMENT", "run_diversify"]
 
-#: What was measured of an approximate search, in the folder of the step.
+#: Measurements of an approximate search, in the folder of the step.
 DISAGREEMENT = "disagreement.json"
 CENTRES = ".centres.npy"
 

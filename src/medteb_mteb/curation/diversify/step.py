@@ -61,7 +61,7 @@ class Diversify:
         self._filter: DiversityFilter | None = None
 
     def settings(self) -> dict[str, Any]:
-        """The rule, the search if it is approximate, and what the vectors are."""
+        """Return the rule, the search if it is approximate, and what the vectors are."""
         return {**self.rule.to_json(), **self.search.to_json(), "vectors": self.source.identity()}
 
     def restore(self, kept: Sequence[Text]) -> None:

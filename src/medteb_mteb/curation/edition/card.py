@@ -25,7 +25,7 @@ _ABOUT = {
     "`labels.tsv` has the documents judged not to answer as well, `disputed.tsv`, where there is one, the "
     "pairs that the judges do not agree on; all others were not judged.",
     "MedTEBReranking": "For each query a list of candidates in random order (`top_ranked.jsonl`), positives "
-    "and negatives drawn from what was judged.",
+    "and negatives drawn from the judged documents.",
     "MedTEBSTS": "Pairs of questions; 1 where they ask the same.",
 }
 
@@ -37,7 +37,7 @@ def write_card(
     statistics: Mapping[str, Any],
     sources: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """The README.md of an edition of a task.
+    """Return the README.md of an edition of a task.
 
     Args:
         task: `MedTEBRetrieval`, `MedTEBReranking` or `MedTEBSTS`.

@@ -53,7 +53,7 @@ def write_qrels(folder: Path, qrels: Qrels) -> None:
 
 
 def write_disputed(folder: Path, disputed: Mapping[str, Sequence[str]]) -> None:
-    """`disputed.tsv` with the pairs that the judges do not agree on; none where there are none.
+    """Write `disputed.tsv` with the pairs that the judges disagree on; no file without such pairs.
 
     Args:
         folder: Folder of the edition.

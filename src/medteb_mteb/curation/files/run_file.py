@@ -44,21 +44,21 @@ class RunFile:
         ]
 
     def identity(self) -> dict[str, Any]:
-        """The digest of the file."""
+        """Return the digest of the file."""
         return {"kind": "run", "sha256": sha256_of(self.path)}
 
     def prepare(self, queries: Sequence[str], corpus: Sequence[str]) -> None:
         """Nothing is left to do."""
 
     def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Scores that the run has; -inf for documents that it does not list."""
+        """Return the scores that the run has; -inf for documents that it does not list."""
         return [
             np.array([self._found[row].get(int(place), -np.inf) for place in places], dtype=np.float32)
             for row, places in zip(rows, documents, strict=True)
         ]
 
     def search(self, rows: Sequence[int], k: int, also: Sequence[np.ndarray]) -> Retrieved:
-        """The first `k` documents that the run lists for each of some queries."""
+        """Return the first `k` documents that the run lists for each of some queries."""
         places = np.full((len(rows), k), -1, dtype=np.int64)
         scores = np.full((len(rows), k), -np.inf, dtype=np.float32)
         for line, row in enumerate(rows):

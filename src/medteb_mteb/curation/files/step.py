@@ -102,7 +102,7 @@ def run_step(
 
     Raises:
         BuildError: The folder belongs to another step, to other settings or other input, another process
-            works on it, or it lies where the input is.
+            works on it, or it is the input's folder.
         FolderError: Rows of the input that cannot be used.
     """
     folder = Path(out)

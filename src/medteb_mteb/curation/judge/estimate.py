@@ -33,16 +33,16 @@ class Estimate:
         judge: The judge.
         judgements: Different judgements that are wanted.
         known: Of these, in the journal.
-        failed: Of these, failed before and not asked for again.
+        failed: Of these, failed before and not requested again.
         requests: Requests.
         tokens_in: Tokens of their prompts, estimated from the bytes.
         tokens_out: Tokens of the answers, estimated from the passages.
         cost: Their price.
-        spent: What the journal has paid for the judge so far.
-        budget: What it may pay in all.
+        spent: Cost of the judge in the journal so far.
+        budget: Upper limit of the total cost.
         suspicious: Passages that look like instructions and are judged alone.
-        checks: Requests, at most, that show the judge its positives once more; not among `requests`, as their
-            number depends on the answers.
+        checks: Upper bound of the requests that show the judge its positives again; not among `requests`,
+            as their number depends on the answers.
     """
 
     judge: str
@@ -119,7 +119,7 @@ def estimate(
 
 
 def _free(judge: LearnedJudge, survey: JudgementCounts) -> Estimate:
-    """The estimate of a judge that nothing is sent to."""
+    """Return the estimate of a judge that nothing is sent to."""
     return Estimate(
         judge=judge.name,
         judgements=survey.judgements,
@@ -136,7 +136,7 @@ def _free(judge: LearnedJudge, survey: JudgementCounts) -> Estimate:
 
 
 def _checks(planner: RequestPlanner) -> int:
-    """Requests that show a judge its positives once more, if everything were one of the longest."""
+    """Return the requests that show a judge its positives again, if every passage had the maximum length."""
     documents = planner.material.documents
     distinct = {planner.material.digests["d", name]: text for name, text in documents.items()}
     longest = max(map(tokens_of, distinct.values())) + AROUND

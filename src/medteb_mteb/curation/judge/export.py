@@ -1,4 +1,4 @@
-"""The folder of a judging: what the journal says about the pairs that were asked for.
+"""The folder of a judging: what the journal has for the requested pairs.
 
 ::
 
@@ -58,7 +58,7 @@ class Outcome:
     Attributes:
         grades: Pairs by grade, of all five.
         failed: Pairs without a grade, by reason.
-        left: Pairs not asked for yet.
+        left: Pairs not requested yet.
         origins: Graded pairs by who answered, and when; grades that earlier versions bought have no origin.
     """
 
@@ -147,7 +147,7 @@ def export(
 def _rows(
     planners: Sequence[Wanted[AnyJudge]], journal: JudgementJournal, raised: frozenset[bytes] = frozenset()
 ) -> Iterator[dict[str, Any]]:
-    """Rows by query, document and judge; of a pair not asked for yet without grade and reason.
+    """Yield rows by query, document and judge; for pairs not requested yet, without grade and reason.
 
     A grade whose place in the prompt is known has it as `at`, one whose origin is known that as `from`.
     """
@@ -179,7 +179,7 @@ def _rows(
 def _why(
     material: JudgingMaterial, document: str, failed: Sequence[Failure | None], raised: frozenset[bytes]
 ) -> Mapping[str, Any]:
-    """Columns of a pair whose passage may have instructed a judge; none if it has not."""
+    """Return the columns of a pair whose passage may have instructed a judge; none if it has not."""
     shown = {
         "text": material.suspect(document),
         "control": any(one is not None and one.reason in MISGRADED.values() for one in failed),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from medteb_mteb.curation.judge.config import AnyJudge, Judge
 from medteb_mteb.curation.judge.controls import MISGRADED, with_controls
-from medteb_mteb.curation.judge.entries import ECHO, GOLD, NEGATIVE, Request, judgement_key
+from medteb_mteb.curation.judge.entries import ECHO, GOLD, OFF_TOPIC, Request, judgement_key
 from medteb_mteb.curation.judge.prompt import SYSTEM, TEMPLATE, JudgePrompt, render
 from medteb_mteb.curation.llm.budget import tokens_of
 from medteb_mteb.curation.llm.database import settings_digest
@@ -72,7 +72,7 @@ class JudgementCounts:
 
     @property
     def missing(self) -> int:
-        """Judgements to be asked for."""
+        """Return the number of judgements to request."""
         return self.judgements - self.known - self.failed.total()
 
 
@@ -123,7 +123,7 @@ class Wanted(Generic[JudgeT]):
 class RequestPlanner(Wanted[Judge]):
     """The requests for one LLM; arguments as of `Wanted`."""
 
-    #: Requests of an interrupted run that no longer fit what is wanted.
+    #: Requests of an interrupted run that are no longer wanted in this form.
     stale: list[Request]
 
     def tasks(self) -> Iterator[PlannedRequest]:
@@ -172,20 +172,20 @@ class RequestPlanner(Wanted[Judge]):
         for batch in self._cut(query, order):
             documents = [document for _, document in batch]
             controlled = len(batch) > 1 and draw.random() < self.judges.control_rate
-            control = NEGATIVE | self._positive(query, documents) if controlled else 0
+            control = OFF_TOPIC | self._positive(query, documents) if controlled else 0
             yield self.task(Request(tuple(key for key, _ in batch), 0, control), query, documents)
 
     def _positive(self, query: str, documents: Sequence[str]) -> int:
-        """The kind of positive control passage for a prompt; 0: it has none."""
+        """Return the kind of positive control passage for a prompt; 0: it has none."""
         return GOLD if self.material.gold_beside(query, documents) else ECHO if self.judges.echoes else 0
 
     def _alone(self, document: str, reason: str = "") -> int:
-        """The control passages beside a passage that is asked for alone.
+        """Return the control passages of a passage that is judged alone.
 
         A gold passage is not among them: if it is none, its query would never be judged.
         """
         wanted = reason in MISGRADED.values() or self.material.suspect(document)
-        return (NEGATIVE | (ECHO if self.judges.echoes else 0)) if wanted else 0
+        return (OFF_TOPIC | (ECHO if self.judges.echoes else 0)) if wanted else 0
 
     def _cut(self, query: str, order: list[tuple[bytes, str]]) -> Iterator[list[tuple[bytes, str]]]:
         fixed = OVERHEAD + tokens_of(self.material.queries[query])
@@ -202,7 +202,7 @@ class RequestPlanner(Wanted[Judge]):
             yield batch
 
     def task(self, request: Request, query: str, documents: Sequence[str]) -> PlannedRequest:
-        """The texts of a request; the same request gives the same prompt."""
+        """Return the texts of a request; the same request gives the same prompt."""
         identity = request.id(self.settings)
         asked = self.material.queries[query]
         texts, numbers, kinds = with_controls(
@@ -218,7 +218,7 @@ class RequestPlanner(Wanted[Judge]):
         return PlannedRequest(request, prompt, numbers, kinds, query, tuple(documents))
 
     def follow_up(self, task: PlannedRequest, reasons: Mapping[bytes, str]) -> list[PlannedRequest]:
-        """Requests, each for one passage, for what a first answer did not give."""
+        """Return requests, each for one passage, for what a first answer did not give."""
         documents = dict(zip(task.request.keys, task.documents, strict=True))
         found = []
         for key, reason in reasons.items():

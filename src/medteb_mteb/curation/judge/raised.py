@@ -1,4 +1,4 @@
-"""Passages that raise themselves: a judge's positives, shown once more with a query they cannot answer.
+"""Passages that raise their own grade: a judge's positives, shown again with a query they cannot answer.
 
 An instruction in words that no pattern knows, and that touches no other passage, leaves the control passages
 as they are. But it asks for its grade whatever the query is, and an honest passage gets none there.
@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from medteb_mteb.curation.judge.controls import ALLOWED, MISGRADED
-from medteb_mteb.curation.judge.entries import NEGATIVE
+from medteb_mteb.curation.judge.entries import OFF_TOPIC
 from medteb_mteb.curation.judge.material import JudgingMaterial
 from medteb_mteb.curation.judge.plan import RequestPlanner
-from medteb_mteb.curation.labels.grades import POSITIVE
+from medteb_mteb.curation.labels.grades import POSITIVE_GRADES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +37,7 @@ def check_of(planner: RequestPlanner, journal: JudgementJournal) -> RequestPlann
     for group in material.groups():
         keys = {planner.key(group.query, document): document for document in group.documents}
         for key, grade in journal.grades(list(keys)).items():
-            if grade in POSITIVE:
+            if grade in POSITIVE_GRADES:
                 positives.setdefault(material.digests["d", keys[key]], keys[key])
     if not positives:
         return None
@@ -54,13 +54,13 @@ def check_of(planner: RequestPlanner, journal: JudgementJournal) -> RequestPlann
 
 
 def raised(checks: Sequence[RequestPlanner], journal: JudgementJournal) -> frozenset[bytes]:
-    """Digests of the passages that some judge took for answers to a query that they cannot answer."""
+    """Return digests of the passages that some judge took for answers to a query that they cannot answer."""
     found: set[bytes] = set()
     for planner in checks:
         for group in planner.material.groups():
             keys = {planner.key(group.query, document): document for document in group.documents}
             grades, failures = journal.grades(list(keys)), journal.failures(list(keys))
-            caught = {key for key, grade in grades.items() if grade not in ALLOWED[NEGATIVE]}
+            caught = {key for key, grade in grades.items() if grade not in ALLOWED[OFF_TOPIC]}
             caught |= {key for key, one in failures.items() if one.reason in MISGRADED.values()}
             found |= {planner.material.digests["d", keys[key]] for key in caught}
     return frozenset(found)

@@ -141,7 +141,7 @@ def _identity(
 
 
 def _pooling(pools: str | Path) -> list[dict[str, Any]]:
-    """The step that made the pools; none of pools of other tools."""
+    """Return the step that made the pools; none of pools of other tools."""
     steps = lineage(pools if Path(pools).is_dir() else Path(pools).parent)
     return steps if steps and steps[-1].get("step") == "pool" else []
 
@@ -149,7 +149,7 @@ def _pooling(pools: str | Path) -> list[dict[str, Any]]:
 def _planner(
     judge: AnyJudge, judges: Judges, material: JudgingMaterial, *, retry_failed: bool
 ) -> RequestPlanner | LearnedPlanner:
-    """The judgements that are wanted of a judge; the journal is given once it is open."""
+    """Return the judgements that are wanted of a judge; the journal is given once it is open."""
     nothing: Any = None
     if isinstance(judge, Judge):
         return RequestPlanner(judge, judges, material, nothing, retry_failed=retry_failed)
@@ -159,7 +159,7 @@ def _planner(
 def _check(
     workers: Sequence[JudgeWorker | LearnedWorker], journal: JudgementJournal, *, show_progress: bool
 ) -> frozenset[bytes]:
-    """Show the judges their positives once more; see `medteb_mteb.curation.judge.raised`.
+    """Show the judges their positives again; see `medteb_mteb.curation.judge.raised`.
 
     Returns:
         Digests of the passages that raise themselves. A worker stopped here is marked as stopped.
@@ -240,7 +240,7 @@ def _report(
 
 
 def _notes(material: JudgingMaterial, caught: frozenset[bytes]) -> tuple[str, ...]:
-    """Remarks about texts that instruct."""
+    """Return remarks about texts that instruct."""
     notes = []
     queries = sum(suspicious(text) for text in material.queries.values())
     if queries:

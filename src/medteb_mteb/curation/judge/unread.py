@@ -1,4 +1,4 @@
-"""Answers that nobody could read: reading them again, and showing some to people."""
+"""Unreadable answers: parsing them again, and showing some of them to the user."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def read_again(planner: RequestPlanner, journal: JudgementJournal) -> int:
 
 
 def why_stopped(worker: JudgeWorker) -> str:
-    """Why a judge stops the step, for people, with its first answers where they are the reason.
+    """Return reason why a judge stops the step, for people, with its first answers where they are the reason.
 
-    Empty if it does not: it was asked for everything, and has failed on no more than `max_failed` allows.
+    Empty if it does not: all its requests were sent, and at most `max_failed` of them failed.
     """
     planner = worker.planner
     if worker.useless:
-        return f"{worker.stopped}.{shown(planner, worker.journal)} Mend what is wrong"
+        return f"{worker.stopped}.{shown(planner, worker.journal)} Fix the cause"
     if worker.stopped:
         return worker.stopped
     failed = planner.counts.failed + worker.tally.failed
@@ -68,7 +68,7 @@ def why_stopped(worker: JudgeWorker) -> str:
 
 
 def shown(planner: RequestPlanner, journal: JudgementJournal) -> str:
-    """The first answers that could not be read, for people; of one that repeats a text only its length."""
+    """Return first answers that could not be read, for people; of one that repeats a text only its length."""
     kept = [text for _, _, text in journal.unread(planner.settings)[:SHOWN]]
     if not kept:
         return ""

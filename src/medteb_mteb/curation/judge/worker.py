@@ -1,4 +1,4 @@
-"""Requests to one judge: answers are parsed and recorded, and failed passages are requested once more."""
+"""Requests to one judge: answers are parsed and recorded, and failed passages are requested again, once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Tally:
         distrusted: Answers rejected as a whole, by reason; `control` are those whose negative control passage
             was graded as if it were relevant to the query, `control-low` those whose positive one was graded
             as if it were not.
-        checked: Passages that it took for positives, and was shown once more.
+        checked: Passages that it graded positive and was shown again.
     """
 
     bought: int = 0
@@ -68,14 +68,14 @@ class JudgeWorker(EndpointWorker["PlannedRequest"]):
         self._tasks = planner.tasks()
 
     def more(self) -> list[PlannedRequest]:
-        """The planner's next requests, written down in one transaction."""
+        """Return the planner's next requests, written down in one transaction."""
         found = list(islice(self._tasks, self.llm.concurrency))
         if found:
             self.journal.decide(self.settings, [task.request for task in found])
         return found
 
     def settle(self, job: PlannedRequest, reply: Reply | None, reason: str) -> list[PlannedRequest]:
-        """Record the grades of a reply; passages without a valid grade are requested once more."""
+        """Record the grades of a reply; passages without a valid grade are requested again, once."""
         if reply is None:
             verdict = Verdict({}, dict.fromkeys(range(len(job.prompt.keys)), reason))
         else:
@@ -115,7 +115,7 @@ class JudgeWorker(EndpointWorker["PlannedRequest"]):
         return follow
 
     def finish(self) -> None:
-        """Strike requests of earlier runs that nobody wants any more."""
+        """Discard requests of earlier runs that are no longer wanted."""
         self.journal.forget(self.settings, self.planner.stale)
 
     def _paid(self, task: PlannedRequest, reply: Reply | None, *, flagged: bool) -> JudgeAccount:

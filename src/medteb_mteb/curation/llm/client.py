@@ -44,7 +44,7 @@ class Unanswered(Exception):  # noqa: N818 - an outcome, not a mistake
 
 
 class GiveUp(Exception):  # noqa: N818
-    """An endpoint that is not worth asking any more: the message is for people."""
+    """An endpoint that will not answer any further request; the message is shown to the user."""
 
 
 class _Failed(Exception):  # noqa: N818
@@ -62,7 +62,7 @@ class _Failed(Exception):  # noqa: N818
 
 
 class _Refused(Exception):  # noqa: N818
-    """The endpoint refuses a request as it stands.
+    """The endpoint refuses a request in this form.
 
     Attributes:
         reason: Short key.
@@ -270,7 +270,7 @@ def _digest(body: Mapping[str, Any], salt: str) -> str:
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Keep the client's libraries from logging what is sent, whatever the environment asks of them."""
+    """Keep the client's libraries from logging requests, whatever the environment sets."""
     loggers = [logging.getLogger(name) for name in ("openai", "httpx", "httpx2", "httpcore", "httpcore2")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:

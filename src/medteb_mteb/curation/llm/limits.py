@@ -76,7 +76,7 @@ class RateLimits:
         self._paused_until = 0.0
 
     async def ready(self, tokens: int, stop: Stop) -> None:
-        """Wait until a request of about so many tokens may be sent, or is not wanted any more."""
+        """Wait until a request of about `tokens` tokens may be sent, or is no longer wanted."""
         now = time.monotonic()
         await stop.nap(max(self._requests.take(1, now), self._tokens.take(tokens, now)))
         while (left := self._paused_until - time.monotonic()) > 0 and not stop.reason:

@@ -43,10 +43,10 @@ class Origin:
 
 
 def origin_today(model: str = "", fingerprint: str = "") -> Origin:
-    """The origin of an answer that has just come in.
+    """Return the origin of an answer that has just come in.
 
     Args:
-        model: What the server calls its model.
+        model: Name that the server gives its model.
         fingerprint: Its `system_fingerprint`.
     """
     return Origin(_line(model), _line(fingerprint), datetime.now(UTC).date().isoformat())
@@ -58,11 +58,11 @@ def _line(text: str) -> str:
 
 
 def answered(origins: Mapping[Origin, int], what: str) -> list[dict[str, Any]]:
-    """Origins as `provenance.json` has them, by date; what a server did not say is left out.
+    """Return origins as `provenance.json` has them, by date; what a server did not say is left out.
 
     Args:
         origins: How often each occurs.
-        what: What is counted.
+        what: Name of the counted items.
     """
     return [
         {

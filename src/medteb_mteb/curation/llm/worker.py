@@ -26,7 +26,7 @@ class Job(Protocol):
 
     @property
     def prompt(self) -> Question:
-        """The prompt to send."""
+        """Return the prompt to send."""
 
 
 JobT = TypeVar("JobT", bound=Job)
@@ -50,7 +50,7 @@ class EndpointWorker(ABC, Generic[JobT]):
         self.purse = Purse(llm, journal.account(llm.name))
         self.stop = Stop()
         self.faults: dict[str, int] = {}
-        #: Why it ended before everything was asked for; empty if it did not.
+        #: Why it ended before all requests were sent; empty if it did not.
         self.stopped = ""
         self._unreadable = 0
         #: Whether too many answers in a row were of no use.
@@ -72,7 +72,7 @@ class EndpointWorker(ABC, Generic[JobT]):
             reason: Why there is none.
 
         Returns:
-            What is asked for because of it, before anything else.
+            Requests that follow from it, which are sent first.
         """
 
     def used(self, reason: str) -> None:
@@ -95,7 +95,7 @@ class EndpointWorker(ABC, Generic[JobT]):
         Requests under way are always waited for.
 
         Raises:
-            JournalError: An answer could not be written down; raised when no request is under way any more.
+            JournalError: An answer could not be stored; raised when no request is pending.
         """
         limits = RateLimits(self.llm.requests_per_minute, self.llm.tokens_per_minute)
         self._journal.describe(self.settings, self.description)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from medteb_mteb.curation.files.records import BuildError
-from medteb_mteb.curation.texts.split import THRESHOLD
+from medteb_mteb.curation.texts.split import QUERY_SIMILARITY
 
 __all__ = ["StsSettings"]
 
@@ -38,7 +38,7 @@ class StsSettings:
     tolerance: float = 0.3
     per_entry: int | None = None
     limit: int | None = None
-    threshold: float = THRESHOLD
+    threshold: float = QUERY_SIMILARITY
     seed: int = 42
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """Test and training queries of synonym STS: no dictionary entry on both sides, and no near-duplicate query.
 
 Only queries with all their rewrites go to the test: if one whose positive failed were paired with a negative,
-the label could be told by the kind of the query.
+the kind of the query would reveal the label.
 
 Near-duplicates are not joined to groups over the entries: questions are alike whatever they are about, so all
 entries would soon be one group. Entries are divided, and training queries too near the test are left out.
@@ -63,7 +63,7 @@ def split_by_entry(
 
     Args:
         candidates: The queries with their entries.
-        sentences: Query id to all sentences that come of it: the query and its rewrites.
+        sentences: Query id to all its sentences: the query and its rewrites.
         whole: Ids of the queries that may go to the test.
         test: Number of test queries at most, or their share of those if below 1; as many as there are, or
             more, takes all.

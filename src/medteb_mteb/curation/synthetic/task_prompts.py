@@ -182,7 +182,7 @@ def example_version(language: Language) -> str:
 
 
 def brainstorm_prompt(call: int, language: Language, seed: int) -> Prompt:
-    """The prompt of one call for tasks; calls differ by what they dwell on, and by their variant.
+    """Return the prompt of one call for tasks; calls differ by what they dwell on, and by their variant.
 
     Args:
         call: Number of the call, from 0.
@@ -208,7 +208,7 @@ def brainstorm_prompt(call: int, language: Language, seed: int) -> Prompt:
 def example_prompt(
     key: str, task: str, constraints: Constraints, language: Language, *, variant: str
 ) -> Prompt:
-    """The prompt for one example of a task.
+    """Return the prompt for one example of a task.
 
     Args:
         key: Name of the prompt.

@@ -7,7 +7,7 @@ import pytest
 
 from medteb_mteb.curation.anonymize.checks import PROVINCES, id_card_digit, passes_luhn
 from medteb_mteb.curation.anonymize.find import Finder
-from medteb_mteb.curation.anonymize.kinds import KINDS
+from medteb_mteb.curation.anonymize.kinds import IDENTIFIER_KINDS
 from medteb_mteb.curation.anonymize.salt import salt_for, salt_id
 from medteb_mteb.curation.anonymize.surrogates import Surrogates
 from medteb_mteb.curation.files.records import BuildError
@@ -38,7 +38,7 @@ def surrogates():
 
 
 def test_every_kind_has_a_stand_in_that_is_another_and_always_the_same(surrogates):
-    assert set(VALUES) == set(KINDS) - {"DATE"}
+    assert set(VALUES) == set(IDENTIFIER_KINDS) - {"DATE"}
     for kind, value in VALUES.items():
         assert surrogates(kind, value) != value
         assert Surrogates(SALT)(kind, value) == surrogates(kind, value)

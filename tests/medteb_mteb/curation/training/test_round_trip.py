@@ -208,7 +208,7 @@ def test_a_corpus_makes_it_harder(tmp_path, write, rows_of):
 
 @pytest.mark.parametrize("settings", [{"depth": 0}, {"depth": 101}, {"negatives": 101}, {"negatives": -1}])
 def test_settings_that_cannot_be(settings):
-    with pytest.raises(BuildError, match="depth lies between 1 and top"):
+    with pytest.raises(BuildError, match="depth must be between 1 and top"):
         RoundTrip(**settings)
 
 

@@ -50,7 +50,7 @@ class AssembleStep(PipelineStep):
     sources: tuple[TextSource, ...] | None = None
 
     def made(self) -> Assembly:
-        """The settings.
+        """Return the settings.
 
         Raises:
             BuildError: Impossible ones.

@@ -39,7 +39,7 @@ class ConsensusStep(PipelineStep):
     keep_suspicious: bool | None = None
 
     def made(self) -> ConsensusRule:
-        """The rule.
+        """Return the rule.
 
         Raises:
             BuildError: An impossible one.

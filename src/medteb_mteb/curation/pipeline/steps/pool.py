@@ -34,7 +34,7 @@ class PoolStep(PipelineStep):
     batch_size: int = Field(default=64, ge=1)
 
     def models(self) -> tuple[str, ...]:
-        """Names of the models that it loads."""
+        """Return the names of the models that it loads."""
         return self.retrievers
 
     def run(self, job: StepJob) -> StepOutcome:
