@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mar_st.errors import MarError
+from mar_st.files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -62,7 +63,7 @@ def write_run(path: Path, run: Run, tag: str = "medteb") -> None:
     """
     check_run_name(path)
     if path.suffix.lower() in JSON:
-        _write(path, json.dumps(run, ensure_ascii=False, indent=2) + "\n")
+        write_text(path, json.dumps(run, ensure_ascii=False, indent=2) + "\n")
         return
     _check_words(path, tag)
     lines = []
@@ -71,7 +72,7 @@ def write_run(path: Path, run: Run, tag: str = "medteb") -> None:
         for rank, (document, score) in enumerate(ranked, 1):
             _check_words(path, query, document)
             lines.append(f"{query} Q0 {document} {rank} {float(score)!r} {tag}\n")
-    _write(path, "".join(lines))
+    write_text(path, "".join(lines))
 
 
 def write_qrels(path: Path, qrels: dict[str, dict[str, int]]) -> None:
@@ -85,7 +86,7 @@ def write_qrels(path: Path, qrels: dict[str, dict[str, int]]) -> None:
         for document, grade in grades.items():
             _check_words(path, query, document)
             lines.append(f"{query} 0 {document} {grade}\n")
-    _write(path, "".join(lines))
+    write_text(path, "".join(lines))
 
 
 def read_run(
@@ -245,9 +246,3 @@ def _check_words(path: Path, *words: str) -> None:
     for word in words:
         if len(word.split()) != 1 or word != word.strip():
             raise RunError(f"{path}: TREC's format cannot hold the id {word!r}: it is empty or has blanks.")
-
-
-def _write(path: Path, text: str) -> None:
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)

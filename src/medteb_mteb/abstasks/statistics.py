@@ -6,7 +6,6 @@ edition would be shown for every other.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from mteb.abstasks.abstask import AbsTask
 from mteb.abstasks.task_metadata import TaskMetadata
 from pydantic import PrivateAttr
 
+from mar_st.files import write_json
 from medteb_mteb.editions import STATISTICS, EditionError
 
 if TYPE_CHECKING:
@@ -89,11 +89,9 @@ class LocalStatistics(AbsTask):
 
 
 def _write(target: Path, statistics: dict[str, DescriptiveStatistics]) -> None:
-    part = target.with_suffix(".part")
     try:
         target.parent.mkdir(exist_ok=True)
-        part.write_text(json.dumps(statistics, indent=4, ensure_ascii=False) + "\n", encoding="utf-8")
-        part.replace(target)
+        write_json(target, statistics, indent=4)
     except OSError as error:
         raise EditionError(
             f"{target} cannot be written ({error.strerror}). Statistics are kept beside the data: copy the "

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mar_st.files import write_text
 from medteb_mteb.report.intervals import (
     AveragePrecisionSample,
     CorrelationSample,
@@ -223,9 +224,7 @@ def save_no_item_scores(path: Path, task: AbsTask, reason: str) -> None:
 
 def _write(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(content), encoding="utf-8")
-    part.replace(path)
+    write_text(path, json.dumps(content))
 
 
 def load_item_scores(path: Path, *, metric: str, dataset_revision: str, main_score: float) -> ItemScores:

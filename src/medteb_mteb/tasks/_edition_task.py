@@ -121,8 +121,6 @@ class EditionTask(LocalStatistics):
             return
         if self.edition is None:
             raise EditionError(self.edition_error)
-        # Late: most processes construct tasks without ever loading one.
-
         with (timer or TimingStack())("Data loading", log_message=f"Loading {self.metadata.name}..."):
             verify(self.edition)
             load_into(self, read_folder(self.edition.path))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from mar_st.files import finished
 from medteb_mteb.curation.diversify.product import faster
 from medteb_mteb.curation.diversify.vectors import unit
 
@@ -78,8 +79,6 @@ def find_centres(sample: Callable[[], np.ndarray], lists: int, file: str | Path 
         moved[empty] = centres[empty]
         centres = moved
     if file is not None:
-        part = Path(f"{file}.part")
-        with part.open("wb") as stream:
+        with finished(Path(file)) as part, part.open("wb") as stream:
             np.save(stream, centres)
-        part.replace(file)
     return centres
