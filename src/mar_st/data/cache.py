@@ -83,7 +83,7 @@ def cached_table(
 
 
 def file_digests(files: Sequence[Path]) -> list[str]:
-    """sha256 of files; of one that did not change since (size, time of change), the digest is remembered."""
+    """Return the sha256 of files; the digest of a file with unchanged size and time is remembered."""
     return [_file_digest(file.resolve()) for file in files]
 
 

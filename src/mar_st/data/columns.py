@@ -112,7 +112,7 @@ def column_texts(dataset: Dataset, column: str) -> Texts:
 
 
 def drawn_share(rows: Sequence[Row], weight: float, rng: random.Random) -> list[Row]:
-    """Rows in a share relative to their number: 0.5 keeps a drawn half, 2.5 gives two of each and a half."""
+    """Return rows in a share of their number: 0.5 draws half, 2.5 gives each row twice and a half."""
     return [rows[index] for index in drawn_rows(len(rows), weight, rng).tolist()]
 
 
@@ -208,7 +208,7 @@ def _draw(
 
 
 def _redrawn(table: Triples, negatives: int, weight: float, seed: int) -> Dataset:
-    """Rows of triples whose documents are drawn for every epoch; which triples have a row is drawn once."""
+    """Return the rows of triples whose documents are drawn every epoch; the triples are drawn once."""
     from mar_st.data.redrawn import Draws, RedrawnDataset  # lazy: datasets
 
     rows = drawn_rows(len(table), weight, random.Random(seed))

@@ -54,7 +54,7 @@ def digests(texts: Sequence[str]) -> np.ndarray:
 
 
 def _firsts(texts: Texts) -> np.ndarray:
-    """For each text the row of the first one that equals it, `(n,)` int64."""
+    """Return for each text the row of the first one that equals it, `(n,)` int64."""
     low, high = digests(texts).T
     order = np.argsort(low, kind="stable")
     new = np.ones(len(order), dtype=bool)

@@ -64,7 +64,7 @@ class Texts(Sequence[str]):
 
     @classmethod
     def joined(cls, parts: Sequence[Sequence[str]]) -> Texts:
-        """Several sequences one after another."""
+        """Concatenate several sequences."""
         found = [cls.of(part) for part in parts]
         if all(part.rows is None for part in found):
             return cls([chunk for part in found for chunk in part.chunks])
@@ -82,7 +82,7 @@ class Texts(Sequence[str]):
         return np.arange(self.stored) if self.rows is None else self.rows
 
     def select(self, rows: np.ndarray) -> Texts:
-        """Some of the texts, by row number."""
+        """Return some of the texts, by row number."""
         return Texts(self.chunks, rows if self.rows is None else self.rows[rows])
 
     def __len__(self) -> int:
@@ -111,7 +111,7 @@ class Texts(Sequence[str]):
         return f"Texts({list(islice(self, 3))!r}, ... {len(self)} in all)"
 
     def take(self, rows: np.ndarray) -> list[str]:
-        """Some of the texts as a list, by row number."""
+        """Return some of the texts as a list, by row number."""
         stored = np.asarray(rows) if self.rows is None else self.rows[rows]
         found: list[str] = self.gathered(stored).to_pylist()
         return found

@@ -207,7 +207,7 @@ def _predictions(path: Path, content: dict[str, Any], split: str | None, subset:
 
 
 def lines_of(path: Path, columns: int, form: str) -> Iterator[tuple[int, list[str]]]:
-    """Number and words of every line that is not blank.
+    """Yield number and words of every line that is not blank.
 
     Raises:
         RunError: A line of another number of words, or that is not UTF-8.

@@ -67,7 +67,7 @@ def _refuse_infinite(vectors: np.ndarray, dtype: str) -> None:
 
 
 def unpack(tensors: Mapping[str, np.ndarray], dtype: str, rows: np.ndarray | slice) -> np.ndarray:
-    """Some rows of stored vectors as float32 `(rows, dim)`.
+    """Return some rows of stored vectors as float32 `(rows, dim)`.
 
     Bits become plus or minus one over the square root of the dimension, which is of length 1.
     """

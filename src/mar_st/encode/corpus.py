@@ -55,7 +55,7 @@ class Entry(NamedTuple):
 
     @property
     def document(self) -> str:
-        """The encoded text: title, newline, text, or the text alone (`mar_st.text.texts.join_document`)."""
+        """Return the encoded text: title, newline, text, or the text alone."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
 

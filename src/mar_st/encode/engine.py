@@ -120,7 +120,7 @@ class Engine:
     def encode(
         self, texts: Sequence[str], *, window: int = WINDOW, show_progress: bool = False
     ) -> np.ndarray:
-        """Vectors of texts, `(len(texts), dim)` float32; `window` texts are sorted by length together."""
+        """Return vectors of texts, `(len(texts), dim)` float32; sorts `window` texts by length together."""
         spans = ((start, texts[start : start + window]) for start in range(0, len(texts), window))
         found = np.empty((len(texts), self.dim), dtype=np.float32)
         with tqdm(total=len(texts), desc="encoding", unit="texts", disable=not show_progress) as bar:

@@ -135,7 +135,7 @@ class VectorFolder:
             yield ids.slice(start, rows).to_pylist(), self[start : start + rows]
 
     def codes(self, rows: int = 8192) -> Iterator[dict[str, np.ndarray]]:
-        """All vectors in order as they are stored, at most `rows` at a time (views of the mapped files).
+        """Yield all vectors in order as stored, at most `rows` at a time (views of the mapped files).
 
         Yields:
             `vectors` `(rows, dim)`, for binary `(rows, dim / 8)` uint8, and for int8 `scale` `(rows,)`.

@@ -163,7 +163,7 @@ def is_causal(model: Any) -> bool:
 
 
 def position_offset(model: Any) -> int:
-    """Number of the first position: of the RoBERTa family the one after the padding index, otherwise 0."""
+    """Return the number of the first position: after the padding index for RoBERTa models, else 0."""
     for module in model.modules():
         padding = getattr(module, "padding_idx", None)
         if isinstance(padding, int) and isinstance(

@@ -29,7 +29,7 @@ class Processes:
 
     @property
     def main(self) -> bool:
-        """True for the first process."""
+        """Return True in the first process."""
         return self.state is None or int(os.environ.get("RANK", "0")) == 0
 
     def wait(self) -> None:

@@ -120,7 +120,7 @@ class IndexKind(ABC):
     @classmethod
     @abstractmethod
     def memory(cls, params: Mapping[str, Any], dim: int, count: int) -> int:
-        """Bytes of a built index that searches go through; documents and vectors for rescoring are left out.
+        """Return the bytes of a built index, without documents and vectors for rescoring.
 
         Args:
             params: Complete settings of building.

@@ -25,7 +25,7 @@ class VectorSource(Protocol):
     def __len__(self) -> int: ...
 
     def take(self, rows: np.ndarray) -> np.ndarray:
-        """Some vectors, `(rows, dim)` float32."""
+        """Return some vectors, `(rows, dim)` float32."""
 
     def blocks(self, start: int = 0) -> Iterator[np.ndarray]:
         """Return all vectors from a row on, `VECTORS_PER_READ` at a time."""

@@ -253,7 +253,7 @@ def _publish(
 
 
 def _new(root: Path, manifest: dict[str, Any]) -> Path:
-    """A new folder for the segment of the next generation; what a killed update left there is removed."""
+    """Create the folder of the next generation's segment, without the rest of a killed update."""
     part = root / SEGMENTS / f"{manifest['generation'] + 1:06d}"
     if part.exists():
         shutil.rmtree(part)

@@ -240,7 +240,7 @@ class Miner:
     def _scores(
         self, rows: range, questions: list[MinedQuery], found: Sequence[Any], lists: list[list[list[int]]]
     ) -> list[dict[int, float]]:
-        """Scores of all candidates and positives of each query, by the scorer; none if no rule needs them."""
+        """Return the scorer's scores of each query's candidates and positives; none if no rule needs them."""
         if not self.rules.uses_scores or not self.rules.num_negatives:
             return [{} for _ in questions]
         result: list[dict[int, float]] = []

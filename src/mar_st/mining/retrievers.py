@@ -103,7 +103,7 @@ class BM25:
         self._queries: Sequence[str] = ()
 
     def identity(self) -> dict[str, Any]:
-        """Its settings."""
+        """Return its settings."""
         return {"kind": "bm25", "tokens": self.tokens, "k1": self.k1, "b": self.b}
 
     def prepare(self, queries: Sequence[str], corpus: Sequence[str]) -> None:
@@ -283,7 +283,7 @@ class CrossScorer:
         self._corpus: Sequence[str] = ()
 
     def identity(self) -> dict[str, Any]:
-        """Its weights."""
+        """Return the identity of its weights."""
         from mar_st.model.modules_digest import modules_digest  # lazy: sentence_transformers
 
         return {"kind": "cross-encoder", "modules": modules_digest(list(self._reranker.open().children()))}

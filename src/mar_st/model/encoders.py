@@ -143,7 +143,7 @@ def _transformer(
 
 
 def linear_projection(in_features: int, out_features: int) -> Dense:
-    """A linear layer after pooling, `(batch, in_features)` to `(batch, out_features)`; random weights."""
+    """Return a linear layer with random weights, `(batch, in_features)` to `(batch, out_features)`."""
     return Dense(in_features, out_features, bias=True, activation_function=nn.Identity())
 
 

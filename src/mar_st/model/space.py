@@ -69,7 +69,7 @@ def space_of(folder: str | Path) -> str | None:
 
 
 def document_parts(root: Path) -> list[dict[str, Any]] | None:
-    """The modules that encode documents: `type`, `path` and whether all files below belong to it (`whole`).
+    """Return the modules that encode documents: `type`, `path`, and `whole` if all files below belong to it.
 
     Returns:
         `None` where the folder's document side is absent.

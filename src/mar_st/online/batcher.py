@@ -119,7 +119,7 @@ class MicroBatcher:
 
     @property
     def waiting_short(self) -> int:
-        """Those of callers with little, who do not wait for the others."""
+        """Return the number of waiting texts of small requests, which do not wait for the others."""
         return self._queues.short.texts
 
     def submit(

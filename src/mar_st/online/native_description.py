@@ -188,7 +188,7 @@ def _norm(norm: Any, width: int) -> Iterator[tuple[int, int]]:
 
 
 def _filled(kind: type[ctypes.Structure], values: Any, where: str) -> Any:
-    """A structure with these values; norms, layers of steps and places that are not given are absent."""
+    """Return a structure with these values; norms, layers and steps that are not given are absent."""
     if not isinstance(values, dict):
         raise EncoderError(f"{where!r} is not an object")
     found = kind()

@@ -195,7 +195,7 @@ class Sides:
             )
 
     def origin(self, role: Role) -> tuple[str, str | None] | None:
-        """Folder or Hub name, and revision, of the pre-trained weights that a side starts from, if any."""
+        """Return folder or Hub name, and revision, of the pre-trained weights of a side, if any."""
         backbone: Backbone | None = getattr(self.recipe, role)
         if role in self.cut:
             return str(self.cut[role]), None

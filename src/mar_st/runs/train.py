@@ -271,7 +271,7 @@ class RecipeRun:
         return self.out / f"{index + 1:02d}-{self.recipe.stages[index].name}"
 
     def _prepare(self, folder: Path, stage: Stage, identity: str) -> None:
-        """An empty folder, or the one that this very stage was left in."""
+        """Prepare an empty folder, or the one that this stage left before."""
         stale = folder / "identity"
         if folder.is_symlink():  # a stage of the store, from a run with --stages
             folder.unlink()

@@ -171,7 +171,7 @@ class Generations:
         return opened, self._engine(opened, before.encoder)
 
     def _engine(self, opened: Opened, warm: object = None) -> SearchEngine:
-        """An engine that has answered once, so that its first callers do not wait for disk and runtime.
+        """Return an engine that has answered once, so that first callers do not wait for disk and runtime.
 
         Args:
             opened: What it is made of.

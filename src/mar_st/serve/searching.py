@@ -108,7 +108,7 @@ class SearchStage:
         return self.small.waiting + self.large.waiting
 
     def lane(self, search: PendingSearch) -> Lane:
-        """Where a search waits."""
+        """Return the queue of a search."""
         return self.large if search.large else self.small
 
     def put(self, search: PendingSearch) -> None:

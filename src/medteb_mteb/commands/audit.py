@@ -131,7 +131,7 @@ def audit(
 def _provenance(
     judged: Path, rule: ConsensusRule, labels: Sequence[Label], content: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """How the labels were made, as `provenance.json` has it."""
+    """Return the provenance of the labels, in the form of `provenance.json`."""
     from medteb_mteb.curation.labels.consensus import counts  # lazy: start-up
     from medteb_mteb.curation.labels.provenance import provenance_of_judging  # lazy: start-up
 

@@ -34,7 +34,7 @@ def packaged_root() -> Path:
 
 
 def find_edition(task: str) -> Edition:
-    """The edition in force for a task: ``$MEDTEB_DATA/<task>/`` if that folder exists, else the packaged one.
+    """Return the edition in force: ``$MEDTEB_DATA/<task>/`` if that folder exists, else the packaged one.
 
     Only the manifest is read; call :func:`verify` before trusting the files.
 

@@ -166,7 +166,7 @@ def config_files(folder: Path, config: str, split: str) -> list[Path]:
 
 
 def config_names(folder: Path) -> list[str]:
-    """Names of the configurations of a data set, in the card's order; folders of Parquet files count too.
+    """Return the names of a data set's configurations, in the card's order, with folders of Parquet files.
 
     Raises:
         FolderError: The card's header is malformed.
@@ -219,7 +219,7 @@ def card_header(folder: Path) -> dict[str, Any]:
 
 
 def _values(content: Any, seen: dict[int, int]) -> int:
-    """Number of values of a YAML document written out; one that holds itself has more than any other."""
+    """Return the number of values of an expanded YAML document; a recursive one exceeds every limit."""
     if not isinstance(content, (dict, list)):
         return 1
     if id(content) not in seen:

@@ -158,7 +158,7 @@ def _qrels(
 def _compare_alternatives(
     layout: Layout, problems: Problems, qrels: Qrels, queries: Texts, corpus: Texts
 ) -> None:
-    """Two forms of the same qrels must agree, or an edit of one of them would silently not count."""
+    """Compare two forms of the same qrels, which must agree: an edit of one would be ignored silently."""
     used = layout.tables["qrels"][0]
     for file in alternatives(layout, "qrels"):
         other, lines = _qrels([file], problems, queries, corpus)

@@ -57,7 +57,7 @@ def ranked(scores: Mapping[str, float]) -> list[str]:
 
 
 def without_disputed(run: Mapping[str, Mapping[str, float]], judged: Judged) -> dict[str, dict[str, float]]:
-    """A run without the documents that the judges of a query do not agree on: neither right nor wrong."""
+    """Return a run without the documents that the judges of a query disagree on."""
     return {
         query: {d: s for d, s in found.items() if d not in judged.disputed.get(query, ())}
         for query, found in run.items()

@@ -208,7 +208,7 @@ def problems_of(kb: Knowledge) -> Iterator[str]:
 
 
 def _lay_problems(kb: Knowledge) -> Iterator[str]:
-    """A lay term belongs to one entity, and contains none of the names of that entity."""
+    """Yield lay terms that several entities share, or that contain a name of their entity."""
     owner: dict[str, str] = {}
     rows: list[tuple[str, Phrases, Phrases]] = []
     rows += [(c.name, c.aliases, c.lay) for c in kb.conditions]

@@ -70,7 +70,7 @@ def _choices(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def intent_wording() -> dict[tuple[str, str], IntentWording]:
-    """(kind, intent) -> wording."""
+    """Return the wording by (kind, intent)."""
     return {
         (kind, intent): IntentWording(**{key: _choices(text) for key, text in raw.items()})
         for kind in ("condition", "drug", "symptom", "exam")

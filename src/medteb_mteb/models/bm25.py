@@ -59,7 +59,7 @@ _STOP = frozenset({
 
 
 def english_words(text: str) -> list[str]:
-    """Words of the normalised text without stop words and plural endings (Harman's S stemmer, 1991)."""
+    """Return normalised words without stop words and plural endings (Harman's S stemmer, 1991)."""
     return [_without_s(word) for word in normalise(text).split() if word not in _STOP]
 
 

@@ -89,7 +89,7 @@ class MAREncoder(SentenceTransformerEncoderWrapper):
     def _vectors(
         self, texts: Sequence[str], role: Literal["query", "document"], prompt: str, options: dict[str, Any]
     ) -> Array:
-        """Vectors by the offline encoder, which sorts texts by length; with other options by the model."""
+        """Return vectors of the offline encoder, which sorts by length; with other options, of the model."""
         precision = options.get("precision")
         if options.keys() <= {"batch_size", "show_progress_bar", "precision"}:
             from mar_st.encode.engine import Engine  # lazy: torch
@@ -107,7 +107,7 @@ class MAREncoder(SentenceTransformerEncoderWrapper):
 
 
 def _texts(batch: Mapping[str, Any], prompt_type: PromptType | None) -> Sequence[str]:
-    """A batch's texts; documents as title, newline, body, the published form (mteb joins by a space)."""
+    """Return a batch's texts; documents as title, newline, body, the published form (mteb uses a space)."""
     if prompt_type is PromptType.document and "title" in batch and "body" in batch:
         pairs = zip(batch["title"], batch["body"], strict=True)
         return [f"{title}\n{body}" if title else body for title, body in pairs]

@@ -67,7 +67,7 @@ def full_names(models: str | Iterable[Any] | None, aliases: Mapping[str, str]) -
 def with_argument(
     function: Callable[..., Any], name: str, change: Callable[[Any], Any]
 ) -> Callable[..., Any]:
-    """A function that changes one of its arguments, however that is passed, before it does the same."""
+    """Return a function that changes one of its arguments, however that is passed, before calling another."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)

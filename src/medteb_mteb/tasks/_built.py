@@ -37,7 +37,7 @@ class BuiltTask(LocalCopy):
 
     @property
     def needs(self) -> str:
-        """Nothing if the data were built, otherwise what it takes to get the raw files."""
+        """Return the requirements for getting the raw files; empty if the data were built."""
         return "nothing" if self.local_copy is not None else self.source_needs
 
     @property

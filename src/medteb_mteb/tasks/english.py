@@ -67,7 +67,7 @@ class SnapshotTask(LocalCopy):
 
     @property
     def needs(self) -> str:
-        """Nothing with the task's file in the snapshot, otherwise what it takes to make that."""
+        """Return the requirements for making the task's file; empty if the snapshot has it."""
         return "nothing" if self.local_copy is not None else self.of.needs
 
     def load_data(

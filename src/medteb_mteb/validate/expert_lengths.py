@@ -26,7 +26,7 @@ LABELS = "(labels)"
 
 
 def length_bias_by_experts(material: Material) -> Finding:
-    """Somers' D of "positive" and length, of each judge and of the labels, less that of the experts.
+    """Compare Somers' D of "positive" and length, of each judge and of the labels, with the experts'.
 
     All judges may share a preference for long passages; that only experts can tell. Both sides are compared
     on the pairs that the experts answered, positive against negative. Each pair counts as often as its

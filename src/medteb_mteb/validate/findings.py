@@ -84,7 +84,7 @@ class Report:
     findings: tuple[Finding, ...]
 
     def counts(self) -> dict[Verdict, int]:
-        """How many points have which verdict."""
+        """Return the number of points by verdict."""
         found = Counter(finding.verdict for finding in self.findings)
         return {verdict: found[verdict] for verdict in VERDICTS}
 

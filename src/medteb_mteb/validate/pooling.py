@@ -28,7 +28,7 @@ SMALL_BIAS, LARGE_BIAS = 0.02, 0.05
 
 
 def holes(material: Material) -> Finding:
-    """How much of the first 10 documents of each run was judged; the worst run decides."""
+    """Measure the judged share of the first 10 documents of each run; the worst run decides."""
     key, title = "judged@10", "What systems retrieve was judged"
     known = material.data.judged.known
     table = _table(material, known)

@@ -126,7 +126,7 @@ class HnswIndex(IndexKind):
 
     @property
     def rescored(self) -> bool:
-        """True for a graph of int8: its scores are not those of the vectors."""
+        """Return True for a graph of int8, whose scores differ from those of the vectors."""
         return bool(self.vectors.dtype == np.float16)
 
     def search_parameters(

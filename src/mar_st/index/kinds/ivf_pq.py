@@ -104,5 +104,5 @@ class IvfPqIndex(IndexKind):
 
 
 def subvectors(dim: int, width: int) -> int:
-    """Bytes of a product code: the dimensions over `width`, or the next smaller number that divides them."""
+    """Return the bytes of a product code: the largest divisor of `dim` that is at most `dim / width`."""
     return next(m for m in range(max(1, dim // width), 0, -1) if dim % m == 0)

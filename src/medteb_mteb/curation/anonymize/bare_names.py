@@ -195,7 +195,7 @@ def _features(
     gain = max(-20.0, min(20.0, gain)) / 10
 
     def wordness(word: str) -> float:
-        """How common a word is: 0 for none, up to 2."""
+        """Return how common a word is: 0 if unknown, up to 2."""
         return lexicon.words.get(word, -20.0) / 10 + 2
 
     values = {

@@ -48,7 +48,7 @@ def _simplified() -> dict[int, str]:
 
 
 def id_card_digit(first: str) -> str:
-    """The check digit (0-9 or X) of an identity card's first 17 digits; GB 11643-1999, ISO 7064 mod 11-2."""
+    """Return the check digit (0-9 or X) of an identity card's first 17 digits (GB 11643-1999)."""
     return "10X98765432"[sum(w * int(digit) for w, digit in zip(_WEIGHTS, first, strict=True)) % 11]
 
 

@@ -88,7 +88,7 @@ class Landline(Recogniser):
     )
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
-        """No number of a thing."""
+        """Reject numbers of things."""
         return 0 if of_a_thing(match) else rule.score
 
 
@@ -128,7 +128,7 @@ class Url(Recogniser):
     )
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
-        """The host alone says nothing of a person."""
+        """Reject a bare host, which does not identify a person."""
         found = match.group()
         host, slash, path = (
             found.partition("://")[2].partition("/") if "://" in found else found.partition("/")

@@ -57,7 +57,7 @@ class DottedName(Recogniser):
 
 
 def _before(text: str, dot: int, least: int) -> int:
-    """Where the part before a dot begins."""
+    """Return the start of the part before a dot."""
     start = dot
     while start > max(least, dot - _PART) and _sounds(text, start - 1):
         start -= 1

@@ -67,7 +67,7 @@ class Recogniser(LocalRecognizer):
         super().__init__([self.kind], name=type(self).__name__, supported_language=language, version="1")
 
     def load(self) -> None:
-        """Nothing to load."""
+        """Do nothing: there is nothing to load."""
 
     def check(self, match: regex.Match[str], rule: IdentifierPattern) -> float:
         """Return the confidence in a match, 0 to reject it; the rule's score unless a checksum decides."""

@@ -133,7 +133,7 @@ class Anonymise:
         return f"{self.name}/{VERSION}:{digest[:12]}"
 
     def restore(self, kept: Sequence[Text]) -> None:
-        """The ids that are taken."""
+        """Restore the ids that are taken."""
         self._taken.update(text.id for text in kept)
         self._seen += len(kept)
 
@@ -230,7 +230,7 @@ def _leaves(value: Any, label: str) -> Iterator[tuple[str, str]]:
 
 
 def _rebuilt(value: Any, label: str, clean: Mapping[tuple[str, str], str]) -> Any:
-    """The JSON value with the leaves of `clean` replaced; a number that is an identifier becomes a string."""
+    """Return the JSON value with replaced leaves; a number that is an identifier becomes a string."""
     if isinstance(value, dict):
         made: dict[Any, Any] = {}
         for key, inner in value.items():

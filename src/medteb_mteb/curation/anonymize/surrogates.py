@@ -75,7 +75,7 @@ class Surrogates:
         return options[(number + 1) % len(options)] if picked == avoid else picked
 
     def _refilled(self, kind: str, value: str, beginning: str, *, letters: str = "", key: str = "") -> str:
-        """Other digits and letters in the places of the old ones; `beginning` takes the first places."""
+        """Replace digits and letters in their places; `beginning` takes the first places."""
         key = key or "".join(char.lower() for char in value if char.isalnum())
         digits = iter(self._digits(kind, key, sum(char.isalnum() for char in value)))
         alphabet = iter(self._digest(f"{kind} letters", key) * (1 + len(value) // 32))
@@ -179,7 +179,7 @@ class Surrogates:
 
     @cached_property
     def _next_surname(self) -> dict[str, str]:
-        """Each surname's successor in an order that the secret gives: no two have one, none is its own."""
+        """Return each surname's successor in a secret order: all differ, and none is its own successor."""
         cycles: dict[str, str] = {}
         for names in (list(self._surnames), sorted(words("compound"))):
             order = sorted(names, key=lambda name: self._digest("surname", name))

@@ -30,7 +30,7 @@ def alternatives(name: str) -> str:
 
 @cache
 def known_words() -> frozenset[str]:
-    """Words that are not names of persons, of two to four characters: jieba's, `no-names` and `ordinary`."""
+    """Return words of two to four characters that are not names: jieba's, `no-names` and `ordinary`."""
     import jieba  # lazy: jieba
 
     with jieba.get_dict_file() as lines:

@@ -38,7 +38,7 @@ class Exact:
         self._filled = 0
 
     def add(self, vectors: np.ndarray) -> None:
-        """Vectors of length 1, `(n, dim)` float32, that were kept."""
+        """Add kept vectors of length 1, `(n, dim)` float32."""
         while len(vectors):
             if self._filled == len(self._tiles) * self.tile:
                 values = torch.empty(self.tile, self.kept.dim, dtype=self.product.dtype)

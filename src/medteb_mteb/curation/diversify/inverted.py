@@ -56,7 +56,7 @@ class Inverted:
         self._pointer = faiss.swig_ptr
 
     def add(self, vectors: np.ndarray) -> None:
-        """Vectors of length 1, `(n, dim)` float32, that were kept."""
+        """Add kept vectors of length 1, `(n, dim)` float32."""
         lists = np.ascontiguousarray(self.centres.nearest(vectors)[:, 0])
         self._index.add_core(len(vectors), self._pointer(vectors), None, self._pointer(lists))
 

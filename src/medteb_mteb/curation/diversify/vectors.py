@@ -46,7 +46,7 @@ class Pairs(NamedTuple):
     similarity: np.ndarray
 
     def where(self, chosen: np.ndarray) -> Pairs:
-        """Some of the pairs, `(p,)` bool."""
+        """Return the pairs selected by a mask, `(p,)` bool."""
         return Pairs(self.left[chosen], self.right[chosen], self.similarity[chosen])
 
 
@@ -90,7 +90,7 @@ class Kept:
         return self._starts[-1]
 
     def add(self, source: Rows, rows: np.ndarray) -> None:
-        """Some rows of a source, `(n,)` int64, become the next numbers."""
+        """Append rows of a source, `(n,)` int64, which get the next numbers."""
         if len(rows):
             self._sources.append(source)
             self._places.append(rows)

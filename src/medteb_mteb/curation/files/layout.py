@@ -20,7 +20,7 @@ Qrels = dict[str, dict[str, int]]
 
 
 def write_texts(path: Path, texts: Iterable[Text], *, titles: bool) -> None:
-    """Documents with `titles`, or queries without."""
+    """Write documents with `titles`, or queries without."""
 
     def row(text: Text) -> dict[str, str]:
         return (

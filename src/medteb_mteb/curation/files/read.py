@@ -112,7 +112,7 @@ def source_files(source: str | Path) -> list[Path]:
 
 
 def source_digest(source: str | Path, columns: Mapping[str, str] | None = None) -> str:
-    """sha256 (64 hex digits) of what `read_texts` would read: names and content of the files, and `columns`.
+    """Return the sha256 (64 hex digits) of the input of `read_texts`: names, contents, and `columns`.
 
     A Hub data set is known by the fingerprint that `datasets` gives it.
     """

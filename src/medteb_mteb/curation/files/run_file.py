@@ -48,7 +48,7 @@ class RunFile:
         return {"kind": "run", "sha256": sha256_of(self.path)}
 
     def prepare(self, queries: Sequence[str], corpus: Sequence[str]) -> None:
-        """Nothing is left to do."""
+        """Do nothing: a run needs no preparation."""
 
     def score(self, rows: Sequence[int], documents: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the scores that the run has; -inf for documents that it does not list."""

@@ -93,7 +93,7 @@ def sources_of(texts: str | Path) -> list[dict[str, str]]:
 
 
 def merged_sources(lists: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[str, str]]:
-    """Several lists of sources as one, each source once, in the order of their names.
+    """Merge lists of sources, each source once, in the order of their names.
 
     Raises:
         BuildError: One source has two licences or addresses.

@@ -62,7 +62,7 @@ class LearnedJudge(BaseModel):
         return {"cross_encoder": open_grader(self).identity()}
 
     def key(self) -> str:
-        """No key: nothing is sent."""
+        """Return an empty key, since nothing is sent."""
         return ""
 
 

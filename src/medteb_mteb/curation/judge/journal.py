@@ -132,7 +132,7 @@ class JudgementJournal(Database[JudgeAccount]):
         return found
 
     def places(self, keys: Sequence[bytes]) -> dict[bytes, Place]:
-        """Where the passages of graded judgements stood; some grades of earlier versions have no place."""
+        """Return the places of the passages of graded judgements; some earlier grades have none."""
         found = {key: entry.place(i) for key, (entry, i) in self._graded(keys).items()}
         if self._older:
             left = [key for key in keys if key not in found]

@@ -61,7 +61,7 @@ class LogEntry:
     origin: int = 0
 
     def place(self, position: int) -> Place | None:
-        """Where in its prompt the passage of a key stood; None: not known."""
+        """Return the place of a key's passage in its prompt; None if unknown."""
         return Place(self.places[position], self.shown) if self.shown and self.places[position] else None
 
     def packed(self) -> bytes:

@@ -100,7 +100,7 @@ def answer_tokens(passages: int) -> int:
 
 
 def prompt_version(*, tags: bool) -> str:
-    """Digest (16 hex digits) of all that the prompt says besides its texts."""
+    """Return the digest (16 hex digits) of the prompt without its texts."""
     # The instructions depend on the form of the keys.
     parts = (SYSTEM, TEMPLATE, PASSAGE, KEYS[tags])
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

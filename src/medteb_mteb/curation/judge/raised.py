@@ -23,7 +23,7 @@ __all__ = ["check_of", "raised"]
 
 
 def check_of(planner: RequestPlanner, journal: JudgementJournal) -> RequestPlanner | None:
-    """The requests that show a judge its positives with queries that they cannot answer; `None`: it has none.
+    """Return the requests that show a judge its positives with unrelated queries; `None` without any.
 
     Every text is shown once, with one of the queries, together with others as in any prompt. What comes of it
     is in the journal like every judgement.

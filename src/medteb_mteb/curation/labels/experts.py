@@ -62,7 +62,7 @@ class Experts:
         return Counter(self.drawn[pair].stratum for pair in self.answers)
 
     def weight(self, pair: tuple[str, str]) -> float:
-        """Pairs of its stratum that an answered pair stands for: one over its probability to be answered.
+        """Return the number of pairs that an answer represents: one over its probability to be answered.
 
         Pairs without an answer count as a random part of their stratum.
         """

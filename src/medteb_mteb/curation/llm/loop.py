@@ -26,7 +26,7 @@ class Runs(Protocol):
 
     @property
     def stop(self) -> Stop:
-        """Where it is told."""
+        """Return the object that signals a stop."""
 
     async def run(self) -> None:
         """Run."""

@@ -87,7 +87,7 @@ class EndpointWorker(ABC, Generic[JobT]):
             self.stop.set(f"{self._unreadable} answers in a row are of no use, the last one: {reason}")
 
     def finish(self) -> None:
-        """Called when all requests are done."""
+        """Finish; called when all requests are done."""
 
     async def run(self) -> None:
         """Send requests until none is left, the budget is spent, or the endpoint fails.

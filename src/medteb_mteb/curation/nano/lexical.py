@@ -36,7 +36,7 @@ _HAN = re.compile(r"[㐀-鿿豈-﫿]")
 
 
 def jieba_words(text: str) -> list[str]:
-    """Words as jieba's default mode cuts them, punctuation and case kept, in pieces of 4,000 characters."""
+    """Return the words of jieba's default mode, with punctuation and case, in pieces of 4,000 characters."""
     pieces = (text[start : start + CHUNK] for start in range(0, len(text), CHUNK))
     return [word for piece in pieces for word in segmenter().lcut(piece) if word]
 

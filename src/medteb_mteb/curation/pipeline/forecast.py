@@ -144,7 +144,7 @@ class _Counts:
         return self._counted[mark]
 
     def _most(self, name: str) -> Volume:
-        """No file that a step writes has more than all that it reads."""
+        """Return the upper bound of a step's output: the sum of its inputs."""
         step = next(one for one in self.build.pipeline.steps if one.name == name)
         read = [
             one for key in dict.fromkeys(k for k, _, _ in step.inputs()) for one in self.inputs(step, key)

@@ -93,7 +93,7 @@ class State:
 def fingerprint(
     step: PipelineStep, inputs: dict[str, list[str]], models: dict[str, str], pipeline: PipelineSettings
 ) -> str:
-    """Digest (64 hex digits) of all that a step's output depends on.
+    """Return the digest (64 hex digits) of everything that a step's output depends on.
 
     Args:
         step: The step.
@@ -116,7 +116,7 @@ def fingerprint(
 
 
 def content_digest(path: str | Path, *, texts: bool = False) -> str:
-    """Digest (64 hex digits) of a step's output or of a raw input.
+    """Return the digest (64 hex digits) of a step's output or of a raw input.
 
     Of a folder with a manifest it is that of the manifest, which holds the digests of the files. What says
     when something was made does not count.

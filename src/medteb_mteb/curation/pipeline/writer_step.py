@@ -38,7 +38,7 @@ class WriterStep(PipelineStep):
 
     @abstractmethod
     def settings(self) -> Any:
-        """Its settings, as its function takes them.
+        """Return its settings in the form that its function takes.
 
         Raises:
             BuildError: Impossible ones.

@@ -114,7 +114,7 @@ def open_retriever(
     show_progress: bool = True,
     ids: tuple[Sequence[str], Sequence[str]] | None = None,
 ) -> Retriever:
-    """A retriever by name: `bm25`, `bm25:jieba`, `mar-mini`, a model folder, a Hub name, or a run's file.
+    """Open a retriever by name: `bm25`, `bm25:jieba`, `mar-mini`, a model folder, a Hub name, or a run file.
 
     Args:
         name: The name; pools call it so (a run without its folder and suffix).

@@ -33,7 +33,7 @@ REASONS = {
 def check(
     candidate: SwappedQuery, rewrites: Mapping[str, str], terms: Terms, tolerance: float
 ) -> dict[str, str]:
-    """Why rewrites of a query are of no use.
+    """Return the reasons for which rewrites of a query are dropped.
 
     Args:
         candidate: The query with its term and synonym.

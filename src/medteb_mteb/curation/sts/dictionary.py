@@ -34,7 +34,7 @@ class DictionaryEntry:
 
     @property
     def pair(self) -> tuple[str, str]:
-        """Both terms, folded, in an order that does not depend on the direction."""
+        """Return both terms, folded, in an order independent of the direction."""
         first, second = sorted((fold(self.origin), fold(self.replace)))
         return first, second
 

@@ -62,7 +62,7 @@ SCHEMA: dict[str, Any] = {
 
 
 def prompt_version() -> str:
-    """Digest (16 hex digits) of all that the prompt says besides its input."""
+    """Return the digest (16 hex digits) of the prompt without its input."""
     parts = (SYSTEM, TEMPLATE, json.dumps(SCHEMA, sort_keys=True))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 

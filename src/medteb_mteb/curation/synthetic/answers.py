@@ -39,7 +39,7 @@ class Example:
 
 
 def tidied(line: str) -> str:
-    """A line without the number or the quotation marks that an LLM may put around it, blanks made single."""
+    """Return a line without numbering and quotation marks of an LLM, with single blanks."""
     text = " ".join(_NUMBER.sub("", line).split())
     for left, right in _QUOTES:
         inner = text[1:-1]

@@ -239,7 +239,7 @@ def _prompt(document: Text, asked: QuerySettings) -> Prompt:
 
 
 def _take(document: Text, answer: Sequence[str], asked: QuerySettings, rows: SynthesisRows) -> None:
-    """The pairs of a document."""
+    """Take the pairs of a document."""
     if not answer:
         rows.drop({"document-id": document.id}, "nothing-to-ask")
         return

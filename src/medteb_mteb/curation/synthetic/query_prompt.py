@@ -92,7 +92,7 @@ _TOKENS = 100
 
 
 def query_version(language: Language) -> str:
-    """Digest (16 hex digits) of all that the prompt says besides its document and its choice of forms."""
+    """Return the digest (16 hex digits) of the prompt without its document and choice of forms."""
     forms = [FORMS[name].described[language] for name in sorted(FORMS)]
     parts = (_SYSTEM[language], _TEMPLATE[language], _LINE[language], _PLACE[language], QUERIES_KEY, *forms)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

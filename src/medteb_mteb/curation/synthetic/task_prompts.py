@@ -172,12 +172,12 @@ _TOKENS_PER_TASK = 40
 
 
 def brainstorm_version(language: Language) -> str:
-    """Digest (16 hex digits) of all that a brainstorm says besides its number and fields."""
+    """Return the digest (16 hex digits) of a brainstorm prompt without its number and fields."""
     return _digest(*_BRAINSTORM[language], TASKS_KEY, *EXAMPLE_TASKS[language], *_FIELDS[language])
 
 
 def example_version(language: Language) -> str:
-    """Digest (16 hex digits) of all that the prompt of an example says besides its task and constraints."""
+    """Return the digest (16 hex digits) of an example's prompt without its task and constraints."""
     return _digest(*_EXAMPLE[language], *PAIR_KEYS)
 
 

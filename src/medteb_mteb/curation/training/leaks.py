@@ -84,7 +84,7 @@ def read_held_out(sources: Sequence[str | Path], threshold: float = QUERY_SIMILA
 
 
 def training_queries(source: str | Path) -> list[str]:
-    """The queries of training data: of triples, pairs, alignment sets (`medteb pairs`), or a folder of them.
+    """Return the queries of training data: triples, pairs, sets of `medteb pairs`, or a folder of them.
 
     Args:
         source: A file or folder that `mar train` reads, a folder that a step wrote, or one whose `train`

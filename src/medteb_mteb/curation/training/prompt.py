@@ -78,7 +78,7 @@ def document_ids(count: int) -> tuple[str, ...]:
 
 
 def prompt_version() -> str:
-    """Digest (16 hex digits) of all that the prompt says besides its texts, and of the answer's form."""
+    """Return the digest (16 hex digits) of the prompt without its texts, and of the answer's form."""
     parts = (SYSTEM, TEMPLATE, DOCUMENT_TEMPLATE, json.dumps(schema(document_ids(1)), sort_keys=True))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 

@@ -67,7 +67,7 @@ class JudgeStep(PipelineStep):
         return StepOutcome(report.to_json(), stopped)
 
     def forecast_volume(self, view: StepView) -> Volume:
-        """Every pair is judged."""
+        """Assume that every pair is judged."""
         pools = view.volume("pools")
         return Volume(pools.items, queries=pools.queries, exact=pools.exact)
 

@@ -67,7 +67,7 @@ class PoolStep(PipelineStep):
         )
 
     def forecast_volume(self, view: StepView) -> Volume:
-        """Every pool is full."""
+        """Assume that every pool is full."""
         queries, documents = view.volume("queries"), view.volume("documents")
         most = min(self.size, self.depth * len(self.retrievers), documents.items)
         return Volume(queries.items * most, queries=queries.items, exact=False)

@@ -51,7 +51,7 @@ class RoundTripStep(TrainingStep):
         return RoundTripSettings(self.depth, self.negatives, self.top, self.seed)
 
     def check(self, pipeline: PipelineSettings, inputs: Mapping[str, Sequence[ResolvedInput]]) -> None:
-        """The settings have to be possible."""
+        """Refuse impossible settings."""
         del pipeline, inputs
         self.settings()
 
@@ -75,5 +75,5 @@ class RoundTripStep(TrainingStep):
         return StepOutcome(report.to_json())
 
     def forecast_volume(self, view: StepView) -> Volume:
-        """Every pair is kept."""
+        """Assume that every pair is kept."""
         return Volume(view.volume("pairs").items, exact=False)

@@ -74,7 +74,7 @@ class SynthesizeQueriesStep(WriterStep, TrainingStep):
         return outcome_of(job, report)
 
     def forecast_volume(self, view: StepView) -> Volume:
-        """Every query is kept."""
+        """Assume that every query is kept."""
         documents = view.volume("documents").items
         return Volume(min(documents, self.sample or documents) * self.per_document, exact=False)
 

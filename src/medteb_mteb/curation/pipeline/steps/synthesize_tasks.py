@@ -60,7 +60,7 @@ class SynthesizeTasksStep(WriterStep, TrainingStep):
         return outcome_of(job, report)
 
     def forecast_volume(self, view: StepView) -> Volume:
-        """Every example is kept."""
+        """Assume that every example is kept."""
         del view
         return Volume(self.tasks * self.pairs_per_task, exact=False)
 

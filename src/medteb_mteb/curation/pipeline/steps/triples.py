@@ -72,7 +72,7 @@ class TriplesStep(WriterStep, TrainingStep):
         return outcome_of(job, report)
 
     def forecast_volume(self, view: StepView) -> Volume:
-        """Every query gives a triple."""
+        """Assume that every query gives a triple."""
         return Volume(view.volume("queries").items, exact=False)
 
     def forecast_charges(self, view: StepView) -> list[Charge]:
