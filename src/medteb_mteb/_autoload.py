@@ -80,7 +80,7 @@ def _finish() -> None:
 
 
 def warn(message: str) -> None:
-    """Warn, and falls back on stderr where warnings are errors: importing mteb must not fail here."""
+    """Warn, and fall back on stderr if warnings are errors: importing mteb must not fail here."""
     import warnings  # lazy: warnings
 
     try:

@@ -68,7 +68,7 @@ def converted(
         read: Gives checked triples or texts.
         schema: Columns of the table.
         settings: Settings that decide what `read` gives.
-        limit: Rows at most.
+        limit: Maximum number of rows.
         draw: Draws row numbers: how many there are, how many to keep.
         seed: Seed of the draw.
         large: Bytes from which on the table is a file of the cache.

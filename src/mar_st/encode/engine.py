@@ -61,9 +61,9 @@ class Engine:
             model that cuts after normalisation keeps its scale. Default all, or the model's `truncate_dim`,
             which cuts and does nothing else (as `encode` does).
         prompt: Put before every text; default the stored one.
-        max_length: Tokens per text at most; default the model's.
-        tokens: Tokens of a batch at most; default by device and width of the model.
-        rows: Texts of a batch at most; default no limit.
+        max_length: Maximum number of tokens per text; default the model's.
+        tokens: Maximum number of tokens of a batch; default by device and width of the model.
+        rows: Maximum number of texts of a batch; default no limit.
         packed: Lay texts end to end instead of padding them; default on a GPU, where the backbone allows it.
         threads: Batches computed at once on a CPU; default torch's number of threads.
         autocast: Compute in bfloat16 where torch deems it safe, weights as they are.
@@ -73,7 +73,7 @@ class Engine:
         normalised: Whether they have length 1.
         similarity: How the model compares them, `cosine` or `dot`.
         prompt: Prefix of every text.
-        tokens: Tokens of a batch at most.
+        tokens: Maximum number of tokens of a batch.
         is_packed: Whether texts are laid end to end.
 
     Raises:

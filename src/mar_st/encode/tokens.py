@@ -95,8 +95,8 @@ class TokenFrontEnd:
         module: The transformer.
         prompt: Put before every text.
         task: `document`, `query` or none.
-        max_length: Tokens per text at most; default the module's.
-        rows: Texts of a batch at most.
+        max_length: Maximum number of tokens per text; default the module's.
+        rows: Maximum number of texts of a batch.
         packed: Lay texts end to end instead of padding them (`mar_st.kernels.attention`).
     """
 

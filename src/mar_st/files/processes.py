@@ -49,7 +49,7 @@ class Processes:
     def locked(self, path: Path, waiting: Callable[[], None]) -> Iterator[None]:
         """Hold a lock that another run may hold for hours; a killed run lets go of it.
 
-        The first process takes it. The others hear from it every `POLL` seconds: if they stood in a barrier
+        The first process takes it. The others hear from it every `POLL` seconds: if they waited in a barrier
         meanwhile, the process group would time out.
 
         Args:

@@ -40,7 +40,7 @@ class GraderSettings:
         epochs: Passes over the training pairs.
         batch_size: Pairs per step.
         learning_rate: Of AdamW, after a warm-up over a tenth of the steps, falling linearly.
-        lowest: Training pairs of the lowest label per query at most, drawn at random; default all. Thresholds
+        lowest: Maximum training pairs of the lowest label per query, drawn at random; default all. Thresholds
             are fitted on all of them.
         calibration: Share of the queries that are not trained on; thresholds are fitted on their pairs.
         folds: Parts of these queries; each is labelled with the thresholds of the others to estimate the

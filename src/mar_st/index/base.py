@@ -145,12 +145,12 @@ class Index(ABC):
 
     @abstractmethod
     def keep(self, field: Measured, origin: str, entry: dict[str, Any]) -> None:
-        """Write what was measured for a query encoder into the index; readers that are open do not see it.
+        """Write the measurements of a query encoder into the index; open readers do not see them.
 
         Args:
-            field: What it is.
+            field: Kind of measurement.
             origin: Digest of the encoder's modules.
-            entry: What was measured.
+            entry: The measurement.
         """
 
     def search(

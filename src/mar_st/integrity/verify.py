@@ -1,8 +1,8 @@
 """Comparing all bytes of a folder with the digests that were written with it: `mar verify`.
 
 Vectors, indexes and exported encoders list their files in a manifest, models in `digests.json`, packed models
-in `packed.json`. What carries no digest is checked in its form: the sizes that headers promise, JSON that
-can be read.
+in `packed.json`. Files without a digest are checked in form: sizes must agree with headers, and JSON
+must be valid.
 """
 
 from __future__ import annotations

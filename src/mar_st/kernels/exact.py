@@ -50,7 +50,7 @@ class ExactSearch:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the `k` vectors of highest inner product for each query.
 
-        A query's results are the same to the bit whatever it is searched with, and with any number of
+        A query's results are bit-identical whatever queries are searched with it, and with any number of
         threads.
 
         Args:

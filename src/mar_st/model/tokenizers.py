@@ -33,9 +33,9 @@ def train_tokenizer(
     Args:
         texts: Training texts.
         role: The query side gets `[CLS] ... [SEP]`, the document side `... [EOS]`.
-        vocab_size: Size of the vocabulary at most, special tokens included. Every character of the texts gets
+        vocab_size: Maximum size of the vocabulary, special tokens included. Every character of the texts gets
             its place, whatever the size.
-        max_token_length: Characters per token at most; 1 gives a character-level tokenizer.
+        max_token_length: Maximum number of characters per token; 1 gives a character-level tokenizer.
         max_length: Tokens per text.
 
     Returns:

@@ -49,9 +49,9 @@ class MicroBatcher:
 
     Args:
         encoder: The encoder; its `encode` is called from `workers` threads at once.
-        max_batch: Texts per batch at most. A caller with more is served in several.
-        max_tokens: Tokens per batch at most, by an upper estimate of one per character.
-        window_ms: Milliseconds that a free worker waits for more at most; 0 never waits.
+        max_batch: Maximum number of texts per batch. A caller with more is served in several.
+        max_tokens: Maximum number of tokens per batch, by an upper estimate of one per character.
+        window_ms: Maximum number of milliseconds that a free worker waits for more; 0 never waits.
         max_queue: Texts that may wait, of callers with little and of callers with much each. A caller with
             more than that is taken when nothing else waits.
         workers: Threads that call the encoder.

@@ -271,7 +271,7 @@ class RequestQueues:
         """Return the pieces that make a batch, and requests that are too late; see `RequestQueue.take`.
 
         Args:
-            max_texts: Texts of the batch at most.
+            max_texts: Maximum number of texts of the batch.
             max_tokens: Its tokens, if it is one of short requests.
             long_tokens: Its tokens, if it is one of long requests.
         """

@@ -110,7 +110,7 @@ def stage_memory(
         columns: Texts of an optimiser step, for each data entry; the largest counts.
         launch: Number of devices, DeepSpeed.
         dim: Width of the vectors.
-        max_length: Tokens per text at most, on the query side.
+        max_length: Maximum number of tokens per text, on the query side.
     """
     # The teacher of a distillation leaves the device when its vectors are there.
     resident = [

@@ -110,8 +110,8 @@ class Sides:
     def teacher(self, stage: DistillStage | JointStage) -> SentenceTransformer | CrossEncoder | None:
         """Return the model that a stage learns from: the other side, or a model of its own.
 
-        A joint stage has the document encoder at hand, which teaches before it is trained; for that there is
-        `None`.
+        Returns `None` for a joint stage that learns from its own document encoder, which teaches before it is
+        trained.
         """
         own: dict[str, Role] = {"query": "query", "document": "document"}
         if stage.cross_encoder is not None:

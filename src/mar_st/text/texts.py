@@ -23,7 +23,7 @@ class TextsError(MarError):
 def join_document(document: Document) -> str:
     """Return the text of a corpus entry: the string itself, or title, newline, text.
 
-    The published corpus joins title and text so.
+    The published corpus joins title and text in this way.
 
     Raises:
         TypeError: `document` is neither a string nor a mapping.

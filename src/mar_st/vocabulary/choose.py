@@ -142,7 +142,7 @@ def choose(pieces: Pieces, usage: Usage, keep: int, required: Iterable[int] = ()
     Args:
         pieces: All pieces.
         usage: How the texts use them.
-        keep: How many to keep at most.
+        keep: Maximum number to keep.
         required: Pieces that have to stay besides `Pieces.required`.
 
     Raises:

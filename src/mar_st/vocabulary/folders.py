@@ -94,7 +94,7 @@ def trim(
     Args:
         source: Folder or Hub name of a transformers or sentence-transformers model, or a saved MAR.
         out: Folder to write; aside first, then moved.
-        keep: Pieces of a vocabulary that are kept at most, see `mar_st.vocabulary.choose`.
+        keep: Maximum number of pieces of a vocabulary that are kept, see `mar_st.vocabulary.choose`.
         texts: Texts that decide which.
         routes: Encoders of a saved MAR; default all that have more pieces than that.
         revision: Branch, tag or commit of a Hub name.

@@ -56,7 +56,7 @@ class JudgedRetrieval(AbsTaskRetrieval):
 
 
 class _WithoutDisputed:
-    """A model whose rankings lack the documents that judges do not agree on.
+    """A model whose rankings lack the documents that the judges disagree on.
 
     The ranking itself is cut, before it is saved or scored, so that every evaluator that reads the saved run
     gives the same score.

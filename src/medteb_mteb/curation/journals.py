@@ -66,10 +66,10 @@ def verify_journal(path: str | Path) -> Verified:
 
 
 def repair_found(found: Verified) -> str:
-    """Repair a journal that `verify_journal` found damaged; no row that is whole is lost.
+    """Repair a journal that `verify_journal` found damaged; no intact row is lost.
 
-    A database is moved aside, and a new one gets every row that can still be read. What follows the last
-    decision that can be read is cut off.
+    A database is moved aside, and a new one gets every readable row. Everything after the last readable
+    decision is cut off.
 
     Returns:
         A sentence about the repair.
@@ -186,10 +186,10 @@ class _Checked:
 
     Attributes:
         table: Its name.
-        columns: What is read of it, first what names a row.
-        name: What that is called.
-        held: Takes a row, and returns how much that is paid for is in it; None if it was changed.
-        since: Version of the journal that has it first.
+        columns: Columns to read, first the key of a row.
+        name: Name of the key, for messages.
+        held: Returns the number of paid items in a row; None if the row was changed.
+        since: First version of the journal with this table.
     """
 
     table: str

@@ -99,7 +99,7 @@ def self_consistency(material: Material) -> Finding:
         ]
         found.append((worst(verdicts), share.value, kappa.value, name))
     if not found:
-        return Finding(key, title, "not known", "no judge graded a pair twice")
+        return Finding(key, title, "not known", "no judge graded the same pair twice")
     header = (
         *("judge", "pairs", "equal labels [95 %]", "equal letters [95 %]"),
         *("weighted kappa of letters [95 %]", "at another place"),

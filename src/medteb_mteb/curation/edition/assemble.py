@@ -53,8 +53,8 @@ class Assembly:
         corpus: `undisputed`: all documents but those that the judges of a test query disagree on (a document
             that is a positive of another test query stays). `labelled`: those with a label for a test query.
             `all`: all that were given.
-        list_size: Candidates of a reranking list at most.
-        list_positives: Positives of a reranking list at most.
+        list_size: Maximum number of candidates of a reranking list.
+        list_positives: Maximum number of positives of a reranking list.
         leaks: What happens to a test query that is a near-duplicate of a query of a training set:
             `drop` it, `keep` it, or `fail`.
         threshold: Jaccard similarity of near-duplicates.

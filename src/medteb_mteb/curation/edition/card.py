@@ -25,7 +25,7 @@ _ABOUT = {
     "`labels.tsv` has the documents judged not to answer as well, `disputed.tsv`, where there is one, the "
     "pairs that the judges do not agree on; all others were not judged.",
     "MedTEBReranking": "For each query a list of candidates in random order (`top_ranked.jsonl`), positives "
-    "and negatives drawn from the judged documents.",
+    "and negatives drawn from what was judged.",
     "MedTEBSTS": "Pairs of questions; 1 where they ask the same.",
 }
 

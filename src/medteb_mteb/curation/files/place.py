@@ -92,7 +92,7 @@ def _ready(folder: Path, step: str) -> Path:
 
 
 def _undo(folder: Path, ready: Path, names: Sequence[str]) -> None:
-    """Take back what a killed run has moved, none of which was there before; unless it had moved all."""
+    """Undo the moves of a killed run unless it had moved all files, none of which existed before."""
     if not ready.exists():
         return
     left = {name for name in names if (ready / name).exists()}

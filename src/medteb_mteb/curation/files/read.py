@@ -126,7 +126,7 @@ def source_digest(source: str | Path, columns: Mapping[str, str] | None = None) 
 
 
 def file_rows(file: Path, problems: Problems) -> Iterator[Row]:
-    """Yield the rows of a JSONL, CSV, TSV or Parquet file; what cannot be read goes to the problems.
+    """Yield the rows of a JSONL, CSV, TSV or Parquet file; unreadable rows are added to `problems`.
 
     Args:
         file: The file.

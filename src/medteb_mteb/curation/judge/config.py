@@ -21,8 +21,8 @@ class Judge(LLM):
     """Configuration of one judge; its judgements carry its name.
 
     Attributes:
-        passages: Passages of a prompt at most.
-        prompt_tokens: Estimated tokens of a prompt at most, unless a single passage has more.
+        passages: Maximum number of passages of a prompt.
+        prompt_tokens: Maximum number of estimated tokens of a prompt, unless a single passage has more.
         max_failed: Share of the pairs that may stay without a grade, those that a content filter refuses not
             counted; beyond it the judging stops.
         keep_answers: Answers that are kept in the journal as they came, compressed: `unread`, of which some

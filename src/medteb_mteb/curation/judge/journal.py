@@ -145,7 +145,7 @@ class JudgementJournal(Database[JudgeAccount]):
         return super().failures([key for key in keys if key in self._failed])
 
     def origins(self, keys: Sequence[bytes]) -> dict[bytes, Origin]:
-        """Return where what is kept under some keys comes from; what earlier versions wrote has no origin."""
+        """Return the origins of the entries under some keys; entries of earlier versions have none."""
         graded = self._graded(keys)
         new = sorted({entry.origin for entry, _ in graded.values()} - {0, *self._origins})
         for number, *origin in self._rows("origins", "number, model, fingerprint, date", new, "number"):

@@ -1,6 +1,6 @@
-"""Entries of the journal's log: a request, and the grades that came of it.
+"""Entries of the journal's log: a request, and the grades in its answer.
 
-The log of a journal of judgements grows at its end: a request is written down when it is decided on, and its
+The log of a journal of judgements grows at its end: a request is written when it is planned, and its
 grades are written into the space that its entry reserves. So an answer changes one page, regardless of
 the digests of its judgements. An entry has a fixed layout and its own checksum, and begins with `MAGIC`, so
 that it can be found and checked anywhere in a damaged file. All numbers are big-endian::

@@ -49,7 +49,7 @@ def read_answer(
     """Return the grades of an answer.
 
     Args:
-        content: What the judge said.
+        content: Answer of the judge.
         keys: Key of each passage, in their order.
         refused: The endpoint says that it is a refusal.
         cut: The endpoint says that it ends where the tokens ended.

@@ -249,7 +249,7 @@ class Database(ABC, Generic[AccountT]):
         return {key: Failure(reason, attempt) for key, reason, attempt in rows}
 
     def origins(self, keys: Sequence[bytes]) -> dict[bytes, Origin]:
-        """Return where what is kept under some keys comes from; what earlier versions wrote has no origin."""
+        """Return the origins of the entries under some keys; entries of earlier versions have none."""
         table = "dated JOIN origins ON origins.number = dated.origin"
         rows = self._rows(table, "key, model, fingerprint, date", keys)
         return {key: Origin(model, fingerprint, date) for key, model, fingerprint, date in rows}

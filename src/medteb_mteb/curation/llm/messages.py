@@ -41,7 +41,7 @@ class Question(Protocol):
         """Return the estimated tokens, in and out."""
 
     def salt(self) -> str:
-        """Return a string that tells equal prompts apart, so that each gets its own answer; may be empty."""
+        """Return a string that distinguishes equal prompts, each of which gets its answer; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)

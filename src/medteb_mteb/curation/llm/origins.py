@@ -76,7 +76,7 @@ def answered(origins: Mapping[Origin, int], what: str) -> list[dict[str, Any]]:
 
 
 def origin_number(db: sqlite3.Connection, origin: Origin) -> int:
-    """Return the number of an origin, which is written down if it is new.
+    """Return the number of an origin, which is stored if it is new.
 
     Args:
         db: A journal, inside a transaction.
@@ -92,7 +92,7 @@ def origin_number(db: sqlite3.Connection, origin: Origin) -> int:
 
 
 def write_origin(db: sqlite3.Connection, keys: Iterable[bytes], origin: Origin) -> None:
-    """Write down where what is kept under some keys comes from; what is dated already stays.
+    """Store the origins of the entries under some keys; origins stored before stay.
 
     Args:
         db: A journal, inside a transaction.

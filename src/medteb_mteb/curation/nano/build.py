@@ -45,7 +45,7 @@ class NanoSettings:
     Attributes:
         queries: Queries of the split.
         documents: Documents of the split.
-        most_positives: Positives of a query at most.
+        most_positives: Maximum number of positives of a query.
         depth: Documents of BM25's and of the dense list.
         size: Documents of a hybrid list without its safeguard.
         k: Added to every rank in reciprocal rank fusion.

@@ -141,7 +141,7 @@ def select_queries(
     Args:
         queries: Id and text of each query.
         qrels: Query id, document id and score of each judged pair.
-        number: Queries to select at most.
+        number: Maximum number of queries to select.
     """
     with_positive = {query for query, _, score in qrels if score > 0}
     selected: dict[str, str] = {}
@@ -170,7 +170,7 @@ def sample(
         name: Name of the split.
         queries: Queries to draw.
         documents: Documents to draw.
-        most_positives: Positives of a query at most.
+        most_positives: Maximum number of positives of a query.
 
     Raises:
         BuildError: A number below 1, or nothing is left.

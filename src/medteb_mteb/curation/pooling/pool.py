@@ -46,7 +46,7 @@ class Pooling:
     """Settings of pooling.
 
     Attributes:
-        size: Documents of a pool at most.
+        size: Maximum number of documents of a pool.
         depth: Documents taken of each retriever.
         merge: `rrf`: by the sum of `1 / (k + rank)`. `union`: by the best rank.
         k: Added to every rank by `rrf`.

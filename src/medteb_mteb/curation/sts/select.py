@@ -79,8 +79,8 @@ def select(
         queries: The queries.
         dictionary: The dictionary.
         tolerance: Share of the query's length by which that of its positive may differ.
-        per_entry: Queries of one entry at most, drawn; `None`: all.
-        limit: Queries at most, drawn; `None`: all.
+        per_entry: Maximum number of queries of one entry, drawn; `None`: all.
+        limit: Maximum number of queries, drawn; `None`: all.
         seed: Seed of the draws.
     """
     found: list[SwappedQuery] = []

@@ -24,8 +24,8 @@ class StsSettings:
         probabilities: With which `positive`, `negative-1` and `negative-2` is drawn for a test query. The
             paper does not say; a third each.
         tolerance: Share of the query's length by which that of the positive may differ (published: 0.3).
-        per_entry: Queries of one dictionary entry that are rewritten at most; `None`: all.
-        limit: Queries that are rewritten at most; `None`: all.
+        per_entry: Maximum number of queries of one dictionary entry that are rewritten; `None`: all.
+        limit: Maximum number of queries that are rewritten; `None`: all.
         threshold: Jaccard similarity of near-duplicate queries.
         seed: Seed of every draw.
     """

@@ -65,7 +65,7 @@ def split_by_entry(
         candidates: The queries with their entries.
         sentences: Query id to all its sentences: the query and its rewrites.
         whole: Ids of the queries that may go to the test.
-        test: Number of test queries at most, or their share of those if below 1; as many as there are, or
+        test: Maximum number of test queries, or their share of those if below 1; as many as there are, or
             more, takes all.
         threshold: See `near_duplicates`.
         seed: Seed of the draw.

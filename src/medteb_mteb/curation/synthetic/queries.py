@@ -55,7 +55,7 @@ class QuerySettings:
         forms: Weight of each form of a query, see `FORMS`.
         shortest: Characters, without blanks, from which a document is worth a query.
         longest: Characters of a document that the LLM is shown; the pair has the whole.
-        sample: Documents at most, drawn; those of a smaller sample are among those of a larger. None: all.
+        sample: Maximum documents, drawn; those of a smaller sample are among those of a larger. None: all.
         seed: Draws documents and forms.
         source: Source that the rows name.
         instruction: Task sentence of every row, for recipes that put one before queries; empty: none.

@@ -106,7 +106,7 @@ def split_queries(
 
     Args:
         queries: Text by id.
-        test: Number of test queries at most, or their share if below 1; 1 or more of all there are takes all.
+        test: Maximum number of test queries, or their share if below 1; 1 or more of all there are takes all.
         seed: Seed of the draw.
         threshold: See `near_duplicates`.
 

@@ -31,12 +31,12 @@ class TwoLists:
 
     Attributes:
         depth: Documents of a pool that are judged, the best ones. MAR took 50.
-        documents: Documents of a prompt at most.
-        prompt_tokens: Estimated tokens of a prompt at most, unless a single document has more.
+        documents: Maximum number of documents of a prompt.
+        prompt_tokens: Maximum number of estimated tokens of a prompt, unless a single document has more.
         control_rate: Share of the prompts with several documents that carry a control document, which answers
             nothing. Prompts with a suspicious document always do.
         controls: Control documents.
-        negatives: Negatives of a triple at most. MAR's records have 15.
+        negatives: Maximum number of negatives of a triple. MAR's records have 15.
         choose: Which negatives are taken where there are more: the best ranked of the pool (`top`), or drawn
             ones (`random`).
         seed: Seed of all draws.
