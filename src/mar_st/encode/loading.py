@@ -22,7 +22,7 @@ _SETTINGS = (".json", ".txt", ".model", ".jinja")
 
 
 def resolve(source: str | Path) -> Path:
-    """Return folder of a model: the one given, that of a name such as `mar-mini`, or a download from the Hub.
+    """Return the folder of a model: a given folder, that of a name such as `mar-mini`, or a Hub download.
 
     Raises:
         MarError: There is no such model, or it has no document side.

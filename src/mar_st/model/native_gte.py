@@ -43,7 +43,7 @@ def native(source: str, revision: str | None = None) -> Iterator[str]:
 
 
 def fetch(source: str | Path, revision: str | None = None) -> Path:
-    """Return folder of a model: the one given, that of a name such as `mar-mini`, or a download from the Hub.
+    """Return the folder of a model: a given folder, that of a name such as `mar-mini`, or a Hub download.
 
     Raises:
         MarError: There is no such folder, or it cannot be downloaded.

@@ -133,7 +133,7 @@ def _settings(path: Path) -> dict[str, Any]:
 
 
 def _weights_digest(path: Path) -> str:
-    """Return digest of a weight file's header and of samples of its content, the last bytes among them."""
+    """Return the digest of a weight file's header and of samples of its content, including its end."""
     size = path.stat().st_size
     digest = hashlib.sha256()
     with path.open("rb") as stream:

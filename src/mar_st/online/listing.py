@@ -140,7 +140,7 @@ class ExportListing:
 
     @property
     def query(self) -> str | None:
-        """Return name of the query encoder in the model that was exported; `None` where that is not known."""
+        """Return the name of the query encoder in the exported model; `None` if unknown."""
         return self.model.get("query")
 
 

@@ -39,7 +39,7 @@ def model_folder(name: str) -> Path | None:
 
 
 def folder_name(folder: Path) -> str:
-    """Return name of a folder's model, `local/<folder>`; `model` in a run's folder is named after the run."""
+    """Return the name of a folder's model, `local/<folder>`; `model` in a run is named after the run."""
     folder = folder.resolve()
     run = folder.name == "model" and bool(folder.parent.name)
     return f"{LOCAL}/{folder.parent.name if run else folder.name}"

@@ -47,7 +47,7 @@ class StratumAnswers:
     positive: int
 
     def share(self) -> IntervalEstimate:
-        """Return share of positives among its pairs, with an exact interval for draws without replacement."""
+        """Return the share of positives among its pairs, with an exact interval (no replacement)."""
         return IntervalEstimate(
             self.positive / self.seen, *finite_interval(self.positive, self.seen, self.pairs)
         )

@@ -14,7 +14,7 @@ __all__ = ["draw", "score"]
 
 
 def draw(query: str, probabilities: Sequence[float], seed: int) -> str:
-    """Return kind of the rewrite that a query is paired with; depends on the query's id and the seed alone.
+    """Return the kind of rewrite for a query, which depends only on the query's id and the seed.
 
     Args:
         query: Id of the query.
