@@ -69,6 +69,7 @@ def test_equal_filters_are_equal_whatever_their_order():
     other = parse_filter({"department": ["x"], "year": {"gte": 1, "lt": 3}})
     assert one == other
     assert hash(one) == hash(other)
+    assert parse_filter(one) is one
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ def test_a_hit_is_json():
         "legs": {"dense": {"rank": 1, "score": 0.5}},
     }  # fmt: skip
     assert hit.to_json(text=True)["text"] == "文章"
+    assert "文章" not in repr(hit)
 
 
 def test_hits_know_the_score_of_the_nearest_document():
