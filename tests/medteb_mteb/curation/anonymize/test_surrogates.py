@@ -116,7 +116,7 @@ def test_the_secret_lies_beside_the_output_for_its_owner_only(tmp_path):
     assert salt_for(tmp_path / "out") == salt
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.salt"]
     assert salt.decode() not in salt_id(salt)
-    with pytest.raises(BuildError, match="given away"):
+    with pytest.raises(BuildError, match="passed on with it"):
         salt_for(tmp_path / "out", tmp_path / "out" / "secret")
     file.write_text("short")
     with pytest.raises(BuildError, match="at least 16"):
